@@ -1,0 +1,1 @@
+"""The agent beside a broker: keeps it registered with every name server."""

@@ -1,0 +1,90 @@
+"""Network addresses and lists of them, parsed by one rule everywhere."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+MAX_ADDRESS_LENGTH = 260
+"""Longest address: a DNS name has at most 253 characters, a colon and a port at most 6 more."""
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_SEPARATOR = re.compile(r"\s*[;,]\s*|\s+")
+
+
+class Endpoint(NamedTuple):
+    """A host (name, IPv4 or IPv6 address without brackets) and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, *, allow_port_zero: bool = False) -> Self:
+        """Parses ``host:port`` or ``[ipv6]:port``.
+
+        Args:
+            text: The address.
+            allow_port_zero: Whether port 0, "any free port", is allowed, as for a listener.
+
+        Raises:
+            ValueError: The text is no such address; the message says which part breaks which rule.
+        """
+        if len(text) > MAX_ADDRESS_LENGTH:
+            raise ValueError(f"address {text[:40]!r}... has {len(text)} characters, at most {MAX_ADDRESS_LENGTH}")
+        host, colon, port_text = text.rpartition(":")
+        if not colon:
+            raise ValueError(f"address {text!r} has no port: write host:port")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not _is_host(host, bracketed=bracketed):
+            raise ValueError(f"address {text!r} has no valid host: write name:port, 1.2.3.4:port or [ipv6]:port")
+        port = int(port_text) if port_text.isascii() and port_text.isdigit() else -1
+        lowest = 0 if allow_port_zero else 1
+        if not lowest <= port <= 65535:
+            raise ValueError(f"address {text!r} has port {port_text!r}, not a number from {lowest} to 65535")
+        return cls(host, port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the host is a loopback address or ``localhost``."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoints(texts: str | Iterable[str]) -> tuple[Endpoint, ...]:
+    """Parses a list of endpoints, as RocketMQ's ``namesrvAddr`` and as everybody else writes it.
+
+    Semicolons, commas and white space all separate; several texts (a flag given twice) are joined.
+
+    Raises:
+        ValueError: An element is empty, has no port, is no address, or is there twice.
+    """
+    endpoints: list[Endpoint] = []
+    for text in [texts] if isinstance(texts, str) else texts:
+        for element in _SEPARATOR.split(text.strip()):
+            if not element:
+                raise ValueError(f"the endpoint list {text!r} has an empty element")
+            endpoint = Endpoint.parse(element)
+            if endpoint in endpoints:
+                raise ValueError(f"the endpoint list {text!r} has {element} twice")
+            endpoints.append(endpoint)
+    if not endpoints:
+        raise ValueError("the endpoint list is empty")
+    return tuple(endpoints)
+
+
+def _is_host(host: str, *, bracketed: bool) -> bool:
+    if bracketed:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return False
+        return True
+    return _HOST_NAME.fullmatch(host) is not None

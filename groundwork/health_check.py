@@ -1,0 +1,30 @@
+"""Asks a gRPC server for its health: what a container's HEALTHCHECK runs."""
+
+from __future__ import annotations
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from groundwork.endpoints import Endpoint
+
+
+def check_health(endpoint: Endpoint, service: str, timeout_seconds: float) -> str | None:
+    """Asks ``grpc.health.v1`` once.
+
+    Args:
+        endpoint: The server.
+        service: Full name of a service; empty for the whole server.
+        timeout_seconds: How long to wait for the answer.
+
+    Returns:
+        None if the answer is SERVING, otherwise one line that says what it was instead.
+    """
+    with grpc.insecure_channel(str(endpoint)) as connection:
+        stub = health_pb2_grpc.HealthStub(connection)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            return f"{endpoint}: {error.code().name}: {error.details()}"
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return None
+    return f"{endpoint}: {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"

@@ -1,0 +1,85 @@
+"""Structured logs that never hold up the program: a bounded queue, one writer thread, counted drops."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import logging.handlers
+import queue
+import sys
+from typing import Any, Literal
+
+import structlog
+
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+QUEUE_CAPACITY = 10_000
+"""Log lines that wait for the writer at most. A flood of lines must not grow memory."""
+
+
+class _BoundedQueueHandler(logging.handlers.QueueHandler):
+    """Hands records to the writer thread; drops and counts them when the queue is full."""
+
+    def __init__(self, lines: queue.Queue[Any]) -> None:
+        super().__init__(lines)
+        self._lines = lines
+        self.dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # the event dictionary is rendered by the writer thread, not here
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(record)
+        except queue.Full:
+            self.dropped += 1
+            return
+        if self.dropped:
+            dropped, self.dropped = self.dropped, 0
+            logging.getLogger("groundwork.logs").warning("log_lines_dropped count=%d", dropped)
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
+    """Sends all logs, ours and the libraries', to standard error through one bounded queue.
+
+    Args:
+        log_format: ``text`` for a terminal, ``json`` for a machine: one object a line.
+        level: The lowest level that is written.
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    writer = logging.StreamHandler(sys.stderr)
+    writer.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    lines: queue.Queue[Any] = queue.Queue(QUEUE_CAPACITY)
+    listener = logging.handlers.QueueListener(lines, writer)
+    root = logging.getLogger()
+    root.handlers[:] = [_BoundedQueueHandler(lines)]
+    root.setLevel(level.upper())
+    listener.start()
+    atexit.register(listener.stop)

@@ -1,0 +1,1 @@
+"""The name server: who is where, in memory, over gRPC."""

@@ -1,0 +1,1 @@
+"""The route tables: pure state, with an injected clock."""

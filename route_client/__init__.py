@@ -1,0 +1,1 @@
+"""Routes for producers and consumers."""

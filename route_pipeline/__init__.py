@@ -1,0 +1,1 @@
+"""Route snapshots into Spark."""
