@@ -81,5 +81,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_BoundedQueueHandler(lines)]
     root.setLevel(level.upper())
+    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
     listener.start()
     atexit.register(listener.stop)

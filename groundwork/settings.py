@@ -139,7 +139,7 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     if field.annotation is bool:
         annotation = Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
     elif field.annotation in (int, float):
-        annotation = Annotated[field.annotation | None, typer.Option(flag, help=help_text)]  # type: ignore[name-defined]
+        annotation = Annotated[field.annotation | None, typer.Option(flag, help=help_text)]
     elif field.annotation == list[str]:
         annotation = Annotated[list[str] | None, typer.Option(flag, help=help_text)]
     else:

@@ -1,0 +1,115 @@
+"""The tree of errors that a call can end with.
+
+    NamesrvError
+    +-- MalformedRequest      the request's bytes are not a message of the call
+    +-- InvalidField          a request breaks a rule
+    +-- LimitExceeded         something is larger or more than a limit
+    +-- TopicNotFound
+    +-- BrokerNotRegistered
+    +-- ChannelGone
+    +-- NeedFullRegistration
+    +-- ShuttingDown
+    +-- Overloaded
+    +-- SlowReader            the reader of a stream was cut
+    +-- NotImplementedYet     a call or a field that this version does not have
+    +-- InternalDefect        a defect of ours; the log has the details
+
+``namesrv.server.status`` maps each to its gRPC code and reason. Whatever raises one has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class NamesrvError(Exception):
+    """Base of all errors that a caller is told about."""
+
+    def __init__(self, message: str, metadata: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata = dict(metadata or {})
+        """The changing parts of the message, for programs."""
+
+
+class MalformedRequest(NamesrvError):
+    """The request's bytes are not a message of the call's type."""
+
+    def __init__(self, message_name: str) -> None:
+        """Names the message that was expected."""
+        super().__init__(f"the request is not a {message_name}", {"message": message_name})
+
+
+class InvalidField(NamesrvError):
+    """A field of the request breaks its rule."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        """Names the field and says what is wrong with its value and what the rule is."""
+        super().__init__(f"{field}: {problem}", {"field": field})
+        self.field = field
+        self.problem = problem
+
+
+class LimitExceeded(NamesrvError):
+    """Something is larger or more than a limit allows."""
+
+    def __init__(self, what: str, value: int, limit: int) -> None:
+        """Names what is over its limit, by how much, and the limit."""
+        super().__init__(f"{what}: {value} is over the limit of {limit}")
+        self.metadata = {"what": what, "value": str(value), "limit": str(limit)}
+
+
+class TopicNotFound(NamesrvError):
+    """No broker here has the topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"no topic route info in this name server for the topic {topic!r}", {"topic": topic})
+
+
+class BrokerNotRegistered(NamesrvError):
+    """The broker is not registered here, or not any more."""
+
+    def __init__(self, cluster_name: str, broker_name: str, broker_addr: str) -> None:
+        metadata = {"cluster_name": cluster_name, "broker_name": broker_name, "broker_addr": broker_addr}
+        super().__init__(f"broker {broker_name} ({broker_addr}) of cluster {cluster_name} is not registered", metadata)
+
+
+class ChannelGone(NamesrvError):
+    """The channel is unknown here, or its stream has ended."""
+
+    def __init__(self, channel_id: str) -> None:
+        text = f"channel {channel_id[:64]!r} is not open here; open one, then register again"
+        super().__init__(text, {"channel_id": channel_id[:64]})
+
+
+class NeedFullRegistration(NamesrvError):
+    """An increment builds on a version that this name server does not hold."""
+
+
+class ShuttingDown(NamesrvError):
+    """The name server takes no more changes."""
+
+    def __init__(self) -> None:
+        super().__init__("this name server is shutting down")
+
+
+class Overloaded(NamesrvError):
+    """Too much of one kind is waiting or open already."""
+
+
+class SlowReader(NamesrvError):
+    """The reader of a stream fell too far behind and was cut."""
+
+    def __init__(self, stalled_seconds: float) -> None:
+        super().__init__(f"the reader took nothing for {stalled_seconds:g} s and was cut")
+
+
+class NotImplementedYet(NamesrvError):
+    """This version does not have the call or the field."""
+
+
+class InternalDefect(NamesrvError):
+    """Something that should not happen. Its text never leaves the process; the caller gets an id to quote."""
+
+    def __init__(self, error_id: str) -> None:
+        super().__init__(f"internal defect; the log has it under {error_id}", {"error_id": error_id})

@@ -1,0 +1,176 @@
+"""The rows of the route tables. All are immutable: a table's value is replaced, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+MASTER_ID = 0
+"""Broker id of a master (MixAll.MASTER_ID)."""
+
+
+class BrokerKey(NamedTuple):
+    """A broker group. RocketMQ keys groups by name alone and mixes up two clusters (its #1450, #3892, #3991)."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class LiveKey(NamedTuple):
+    """A live broker process: the address is unique within its cluster."""
+
+    cluster_name: str
+    broker_addr: str
+
+
+class RemovalReason(Enum):
+    """Why a broker left. The values are those of the wire's RemovalReason."""
+
+    UNREGISTERED = 1
+    CHANNEL_CLOSED = 2
+    EXPIRED = 3
+    BROKER_DOWN = 4
+    REPLACED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Version of a broker's topic table (RocketMQ: DataVersion). Equal only if all three are equal."""
+
+    timestamp_millis: int
+    counter: int
+    state_version: int = 0
+
+
+class TopicConfig(NamedTuple):
+    """One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig)."""
+
+    topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """The queues of any topic on one broker group (RocketMQ: QueueData).
+
+    Topics with the same counts and permission on the same group share one instance.
+    """
+
+    broker: BrokerKey
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int
+    fragment: bytes = field(compare=False, repr=False)
+    """This, encoded and framed as the field queue_datas of a TopicRouteData."""
+
+
+TopicQueues = tuple[QueueData, ...]
+"""A topic's queues, ordered by broker group; never empty in a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses of one broker group (RocketMQ: BrokerData)."""
+
+    key: BrokerKey
+    addrs: Mapping[int, str]
+    """Broker id to address; never empty in a table."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    fragment: bytes = field(default=b"", compare=False, repr=False)
+    """This, encoded and framed as the field broker_datas of a TopicRouteData."""
+    filter_fragment: bytes = field(default=b"", compare=False, repr=False)
+    """The filter servers of these addresses, framed as the field filter_servers of a TopicRouteData."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLiveInfo:
+    """What is known of one live broker (RocketMQ: BrokerLiveInfo, without the changing time stamp)."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str | None
+    data_version: DataVersion
+    channel_id: str | None
+    """Channel that the current registration came over; None if it came over none."""
+    generation: int
+    """Number of the current registration."""
+    timeout_seconds: float
+    """How long the broker may be silent."""
+
+    @property
+    def key(self) -> LiveKey:
+        """Key of this row."""
+        return LiveKey(self.broker.cluster_name, self.broker_addr)
+
+    def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
+        """Whether the other row differs at most in channel and generation, which no reader of a route sees."""
+        return (
+            self.broker == other.broker
+            and self.broker_id == other.broker_id
+            and self.broker_addr == other.broker_addr
+            and self.ha_server_addr == other.ha_server_addr
+            and self.data_version == other.data_version
+            and self.timeout_seconds == other.timeout_seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody)."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+    data_version: DataVersion
+    topic_configs: Iterable[TopicConfig]
+    """The topic table, or its changed topics. Iterated once, only if it is needed; may raise NamesrvError."""
+    ha_server_addr: str | None = None
+    filter_servers: tuple[str, ...] | None = None
+    """None leaves the broker's filter servers as they are, an empty tuple removes them."""
+    channel_id: str | None = None
+    base_version: DataVersion | None = None
+    """If topic_configs is an increment: the version it builds on."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    timeout_seconds: float | None = None
+    """How long this broker may be silent; None means the name server's setting."""
+
+    @property
+    def live_key(self) -> LiveKey:
+        """Key of the broker's row in the live table."""
+        return LiveKey(self.broker.cluster_name, self.broker_addr)
+
+
+class RemovedBroker(NamedTuple):
+    """A broker that has left the tables, and why."""
+
+    live: BrokerLiveInfo
+    reason: RemovalReason
+    group_gone: bool
+    """Whether it was the last of its group, so that the group's queues went with it."""
+    topics_removed: int
+    """Topics that have no queues anywhere any more."""
+
+
+class RegisterBrokerResult(NamedTuple):
+    """What came of a registration (RocketMQ: RegisterBrokerResult)."""
+
+    generation: int
+    changed: bool
+    """Whether anything changed that a reader of routes can see."""
+    is_new: bool
+    """Whether the broker was not registered under this address, name and id before."""
+    ha_server_addr: str | None
+    """The master's HA address, for a slave whose master is live."""
+    master_addr: str | None
+    """The master's address, for a slave whose master is live."""
+    replaced: tuple[RemovedBroker, ...]
+    """Brokers that had to go: the holder of the id, or this address under its old name."""

@@ -1,0 +1,73 @@
+"""The streams behind channels: events to their holders, and what happens when one ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from namesrv.core.errors import LimitExceeded
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.server.event_log import log_removed
+from namesrv.server.limits import MAX_CHANNEL_EVENTS, MAX_CHANNELS
+from namesrv.server.table_writer import TableWriter
+
+_log = structlog.get_logger(__name__)
+
+_Events = asyncio.Queue[pb.OpenChannelResponse]
+
+
+class ChannelStreams:
+    """Opens, feeds and closes the streams of channels, and removes the brokers of those that ended."""
+
+    def __init__(self, manager: RouteInfoManager, writer: TableWriter, max_channels: int = MAX_CHANNELS) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._max_channels = max_channels
+        self._events: dict[str, _Events] = {}
+        self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
+
+    @asynccontextmanager
+    async def open(self, holder: str) -> AsyncIterator[tuple[str, _Events]]:
+        """Opens a channel for as long as the context lasts.
+
+        Raises:
+            LimitExceeded: Too many channels are open.
+            ShuttingDown: The name server takes no more.
+        """
+        if len(self._events) >= self._max_channels:
+            raise LimitExceeded("open channels", len(self._events) + 1, self._max_channels)
+        channel_id = self._manager.open_channel(holder)
+        self._events[channel_id] = asyncio.Queue(MAX_CHANNEL_EVENTS)
+        _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
+        try:
+            yield channel_id, self._events[channel_id]
+        finally:
+            del self._events[channel_id]
+            self._manager.end_channel(channel_id)
+            self._ended.put_nowait(channel_id)
+            _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
+
+    async def remove_brokers_of_ended(self) -> None:
+        """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
+        while True:
+            channel_id = await self._ended.get()
+            for gone in await self._writer.apply(self._manager.on_channel_destroy(channel_id)):
+                log_removed(gone)
+
+    def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
+        """Tells a channel's holder why, then ends the stream. A holder that does not read is ended all the same."""
+        events = self._events.get(channel_id)
+        if events is None:
+            return
+        while events.full():
+            events.get_nowait()
+        events.put_nowait(pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=reason)))
+
+    def close_all(self, reason: pb.ChannelClosing.Reason) -> None:
+        """Closes every channel."""
+        for channel_id in list(self._events):
+            self.close(channel_id, reason)

@@ -1,0 +1,40 @@
+"""The gRPC engines: one factory, and nothing else knows which one runs."""
+
+from __future__ import annotations
+
+import grpc
+
+from namesrv.server.limits import MAX_MESSAGE_BYTES
+from namesrv.settings import NamesrvSettings
+
+
+def build_server(settings: NamesrvSettings) -> grpc.aio.Server:
+    """A server without services and ports, of the engine that the settings name."""
+    options = _options(settings)
+    if settings.engine == "native":
+        from namesrv.server.native_engine import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without
+
+        return NativeServer(options, slow_reader_timeout=settings.slow_reader_timeout_millis / 1000)
+    return grpc.aio.server(options=options)
+
+
+def _options(settings: NamesrvSettings) -> list[tuple[str, int]]:
+    """Options for both engines; each passes over what it does not know."""
+    keepalive, timeout = settings.keepalive_time_millis, settings.keepalive_timeout_millis
+    return [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
+        # Below the number of calls that come at once after a restart, grpcio answers CANCELLED to the rest.
+        ("grpc.server.max_pending_requests", settings.max_pending_requests),
+        ("grpc.server.max_pending_requests_hard_limit", settings.max_pending_requests),
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", timeout),
+        # grpcio takes a dead peer's time from here and not from keepalive_timeout_ms; its default is a minute.
+        ("grpc.http2.ping_timeout_ms", timeout),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # Clients may ping as often as we do; a little below, for their clocks.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive * 4 // 5),
+        ("grpc.http2.min_ping_interval_without_data_ms", keepalive * 4 // 5),
+        # Otherwise a second server could take the same port silently.
+        ("grpc.so_reuseport", 0),
+    ]

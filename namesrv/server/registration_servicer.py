@@ -1,0 +1,151 @@
+"""RegistrationService: what brokers and their agents call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.records import DataVersion, LiveKey, Registration
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.server import limits, wire
+from namesrv.server.channel_streams import ChannelStreams
+from namesrv.server.event_log import log_registered, log_removed
+from namesrv.server.registration_parts import RegistrationParts
+from namesrv.server.rpc import Context
+from namesrv.server.table_writer import TableWriter
+
+
+class RegistrationServicer:
+    """Checks requests, has the tables changed, answers."""
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        channels: ChannelStreams,
+        parts: RegistrationParts,
+        idle_timeout_millis: int,
+    ) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._channels = channels
+        self._parts = parts
+        self._idle_timeout_millis = idle_timeout_millis
+
+    async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.RegisterBrokerRequest, _context: Context
+    ) -> pb.RegisterBrokerResponse:
+        """REGISTER_BROKER, 103."""
+        wire.refuse_fields(request, "body_crc32")
+        identity = wire.broker_identity(request.broker)
+        version = wire.data_version("data_version", request.data_version)
+        if request.HasField("ha_server_addr"):
+            wire.check_address("ha_server_addr", request.ha_server_addr)
+        topic_configs: Iterable[route_data_pb2.TopicConfig] = request.topic_configs
+        if request.HasField("part"):
+            self._manager.channels.check_open(request.channel_id)
+            staged = self._parts.add(LiveKey(identity.broker.cluster_name, identity.broker_addr), version, request)
+            if isinstance(staged, int):
+                return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=staged)
+            topic_configs = staged
+        registration = self._registration(request, identity, version, topic_configs)
+        result = await self._writer.apply(self._manager.register_broker(registration))
+        log_registered(registration, result, self._manager.revision)
+        return pb.RegisterBrokerResponse(
+            header=self._manager.header(),
+            ha_server_addr=result.ha_server_addr,
+            master_addr=result.master_addr,
+            generation=result.generation,
+            changed=result.changed,
+        )
+
+    async def UnregisterBroker(  # noqa: N802
+        self, request: pb.UnregisterBrokerRequest, _context: Context
+    ) -> pb.UnregisterBrokerResponse:
+        """UNREGISTER_BROKER, 104."""
+        identity = wire.broker_identity(request.broker)
+        reason = wire.unregister_reason(request.reason)
+        generation = request.generation if request.HasField("generation") else None
+        change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation)
+        removed = await self._writer.apply(change)
+        if removed is not None:
+            log_removed(removed)
+        return pb.UnregisterBrokerResponse(header=self._manager.header(), removed=removed is not None)
+
+    async def QueryDataVersion(  # noqa: N802
+        self, request: pb.QueryDataVersionRequest, _context: Context
+    ) -> pb.QueryDataVersionResponse:
+        """QUERY_DATA_VERSION, 322."""
+        identity = wire.broker_identity(request.broker)
+        version = wire.data_version("data_version", request.data_version)
+        changed, held = self._manager.query_data_version(*identity, version)
+        return pb.QueryDataVersionResponse(
+            header=self._manager.header(),
+            changed=changed,
+            data_version=_data_version_message(held) if held else None,
+        )
+
+    async def BrokerHeartbeat(  # noqa: N802
+        self, request: pb.BrokerHeartbeatRequest, _context: Context
+    ) -> pb.BrokerHeartbeatResponse:
+        """BROKER_HEARTBEAT, 904."""
+        self._manager.broker_heartbeat(*wire.broker_identity(request.broker))
+        return pb.BrokerHeartbeatResponse(header=self._manager.header())
+
+    async def OpenChannel(  # noqa: N802
+        self, request: pb.OpenChannelRequest, _context: Context
+    ) -> AsyncIterator[pb.OpenChannelResponse]:
+        """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
+        if len(request.holder) > limits.MAX_HOLDER_LENGTH:
+            raise InvalidField("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
+        async with self._channels.open(request.holder) as (channel_id, events):
+            try:
+                opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self._idle_timeout_millis)
+                yield pb.OpenChannelResponse(opened=opened)
+                while True:
+                    event = await events.get()
+                    yield event
+                    if event.HasField("closing"):
+                        return
+            finally:
+                self._parts.drop_channel(channel_id)
+
+    def _registration(
+        self,
+        request: pb.RegisterBrokerRequest,
+        identity: wire.BrokerIdentity,
+        version: DataVersion,
+        topic_configs: Iterable[route_data_pb2.TopicConfig],
+    ) -> Registration:
+        tables = self._manager.tables
+        registration = Registration(
+            broker=identity.broker,
+            broker_id=identity.broker_id,
+            broker_addr=identity.broker_addr,
+            data_version=version,
+            topic_configs=wire.topic_configs(topic_configs, tables.topic_queue_table),
+            ha_server_addr=request.ha_server_addr if request.HasField("ha_server_addr") else None,
+            filter_servers=wire.filter_servers(request),
+            channel_id=request.channel_id if request.HasField("channel_id") else None,
+            base_version=(
+                wire.data_version("base_version", request.base_version) if request.HasField("base_version") else None
+            ),
+            zone_name=request.zone_name if request.HasField("zone_name") else None,
+            enable_acting_master=request.enable_acting_master if request.HasField("enable_acting_master") else None,
+            timeout_seconds=wire.heartbeat_timeout_seconds(request),
+        )
+        if registration.zone_name is not None:
+            wire.check_name("zone_name", registration.zone_name)
+        count = len(tables.broker_live_table)
+        if count >= limits.MAX_LIVE_BROKERS and registration.live_key not in tables.broker_live_table:
+            raise LimitExceeded("live brokers", count + 1, limits.MAX_LIVE_BROKERS)
+        return registration
+
+
+def _data_version_message(version: DataVersion) -> route_data_pb2.DataVersion:
+    return route_data_pb2.DataVersion(
+        timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
+    )

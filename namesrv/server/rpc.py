@@ -1,0 +1,135 @@
+"""How calls reach the servicers: parsing, errors and encoding, in one place for every call and engine.
+
+Requests are parsed here and not by the engine, so that bytes which are no message get our error. Answers may be
+messages or bytes that are encoded already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from namesrv.core.errors import InternalDefect, MalformedRequest, NamesrvError, NotImplementedYet, ShuttingDown
+from namesrv.server.status import rich_error
+
+Context = grpc.aio.ServicerContext[Any, Any]
+UnaryBehaviour = Callable[[Any, Context], Awaitable[Message | bytes]]
+StreamBehaviour = Callable[[Any, Context], AsyncIterator[Message | bytes]]
+
+_log = structlog.get_logger(__name__)
+
+
+def add_service(server: grpc.aio.Server, service: ServiceDescriptor, servicer: object) -> None:
+    """Adds a service to a server.
+
+    Args:
+        server: The server, of either engine.
+        service: The service from the wire contract.
+        servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED.
+    """
+    handlers = {method.name: _handler(method, getattr(servicer, method.name, None)) for method in service.methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    # The native engine serves only what is registered in this way too; grpcio takes it as the quicker path.
+    server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
+
+
+def unimplemented(service: ServiceDescriptor, servicer_class: type) -> frozenset[str]:
+    """Names of a service's calls that a servicer class does not have."""
+    return frozenset(method.name for method in service.methods if not hasattr(servicer_class, method.name))
+
+
+def _handler(method: MethodDescriptor, behaviour: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    request_class = GetMessageClass(method.input_type)
+    if behaviour is None:
+        behaviour = _unimplemented_stream(method) if method.server_streaming else _unimplemented_unary(method)
+    if method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(_stream(method, request_class, behaviour))
+    return grpc.unary_unary_rpc_method_handler(_unary(method, request_class, behaviour))
+
+
+def _unary(method: MethodDescriptor, request_class: type[Message], behaviour: UnaryBehaviour) -> Any:
+    parse = request_class.FromString
+
+    async def handle(request: bytes, context: Context) -> bytes:
+        try:
+            answer = await behaviour(parse(request), context)
+            return answer if isinstance(answer, bytes) else answer.SerializeToString()
+        except NamesrvError as error:
+            await _abort(context, error)
+        except DecodeError:
+            await _abort(context, MalformedRequest(request_class.DESCRIPTOR.full_name))
+        except asyncio.CancelledError:
+            await _reraise_own_cancellation(context)
+        except Exception as error:  # noqa: BLE001 - the text of an unexpected error must not reach the caller
+            await _abort_defect(context, method, error)
+
+    return handle
+
+
+def _stream(method: MethodDescriptor, request_class: type[Message], behaviour: StreamBehaviour) -> Any:
+    parse = request_class.FromString
+
+    async def handle(request: bytes, context: Context) -> AsyncIterator[bytes]:
+        try:
+            # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
+            async with contextlib.aclosing(behaviour(parse(request), context)) as answers:  # type: ignore[type-var]
+                async for answer in answers:
+                    yield answer if isinstance(answer, bytes) else answer.SerializeToString()
+        except NamesrvError as error:
+            await _abort(context, error)
+        except DecodeError:
+            await _abort(context, MalformedRequest(request_class.DESCRIPTOR.full_name))
+        except asyncio.CancelledError:
+            await _reraise_own_cancellation(context)
+        except Exception as error:  # noqa: BLE001 - the text of an unexpected error must not reach the caller
+            await _abort_defect(context, method, error)
+
+    return handle
+
+
+async def _abort(context: Context, error: NamesrvError) -> NoReturn:
+    rich = rich_error(error)
+    await context.abort(rich.code, rich.message, rich.trailing_metadata())
+
+
+async def _abort_defect(context: Context, method: MethodDescriptor, error: Exception) -> NoReturn:
+    error_id = uuid.uuid4().hex[:12]
+    _log.error("internal_defect", call=method.full_name, error_id=error_id, exc_info=error)
+    await _abort(context, InternalDefect(error_id))
+
+
+async def _reraise_own_cancellation(context: Context) -> NoReturn:
+    """Re-raises the cancellation of this very call; any other would leave the caller waiting for its deadline."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+    await _abort(context, ShuttingDown())
+
+
+def _unimplemented_unary(method: MethodDescriptor) -> UnaryBehaviour:
+    async def behaviour(_request: Message, _context: Context) -> bytes:
+        raise _not_implemented(method)
+
+    return behaviour
+
+
+def _unimplemented_stream(method: MethodDescriptor) -> StreamBehaviour:
+    async def behaviour(_request: Message, _context: Context) -> AsyncIterator[bytes]:
+        raise _not_implemented(method)
+        yield b""  # type: ignore[unreachable]  # makes this a generator, as streams are
+
+    return behaviour
+
+
+def _not_implemented(method: MethodDescriptor) -> NotImplementedYet:
+    metadata: Mapping[str, str] = {"call": method.full_name}
+    return NotImplementedYet(f"{method.full_name}: this version of the name server does not have it yet", metadata)

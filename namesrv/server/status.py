@@ -1,0 +1,48 @@
+"""Which gRPC code and which reason each error has: one table for the whole server."""
+
+from __future__ import annotations
+
+import grpc
+from namesrv_api.v1 import error_reason_pb2
+
+from groundwork.rich_errors import FieldViolation, RichError
+from namesrv.core import errors
+
+DOMAIN = "namesrv"
+"""Domain of all reasons."""
+
+_Reason = error_reason_pb2.ErrorReason
+_Code = grpc.StatusCode
+
+CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
+    errors.MalformedRequest: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_MALFORMED_REQUEST),
+    errors.InvalidField: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_INVALID_FIELD),
+    errors.LimitExceeded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_LIMIT_EXCEEDED),
+    errors.TopicNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_TOPIC_NOT_FOUND),
+    errors.BrokerNotRegistered: (_Code.NOT_FOUND, _Reason.ERROR_REASON_BROKER_NOT_REGISTERED),
+    errors.ChannelGone: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_CHANNEL_GONE),
+    errors.NeedFullRegistration: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NEED_FULL_REGISTRATION),
+    errors.ShuttingDown: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_SHUTTING_DOWN),
+    errors.Overloaded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_OVERLOADED),
+    errors.SlowReader: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_SLOW_READER),
+    errors.NotImplementedYet: (_Code.UNIMPLEMENTED, _Reason.ERROR_REASON_NOT_IMPLEMENTED),
+    errors.InternalDefect: (_Code.INTERNAL, _Reason.ERROR_REASON_INTERNAL_DEFECT),
+}
+
+RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {errors.ShuttingDown: 1.0, errors.Overloaded: 1.0}
+"""Where a retry helps: when."""
+
+
+def rich_error(error: errors.NamesrvError) -> RichError:
+    """An error as it travels."""
+    code, reason = CODES[type(error)]
+    violations = (FieldViolation(error.field, error.problem),) if isinstance(error, errors.InvalidField) else ()
+    return RichError(
+        code,
+        error.message,
+        reason=_Reason.Name(reason).removeprefix("ERROR_REASON_"),
+        domain=DOMAIN,
+        metadata=error.metadata,
+        violations=violations,
+        retry_after_seconds=RETRY_AFTER_SECONDS.get(type(error)),
+    )

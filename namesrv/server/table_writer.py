@@ -1,0 +1,47 @@
+"""The one queue through which every change of the tables goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from namesrv.core.errors import Overloaded
+from namesrv.core.table_edit import ResultT, Steps
+from namesrv.server.limits import MAX_WAITING_WRITERS
+
+
+class TableWriter:
+    """Runs one change at a time, in the order they came, and gives the event loop back between their slices.
+
+    So a look-up never waits for more than a slice, and nothing moves under a change while it is being prepared.
+    """
+
+    def __init__(self, max_waiting: int = MAX_WAITING_WRITERS) -> None:
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._max_waiting = max_waiting
+
+    async def apply(self, change: Steps[ResultT]) -> ResultT:
+        """Applies a change and returns its result. If the caller goes away before the end, nothing has changed.
+
+        Raises:
+            Overloaded: Too many changes wait already.
+            NamesrvError: What the change raises.
+        """
+        if self._waiting >= self._max_waiting:
+            raise Overloaded(f"{self._waiting} changes wait for their turn already")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._drive(change)
+        finally:
+            self._waiting -= 1
+            change.close()
+
+    async def _drive(self, change: Steps[ResultT]) -> ResultT:
+        while True:
+            try:
+                next(change)
+            except StopIteration as end:
+                result: ResultT = end.value
+                return result
+            await asyncio.sleep(0)

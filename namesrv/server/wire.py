@@ -1,0 +1,198 @@
+"""Requests to records: every rule on input, with an error that names field, problem and limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2
+
+from groundwork.endpoints import Endpoint
+from namesrv.core.errors import InvalidField, LimitExceeded, NotImplementedYet
+from namesrv.core.records import BrokerKey, DataVersion, RemovalReason, TopicConfig
+from namesrv.server import limits
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
+_LONG_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
+_SHOWN_CHARACTERS = 40
+
+
+class BrokerIdentity(NamedTuple):
+    """Which broker a request is about."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+
+
+class _HasFields(Protocol):
+    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
+
+
+def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
+    """Checks a BrokerIdentity.
+
+    Raises:
+        InvalidField: A part is missing or breaks its rule.
+    """
+    check_name("broker.cluster_name", message.cluster_name)
+    check_name("broker.broker_name", message.broker_name)
+    if not message.HasField("broker_id"):
+        raise InvalidField("broker.broker_id", "is missing; 0 is the master, a slave has a higher id")
+    if message.broker_id < 0:
+        raise InvalidField("broker.broker_id", f"is {message.broker_id}, must not be negative")
+    check_address("broker.broker_addr", message.broker_addr)
+    return BrokerIdentity(BrokerKey(message.cluster_name, message.broker_name), message.broker_id, message.broker_addr)
+
+
+def data_version(field: str, message: route_data_pb2.DataVersion) -> DataVersion:
+    """Checks a DataVersion.
+
+    Raises:
+        InvalidField: Timestamp or counter is missing or negative.
+    """
+    for part in ("timestamp_millis", "counter"):
+        if not message.HasField(part):
+            raise InvalidField(f"{field}.{part}", "is missing; a DataVersion needs timestamp_millis and counter")
+        if getattr(message, part) < 0:
+            raise InvalidField(f"{field}.{part}", f"is {getattr(message, part)}, must not be negative")
+    return DataVersion(message.timestamp_millis, message.counter, message.state_version)
+
+
+def topic_configs(
+    messages: Iterable[route_data_pb2.TopicConfig], known_topics: Container[str]
+) -> Iterator[TopicConfig]:
+    """Checks topic configurations one by one, as they are consumed.
+
+    Args:
+        messages: The configurations.
+        known_topics: Names that have been checked before: the names in the topic table.
+
+    Raises:
+        InvalidField: One breaks a rule, or a topic is there twice.
+        LimitExceeded: There are too many.
+    """
+    seen: set[str] = set()
+    for index, message in enumerate(messages):
+        topic = message.topic_name
+        if topic not in known_topics:
+            check_topic(f"topic_configs[{index}].topic_name", topic)
+        if topic in seen:
+            raise InvalidField(f"topic_configs[{index}].topic_name", f"{topic!r} is there twice")
+        seen.add(topic)
+        if index >= limits.MAX_TOPICS_PER_REGISTRATION:
+            raise LimitExceeded("topics of one registration", index + 1, limits.MAX_TOPICS_PER_REGISTRATION)
+        read, write, perm = message.read_queue_nums, message.write_queue_nums, message.perm
+        flag = message.topic_sys_flag
+        in_range = 0 <= read <= limits.MAX_QUEUE_NUMS and 0 <= write <= limits.MAX_QUEUE_NUMS
+        # Zero is rare and may mean absent, so presence is only looked at then.
+        all_set = (read and write and perm) or _has_numbers(message)
+        if not (in_range and 0 <= perm <= 7 and flag >= 0 and all_set):
+            raise _topic_config_problem(index, message)
+        yield TopicConfig(topic, read, write, perm, flag)
+
+
+def check_topic(field: str, topic: str) -> None:
+    """Checks a topic name (RocketMQ: Validators.checkTopic). Raises InvalidField."""
+    long_allowed = topic.startswith(_LONG_TOPIC_PREFIXES)
+    check_name(field, topic, limits.MAX_RETRY_TOPIC_LENGTH if long_allowed else limits.MAX_NAME_LENGTH)
+
+
+def check_name(field: str, name: str, max_length: int = limits.MAX_NAME_LENGTH) -> None:
+    """Checks a name. Raises InvalidField."""
+    if not name:
+        raise InvalidField(field, "is empty")
+    if len(name) > max_length:
+        raise InvalidField(field, f"{_shown(name)} has {len(name)} characters, at most {max_length}")
+    if not _NAME.fullmatch(name):
+        raise InvalidField(field, f"{_shown(name)} has characters other than % | a-z A-Z 0-9 _ . -")
+
+
+def check_address(field: str, address: str) -> None:
+    """Checks that a text is host:port. Raises InvalidField."""
+    if not address:
+        raise InvalidField(field, "is empty; write host:port")
+    try:
+        Endpoint.parse(address)
+    except ValueError as error:
+        raise InvalidField(field, str(error)) from None
+
+
+def filter_servers(request: registration_service_pb2.RegisterBrokerRequest) -> tuple[str, ...] | None:
+    """The filter servers of a registration; None if they are to stay as they are.
+
+    Raises:
+        InvalidField: One is no address.
+        LimitExceeded: There are too many.
+    """
+    if not request.HasField("filter_servers"):
+        return None
+    addresses = tuple(request.filter_servers.filter_servers)
+    if len(addresses) > limits.MAX_FILTER_SERVERS:
+        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
+    for index, address in enumerate(addresses):
+        check_address(f"filter_servers.filter_servers[{index}]", address)
+    return addresses
+
+
+def heartbeat_timeout_seconds(request: registration_service_pb2.RegisterBrokerRequest) -> float | None:
+    """How long the broker asks to be given; None if it does not. Raises InvalidField."""
+    if not request.HasField("heartbeat_timeout_millis"):
+        return None
+    millis = request.heartbeat_timeout_millis
+    lowest, highest = limits.MIN_HEARTBEAT_TIMEOUT_MILLIS, limits.MAX_HEARTBEAT_TIMEOUT_MILLIS
+    if not lowest <= millis <= highest:
+        raise InvalidField("heartbeat_timeout_millis", f"is {millis}, must be {lowest} to {highest}")
+    return millis / 1000
+
+
+def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
+    """The reason that a caller may give for an unregistration. Raises InvalidField."""
+    match reason:
+        case route_data_pb2.REMOVAL_REASON_UNSPECIFIED | route_data_pb2.REMOVAL_REASON_UNREGISTERED:
+            return RemovalReason.UNREGISTERED
+        case route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
+            return RemovalReason.BROKER_DOWN
+    raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+
+
+def page_size(value: int) -> int:
+    """The page size in force. Raises InvalidField."""
+    if value < 0:
+        raise InvalidField("page_size", f"is {value}, must not be negative")
+    return min(value, limits.MAX_PAGE_SIZE) or limits.DEFAULT_PAGE_SIZE
+
+
+def refuse_fields(message: _HasFields, *fields: str) -> None:
+    """Refuses fields that this version does not have yet, rather than passing over them. Raises NotImplementedYet."""
+    for field in fields:
+        try:
+            present = message.HasField(field)
+        except ValueError:  # a field without presence
+            present = bool(getattr(message, field))
+        if present:
+            raise NotImplementedYet(f"{field}: this version of the name server does not have it yet", {"field": field})
+
+
+def _has_numbers(message: route_data_pb2.TopicConfig) -> bool:
+    return all(message.HasField(part) for part in ("read_queue_nums", "write_queue_nums", "perm"))
+
+
+def _topic_config_problem(index: int, message: route_data_pb2.TopicConfig) -> InvalidField:
+    where = f"topic_configs[{index}]"
+    for part, highest in (
+        ("read_queue_nums", limits.MAX_QUEUE_NUMS),
+        ("write_queue_nums", limits.MAX_QUEUE_NUMS),
+        ("perm", 7),
+    ):
+        if not message.HasField(part):
+            return InvalidField(f"{where}.{part}", f"is missing for the topic {message.topic_name!r}")
+        if not 0 <= getattr(message, part) <= highest:
+            value = getattr(message, part)
+            return InvalidField(f"{where}.{part}", f"is {value} for the topic {message.topic_name!r}, 0 to {highest}")
+    return InvalidField(f"{where}.topic_sys_flag", f"is {message.topic_sys_flag}, must not be negative")
+
+
+def _shown(name: str) -> str:
+    return repr(name) if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]!r}..."
