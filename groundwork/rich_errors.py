@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -19,7 +19,7 @@ class FailedCall(Protocol):
 
     def code(self) -> grpc.StatusCode: ...  # noqa: D102
     def details(self) -> str | None: ...  # noqa: D102
-    def trailing_metadata(self) -> Sequence[tuple[str, str | bytes]] | None: ...  # noqa: D102
+    def trailing_metadata(self) -> Iterable[Any] | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

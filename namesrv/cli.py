@@ -22,7 +22,13 @@ from namesrv.settings import NamesrvSettings
 
 PROGRAM = "namesrv"
 
-app = typer.Typer(name=PROGRAM, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name=PROGRAM,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut off our longer flags
+)
 
 
 def serve(settings: NamesrvSettings) -> None:
@@ -67,7 +73,9 @@ def _root(
 
 @app.command()
 def healthcheck(
-    endpoint: Annotated[str, typer.Option(help="Name server to ask, HOST:PORT.")] = "127.0.0.1:9876",
+    endpoint: Annotated[
+        str, typer.Option(envvar="NAMESRV_LISTEN", help="Name server to ask, HOST:PORT.")
+    ] = "127.0.0.1:9876",
     service: Annotated[str, typer.Option(help="Full name of a service; empty for the whole server.")] = "",
     timeout: Annotated[float, typer.Option(help="Seconds to wait.", min=0.01)] = 2.0,
 ) -> None:

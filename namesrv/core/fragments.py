@@ -64,14 +64,13 @@ def broker_data_fragment(
 ) -> bytes:
     """A BrokerData, framed as the field broker_datas."""
     message = route_data_pb2.BrokerData(
-        cluster_name=broker.cluster_name,
-        broker_name=broker.broker_name,
-        broker_addrs=addrs,
-        zone_name=zone_name,
+        cluster_name=broker.cluster_name, broker_name=broker.broker_name, zone_name=zone_name
     )
+    for broker_id, addr in sorted(addrs.items()):
+        message.broker_addrs.add(broker_id=broker_id, broker_addr=addr)
     if enable_acting_master is not None:
         message.enable_acting_master = enable_acting_master
-    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, message.SerializeToString(deterministic=True))
+    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, message.SerializeToString())
 
 
 def filter_servers_fragment(cluster_name: str, broker_addr: str, filter_servers: Iterable[str]) -> bytes:

@@ -14,7 +14,7 @@ def build_server(settings: NamesrvSettings) -> grpc.aio.Server:
     if settings.engine == "native":
         from namesrv.server.native_engine import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without
 
-        return NativeServer(options, slow_reader_timeout=settings.slow_reader_timeout_millis / 1000)
+        return NativeServer(options=options)
     return grpc.aio.server(options=options)
 
 

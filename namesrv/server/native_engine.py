@@ -1,4 +1,4 @@
-"""The native engine (pygrpc-native), with the two things that it gets wrong for long streams put right.
+"""The native engine (pygrpc-native), with what it gets wrong for long streams put right.
 
 Pinned to one version, because ``_send`` and ``_front`` are private there.
 """
@@ -8,12 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc
 import pygrpc_native.aio as native_aio  # not "from": the package's lazy attributes recurse
 from pygrpc_native import STREAM_CLOSED, STREAM_FULL
-
-from namesrv.core.errors import SlowReader
-from namesrv.server.status import rich_error
 
 FIRST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.25
@@ -27,14 +23,8 @@ class NativeServer(native_aio.Server):
     """A ``grpc.aio`` server whose HTTP/2 runs in Rust.
 
     As it comes, a full stream blocks a thread of the loop's default executor: as many stalled readers as that has
-    threads starve every other stream and hang the shutdown. Here a full stream is tried again without a thread, and a
-    reader that takes nothing for too long is cut.
+    threads starve every other stream and hang the shutdown. Here a full stream is tried again without a thread.
     """
-
-    def __init__(self, options: list[tuple[str, int]], slow_reader_timeout: float) -> None:
-        """Takes the options of ``grpc.aio.server``, and the time in seconds that a reader may take nothing."""
-        super().__init__(options=options)
-        self._slow_reader_timeout = slow_reader_timeout
 
     async def stop(self, grace: float | None = None) -> None:
         """Stops within the grace period, in seconds, and a bounded time to close the listener."""
@@ -47,19 +37,8 @@ class NativeServer(native_aio.Server):
         if data is None:
             return False
         context._initial_sent = True  # noqa: SLF001 - what the method that this replaces does
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + self._slow_reader_timeout
         pause = FIRST_PAUSE_SECONDS
         while (sent := front.stream_try_send(call.call_id, data)) == STREAM_FULL:
-            if loop.time() >= give_up_at:
-                self._cut(call)
-                return False
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return bool(sent != STREAM_CLOSED)
-
-    def _cut(self, call: Any) -> None:
-        assert self._front is not None, "calls come only through the front"
-        error = rich_error(SlowReader(self._slow_reader_timeout))
-        code: tuple[int, str] = grpc.StatusCode(error.code).value
-        self._front.fail(call.call_id, code[0], error.message, trailing_metadata=list(error.trailing_metadata()))

@@ -18,7 +18,14 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from namesrv.core.errors import InternalDefect, MalformedRequest, NamesrvError, NotImplementedYet, ShuttingDown
+from namesrv.core.errors import (
+    InternalDefect,
+    MalformedRequest,
+    NamesrvError,
+    NotImplementedYet,
+    ShuttingDown,
+    SlowReader,
+)
 from namesrv.server.status import rich_error
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -28,15 +35,25 @@ StreamBehaviour = Callable[[Any, Context], AsyncIterator[Message | bytes]]
 _log = structlog.get_logger(__name__)
 
 
-def add_service(server: grpc.aio.Server, service: ServiceDescriptor, servicer: object) -> None:
+CUT_SECONDS = 1.0
+"""How long the status of a reader that is cut may take to leave; one that reads nothing gets it when it reads on."""
+
+
+def add_service(
+    server: grpc.aio.Server, service: ServiceDescriptor, servicer: object, slow_reader_seconds: float
+) -> None:
     """Adds a service to a server.
 
     Args:
         server: The server, of either engine.
         service: The service from the wire contract.
         servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED.
+        slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
     """
-    handlers = {method.name: _handler(method, getattr(servicer, method.name, None)) for method in service.methods}
+    handlers = {
+        method.name: _handler(method, getattr(servicer, method.name, None), slow_reader_seconds)
+        for method in service.methods
+    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
     # The native engine serves only what is registered in this way too; grpcio takes it as the quicker path.
     server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
@@ -47,12 +64,12 @@ def unimplemented(service: ServiceDescriptor, servicer_class: type) -> frozenset
     return frozenset(method.name for method in service.methods if not hasattr(servicer_class, method.name))
 
 
-def _handler(method: MethodDescriptor, behaviour: Any) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float) -> grpc.RpcMethodHandler[Any, Any]:
     request_class = GetMessageClass(method.input_type)
     if behaviour is None:
         behaviour = _unimplemented_stream(method) if method.server_streaming else _unimplemented_unary(method)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(method, request_class, behaviour))
+        return grpc.unary_stream_rpc_method_handler(_stream(method, request_class, behaviour, slow_reader_seconds))
     return grpc.unary_unary_rpc_method_handler(_unary(method, request_class, behaviour))
 
 
@@ -75,15 +92,29 @@ def _unary(method: MethodDescriptor, request_class: type[Message], behaviour: Un
     return handle
 
 
-def _stream(method: MethodDescriptor, request_class: type[Message], behaviour: StreamBehaviour) -> Any:
+def _stream(
+    method: MethodDescriptor, request_class: type[Message], behaviour: StreamBehaviour, slow_reader_seconds: float
+) -> Any:
     parse = request_class.FromString
 
-    async def handle(request: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def write(context: Context, answer: Message | bytes) -> None:
+        try:
+            async with asyncio.timeout(slow_reader_seconds):
+                await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
+        except TimeoutError:
+            raise SlowReader(slow_reader_seconds) from None
+
+    async def handle(request: bytes, context: Context) -> None:
         try:
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
             async with contextlib.aclosing(behaviour(parse(request), context)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
-                    yield answer if isinstance(answer, bytes) else answer.SerializeToString()
+                    await write(context, answer)
+        except SlowReader as error:
+            _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CUT_SECONDS):
+                    await _abort(context, error)
         except NamesrvError as error:
             await _abort(context, error)
         except DecodeError:

@@ -125,9 +125,10 @@ class NamesrvServer:
         registration, route, admin = SERVICES
         idle_timeout_millis = self._settings.broker_channel_expired_time_millis
         servicer = RegistrationServicer(self._manager, self._writer, self._channels, parts, idle_timeout_millis)
-        add_service(self._grpc, registration, servicer)
-        add_service(self._grpc, route, RouteServicer(self._manager))
-        add_service(self._grpc, admin, None)
+        slow_reader_seconds = self._settings.slow_reader_timeout_millis / 1000
+        add_service(self._grpc, registration, servicer, slow_reader_seconds)
+        add_service(self._grpc, route, RouteServicer(self._manager), slow_reader_seconds)
+        add_service(self._grpc, admin, None, slow_reader_seconds)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)

@@ -1,0 +1,81 @@
+"""Readers that never read, and peers that stop: the others go on, on both engines."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_service_pb2
+
+from tests.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from tests.registrations import identity, registration
+
+STALLED_READERS = 64
+TOPICS_PER_BROKER = 20_000
+BROKERS = 8
+
+
+def _fill(client: Client) -> None:
+    """Makes a snapshot of about 10 MB: more than any buffer on the way to a reader holds."""
+    for number in range(BROKERS):
+        broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
+        topics = [f"broker-{number}-topic-{index}" for index in range(TOPICS_PER_BROKER)]
+        client.registration.RegisterBroker(registration(topics, broker), timeout=60)
+
+
+@pytest.fixture
+def stalled(namesrv: NamesrvProcess, client: Client) -> Iterator[None]:
+    """Clients that open a snapshot stream each, take its first message and nothing more."""
+    _fill(client)
+    request = route_service_pb2.StreamRouteSnapshotRequest()
+    with contextlib.ExitStack() as connections:
+        streams = []
+        for _ in range(STALLED_READERS):
+            reader = connections.enter_context(namesrv.connect())
+            streams.append(reader.routes.StreamRouteSnapshot(request))
+        for stream in streams:
+            assert next(iter(stream)).HasField("snapshot_header")
+        yield
+
+
+@pytest.mark.usefixtures("stalled")
+def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations_nor_the_shutdown(
+    namesrv: NamesrvProcess, client: Client
+) -> None:
+    assert client.route("broker-0-topic-0") is not None
+    end = client.snapshot()[-1].snapshot_end
+    assert end.topic_count == BROKERS * TOPICS_PER_BROKER
+    client.registration.RegisterBroker(registration(["one-more"]), timeout=20)
+    assert client.route("one-more") is not None
+    assert namesrv.terminate() == 0
+    assert namesrv.events("listener_did_not_close") == []
+
+
+def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
+    arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
+    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as filler, namesrv.connect() as reader:
+        _fill(filler)
+        stream = reader.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60)
+        next(iter(stream))
+        eventually(lambda: namesrv.events("slow_reader_cut"))
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+        assert caught.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
+        assert filler.route("broker-0-topic-0") is not None
+
+
+def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
+    pings = ("--keepalive-time-millis", "500", "--keepalive-timeout-millis", "500")
+    scan = ("--scan-not-active-broker-interval-millis", "0")
+    with (
+        NamesrvProcess(*pings, *scan, engine=engine) as namesrv,
+        BrokerAgentProcess(str(namesrv.endpoint)) as agent,
+        namesrv.connect() as client,
+    ):
+        eventually(client.addrs)
+        agent.signal(signal.SIGSTOP)
+        eventually(client.route, lambda route: route is None)
+        assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"

@@ -1,0 +1,60 @@
+"""Endpoints and lists of them: one rule everywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from groundwork.endpoints import Endpoint, parse_endpoints
+
+
+@pytest.mark.parametrize("text", ["a:1;b:2", "a:1,b:2", "a:1 b:2", "a:1; b:2", "a:1 ,b:2", " a:1\n\tb:2 ", "a:1  b:2"])
+def test_semicolons_commas_and_white_space_all_separate(text: str) -> None:
+    assert parse_endpoints(text) == (Endpoint("a", 1), Endpoint("b", 2))
+
+
+def test_a_list_given_in_pieces_is_joined() -> None:
+    assert parse_endpoints(["a:1;b:2", "c:3"]) == (Endpoint("a", 1), Endpoint("b", 2), Endpoint("c", 3))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty element"),
+        ("a:1;;b:2", "empty element"),
+        ("a:1;", "empty element"),
+        (";a:1", "empty element"),
+        ("a:1, ;b:2", "empty element"),
+        ("a", "has no port"),
+        ("a:", "not a number from 1 to 65535"),
+        ("a:0", "not a number from 1 to 65535"),
+        ("a:99999", "not a number from 1 to 65535"),
+        ("a:-1", "not a number from 1 to 65535"),
+        ("a:²", "not a number from 1 to 65535"),
+        (":1", "no valid host"),
+        ("a b:1", "has no port"),
+        ("::1:9876", "no valid host"),
+        ("[xyz]:1", "no valid host"),
+        ("http://a:1", "no valid host"),
+        ("a:1;a:1", "has a:1 twice"),
+    ],
+)
+def test_a_bad_list_says_what_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_endpoints(text)
+
+
+def test_no_text_at_all_is_an_empty_list() -> None:
+    with pytest.raises(ValueError, match="is empty"):
+        parse_endpoints([])
+
+
+def test_an_endpoint_is_written_as_it_is_read() -> None:
+    for text in ("host:1", "127.0.0.1:9876", "[::1]:9876"):
+        assert str(Endpoint.parse(text)) == text
+
+
+def test_loopback_is_known_by_address_and_by_name() -> None:
+    loopback = [Endpoint.parse(text).is_loopback for text in ("127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1")]
+    beyond = [Endpoint.parse(text).is_loopback for text in ("0.0.0.0:1", "10.0.0.1:1", "[::]:1", "example.com:1")]
+    assert loopback == [True] * 4
+    assert beyond == [False] * 4

@@ -1,0 +1,53 @@
+"""Errors with details survive the way over the wire; broken details never hide the error itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+import pytest
+
+from groundwork.rich_errors import DETAILS_KEY, FieldViolation, RichError
+
+
+class FailedCall:
+    def __init__(self, error: RichError, trailers: Sequence[tuple[str, str | bytes]] | None) -> None:
+        self._error = error
+        self._trailers = trailers
+
+    def code(self) -> grpc.StatusCode:
+        return self._error.code
+
+    def details(self) -> str:
+        return self._error.message
+
+    def trailing_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
+        return self._trailers
+
+
+ERROR = RichError(
+    grpc.StatusCode.INVALID_ARGUMENT,
+    "broker.broker_id: is -1",
+    reason="INVALID_FIELD",
+    domain="namesrv",
+    metadata={"field": "broker.broker_id"},
+    violations=(FieldViolation("broker.broker_id", "is -1, must not be negative"),),
+    retry_after_seconds=1.5,
+)
+
+
+def test_an_error_comes_back_as_it_was_sent() -> None:
+    assert RichError.of(FailedCall(ERROR, ERROR.trailing_metadata())) == ERROR
+
+
+@pytest.mark.parametrize(
+    "trailers", [None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)]
+)
+def test_missing_or_broken_details_leave_code_and_message(
+    trailers: Sequence[tuple[str, str | bytes]] | None,
+) -> None:
+    assert RichError.of(FailedCall(ERROR, trailers)) == RichError(ERROR.code, ERROR.message)
+
+
+def test_an_error_shows_code_reason_and_message() -> None:
+    assert str(ERROR) == "INVALID_ARGUMENT INVALID_FIELD: broker.broker_id: is -1"

@@ -1,0 +1,68 @@
+"""DeadlineHeap: cheap renewals, exact expiry, bounded memory."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.core.liveness import DeadlineHeap
+
+
+def test_a_key_is_overdue_only_after_its_timeout_has_passed() -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    heap.heard("a", 0.0, 10.0)
+    assert heap.overdue(10.0) == []
+    assert heap.overdue(10.5) == ["a"]
+
+
+def test_an_overdue_key_comes_up_again_until_it_is_forgotten() -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    heap.heard("a", 0.0, 10.0)
+    assert heap.overdue(11.0) == ["a"]
+    assert heap.overdue(11.0) == ["a"]
+    heap.forget("a")
+    assert heap.overdue(100.0) == []
+
+
+def test_a_million_renewals_do_not_grow_the_heap() -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    for number in range(100_000):
+        heap.heard("a", float(number), 10.0)
+        heap.heard("b", float(number), 10.0 if number % 2 else 1_000.0)
+    assert len(heap._heap) < 200
+
+
+def test_keys_that_come_and_go_do_not_grow_the_heap() -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    for number in range(10_000):
+        heap.heard(str(number), 0.0, 1_000.0)
+        heap.forget(str(number))
+    assert len(heap._heap) < 200
+    assert len(heap._scheduled) < 200
+
+
+_EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["heard", "forget", "overdue"]), st.sampled_from("abc"), st.integers(0, 20), st.integers(1, 30)
+    ),
+    max_size=60,
+)
+
+
+@given(_EVENTS)
+def test_it_agrees_with_a_dictionary_of_deadlines(events: list[tuple[str, str, int, int]]) -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    model: dict[str, float] = {}
+    now = 0.0
+    for kind, key, pause, timeout in events:
+        now += pause
+        if kind == "heard":
+            heap.heard(key, now, float(timeout))
+            model[key] = now + timeout
+        elif kind == "forget":
+            heap.forget(key)
+            model.pop(key, None)
+        else:
+            assert sorted(heap.overdue(now)) == sorted(key for key, due in model.items() if due < now)
+        assert all(heap.is_overdue(key, now) == (model[key] < now) for key in model)
+        assert len(heap) == len(model)

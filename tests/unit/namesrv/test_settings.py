@@ -1,0 +1,69 @@
+"""Settings: which source wins, and what a bad one says."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from namesrv.cli import app
+from namesrv.settings import NamesrvSettings
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "namesrv.toml"
+    path.write_text('name = "from-file"\nengine = "native"\nlisten = "127.0.0.1:1"\n')
+    return path
+
+
+def test_flags_win_over_the_environment_over_the_file_over_the_default(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_NAME", "from-environment")
+    monkeypatch.setenv("NAMESRV_LISTEN", "127.0.0.1:2")
+    settings = NamesrvSettings.load(file, {"listen": "127.0.0.1:3"})
+    assert (settings.listen, settings.name, settings.engine) == ("127.0.0.1:3", "from-environment", "native")
+    assert settings.log_format == "text"
+
+
+def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: Path, tmp_path: Path) -> None:
+    printed = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"]).output
+    again = tmp_path / "again.toml"
+    again.write_text(printed)
+    assert tomllib.loads(printed)["name"] == "from-file"
+    assert NamesrvSettings.load(again, {}).model_dump() == NamesrvSettings.load(file, {}).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--listen", "nowhere"], "setting listen: address 'nowhere' has no port"),
+        (["--listen", "0.0.0.0:9876"], "needs --allow-insecure"),
+        (["--listen", "0.0.0.0:9876", "--allow-insecure", "--engine", "native"], "needs --trusted-network"),
+        (["--engine", "warp"], "setting engine: Input should be 'grpcio' or 'native' (got 'warp')"),
+        (["--name", ""], "setting name:"),
+        (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),
+        (["--log-level", "loud"], "setting log_level:"),
+        (["--config", "/nowhere/at/all.toml"], "No such file"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_code_2(arguments: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, ["serve", "--print-config", *arguments])
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.toml"
+    path.write_text('nmae = "typo"\n')
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
+    assert result.exit_code == 2
+    assert "nmae" in result.stderr
+    path.write_text("not toml")
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
+    assert result.exit_code == 2
+    assert str(path) in result.stderr

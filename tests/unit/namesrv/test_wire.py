@@ -1,0 +1,172 @@
+"""Every rule on input: what is accepted at the limit, what is refused one past it, and what the error names."""
+
+from __future__ import annotations
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.errors import InvalidField, LimitExceeded, NotImplementedYet
+from namesrv.core.records import TopicConfig
+from namesrv.server import limits, wire
+
+
+def identity(
+    cluster: str = "c", name: str = "b", broker_id: int | None = 0, addr: str = "h:1"
+) -> route_data_pb2.BrokerIdentity:
+    return route_data_pb2.BrokerIdentity(cluster_name=cluster, broker_name=name, broker_id=broker_id, broker_addr=addr)
+
+
+def topic(
+    name: str = "T", read: int | None = 1, write: int | None = 1, perm: int | None = 6, flag: int | None = None
+) -> route_data_pb2.TopicConfig:
+    return route_data_pb2.TopicConfig(
+        topic_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm, topic_sys_flag=flag
+    )
+
+
+def checked(*topics: route_data_pb2.TopicConfig) -> list[TopicConfig]:
+    return list(wire.topic_configs(topics, ()))
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "problem"),
+    [
+        (identity(cluster=""), "broker.cluster_name", "is empty"),
+        (identity(cluster="a b"), "broker.cluster_name", "has characters other than"),
+        (identity(name=""), "broker.broker_name", "is empty"),
+        (identity(name="x" * 128), "broker.broker_name", "has 128 characters, at most 127"),
+        (identity(broker_id=None), "broker.broker_id", "is missing"),
+        (identity(broker_id=-1), "broker.broker_id", "is -1, must not be negative"),
+        (identity(addr=""), "broker.broker_addr", "is empty"),
+        (identity(addr="host"), "broker.broker_addr", "has no port"),
+        (identity(addr=":10911"), "broker.broker_addr", "has no valid host"),
+        (identity(addr="host:0"), "broker.broker_addr", "not a number from 1 to 65535"),
+        (identity(addr="host:65536"), "broker.broker_addr", "not a number from 1 to 65535"),
+        (identity(addr="host:x"), "broker.broker_addr", "not a number from 1 to 65535"),
+        (identity(addr="h" * 300 + ":1"), "broker.broker_addr", "at most 260"),
+    ],
+)
+def test_a_bad_broker_identity_names_the_field_and_the_rule(
+    message: route_data_pb2.BrokerIdentity, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidField) as caught:
+        wire.broker_identity(message)
+    assert caught.value.field == field
+    assert problem in caught.value.problem
+
+
+def test_a_broker_identity_at_its_limits_is_accepted() -> None:
+    message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
+    assert wire.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "problem"),
+    [
+        (topic(""), "topic_name", "is empty"),
+        (topic("x" * 128), "topic_name", "at most 127"),
+        (topic("%RETRY%" + "x" * 249), "topic_name", "at most 255"),
+        (topic("a/b"), "topic_name", "has characters other than"),
+        (topic("späße"), "topic_name", "has characters other than"),
+        (topic("newline\n"), "topic_name", "has characters other than"),
+        (topic(read=None), "read_queue_nums", "is missing"),
+        (topic(read=-1), "read_queue_nums", "is -1 for the topic 'T', 0 to 65535"),
+        (topic(read=65_536), "read_queue_nums", "is 65536"),
+        (topic(write=None), "write_queue_nums", "is missing"),
+        (topic(write=-1), "write_queue_nums", "is -1"),
+        (topic(write=65_536), "write_queue_nums", "is 65536"),
+        (topic(perm=None), "perm", "is missing"),
+        (topic(perm=-1), "perm", "is -1"),
+        (topic(perm=8), "perm", "is 8 for the topic 'T', 0 to 7"),
+        (topic(flag=-1), "topic_sys_flag", "is -1"),
+    ],
+)
+def test_a_bad_topic_names_its_place_field_and_rule(
+    message: route_data_pb2.TopicConfig, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidField) as caught:
+        checked(topic("first"), message)
+    assert caught.value.field == f"topic_configs[1].{field}"
+    assert problem in caught.value.problem
+
+
+def test_topics_at_their_limits_are_accepted() -> None:
+    long_names = ["x" * 127, "%RETRY%" + "x" * 248, "%DLQ%" + "x" * 250]
+    assert [config.topic for config in checked(*map(topic, long_names))] == long_names
+    assert checked(topic("T", 0, 65_535, 0), topic("U", 65_535, 0, 7)) == [
+        ("T", 0, 65_535, 0, 0),
+        ("U", 65_535, 0, 7, 0),
+    ]
+
+
+def test_a_topic_twice_in_one_registration_is_refused() -> None:
+    with pytest.raises(InvalidField, match="'T' is there twice"):
+        checked(topic("T"), topic("U"), topic("T"))
+
+
+def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_TOPICS_PER_REGISTRATION", 2)
+    assert len(checked(topic("a"), topic("b"))) == 2
+    with pytest.raises(LimitExceeded) as caught:
+        checked(topic("a"), topic("b"), topic("c"))
+    assert caught.value.metadata == {"what": "topics of one registration", "value": "3", "limit": "2"}
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (route_data_pb2.DataVersion(), "v.timestamp_millis"),
+        (route_data_pb2.DataVersion(timestamp_millis=1), "v.counter"),
+        (route_data_pb2.DataVersion(timestamp_millis=-1, counter=1), "v.timestamp_millis"),
+        (route_data_pb2.DataVersion(timestamp_millis=1, counter=-1), "v.counter"),
+    ],
+)
+def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.DataVersion, field: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        wire.data_version("v", message)
+    assert caught.value.field == field
+
+
+def test_filter_servers_are_absent_empty_or_checked() -> None:
+    absent = pb.RegisterBrokerRequest()
+    empty = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList())
+    most = ["h:1"] * limits.MAX_FILTER_SERVERS
+    assert wire.filter_servers(absent) is None
+    assert wire.filter_servers(empty) == ()
+    full = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=most))
+    assert wire.filter_servers(full) == tuple(most)
+    with pytest.raises(LimitExceeded):
+        wire.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=[*most, "h:1"])))
+    with pytest.raises(InvalidField, match=r"filter_servers\[0\]"):
+        wire.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
+
+
+@pytest.mark.parametrize("millis", [1_000, 3_600_000])
+def test_a_heartbeat_timeout_within_its_bounds_is_taken(millis: int) -> None:
+    assert wire.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis)) == millis / 1000
+
+
+@pytest.mark.parametrize("millis", [-1, 0, 999, 3_600_001])
+def test_a_heartbeat_timeout_beyond_its_bounds_is_refused(millis: int) -> None:
+    with pytest.raises(InvalidField, match="1000 to 3600000"):
+        wire.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
+
+
+def test_page_sizes_are_defaulted_cut_and_never_negative() -> None:
+    assert [wire.page_size(size) for size in (0, 1, 10_000, 10_001)] == [1_000, 1, 10_000, 10_000]
+    with pytest.raises(InvalidField, match="page_size"):
+        wire.page_size(-1)
+
+
+def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
+    assert wire.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
+    assert wire.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
+    with pytest.raises(InvalidField, match="reason"):
+        wire.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
+
+
+def test_a_field_that_is_not_there_yet_is_refused_and_not_passed_over() -> None:
+    wire.refuse_fields(pb.RegisterBrokerRequest(), "body_crc32")
+    with pytest.raises(NotImplementedYet, match="body_crc32"):
+        wire.refuse_fields(pb.RegisterBrokerRequest(body_crc32=1), "body_crc32")

@@ -1,0 +1,42 @@
+"""The server and the wire contract fit together."""
+
+from __future__ import annotations
+
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core import errors
+from namesrv.core.records import RemovalReason
+from namesrv.server.registration_servicer import RegistrationServicer
+from namesrv.server.route_servicer import RouteServicer
+from namesrv.server.rpc import unimplemented
+from namesrv.server.server import SERVICES
+from namesrv.server.status import CODES
+
+REGISTRATION, ROUTE, ADMIN = SERVICES
+
+
+def test_every_call_of_this_issue_is_there_and_the_rest_is_known_to_be_missing() -> None:
+    assert unimplemented(REGISTRATION, RegistrationServicer) == {"RegisterTopic"}
+    assert {call.name for call in ROUTE.methods} - unimplemented(ROUTE, RouteServicer) == {
+        "GetTopicRoute",
+        "GetBrokerClusterInfo",
+        "ListTopics",
+        "StreamRouteSnapshot",
+    }
+
+
+def test_servicers_have_no_call_that_the_contract_lacks() -> None:
+    for service, servicer in ((REGISTRATION, RegistrationServicer), (ROUTE, RouteServicer)):
+        public = {name for name in vars(servicer) if name[0].isupper()}
+        assert public <= {call.name for call in service.methods}
+
+
+def test_every_error_has_a_code_and_a_reason_of_its_own() -> None:
+    assert set(CODES) == set(errors.NamesrvError.__subclasses__())
+    reasons = [reason for _, reason in CODES.values()]
+    assert len(set(reasons)) == len(reasons)
+
+
+def test_removal_reasons_have_the_numbers_of_the_contract() -> None:
+    for reason in RemovalReason:
+        assert route_data_pb2.RemovalReason.Value(f"REMOVAL_REASON_{reason.name}") == reason.value
