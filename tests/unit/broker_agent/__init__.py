@@ -1,0 +1,1 @@
+"""Tests of the broker agent that need no other process."""

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_agent.settings import AgentSettings
+from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+
+TOPICS_JSON = Path(__file__).parents[3] / "demo" / "topics.json"
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("broker-agent"):
+            thread.join(DEADLINE)
+            assert not thread.is_alive(), f"{thread.name} is left"
+
+
+@pytest.fixture
+def name_server() -> Iterator[Callable[..., FakeNameServer]]:
+    """Starts fake name servers; all are stopped after the test."""
+    with ExitStack() as servers:
+        yield lambda *args, **kwargs: servers.enter_context(FakeNameServer(*args, **kwargs))
+
+
+@pytest.fixture
+def settings() -> Callable[..., AgentSettings]:
+    """Settings of a master; arguments replace fields."""
+
+    def make(*name_servers: FakeNameServer, **changes: Any) -> AgentSettings:
+        values: dict[str, Any] = {
+            "broker_name": "broker-a",
+            "broker_id": 0,
+            "broker_addr": "10.0.0.1:10911",
+            "namesrv": [str(server.endpoint) for server in name_servers] or ["127.0.0.1:9876"],
+            "topics": TOPICS_JSON,
+            "listen": "127.0.0.1:0",
+            "connect_timeout_millis": 500,
+        }
+        return AgentSettings.load(None, values | changes)
+
+    return make

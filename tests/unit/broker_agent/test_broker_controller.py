@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from broker_agent.agent_server import SERVICE_NAME
+from broker_agent.broker_controller import BrokerController, Master
+from broker_agent.errors import StartError
+from broker_agent.namesrv_target import RegisterBrokerResult
+from broker_agent.schedule import RegistrationSchedule
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import Timing
+from broker_agent.topic_config import load_topic_config_table
+from groundwork.endpoints import Endpoint
+from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+
+StartNameServer = Callable[..., FakeNameServer]
+MakeSettings = Callable[..., AgentSettings]
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class RoundsOnDemand(RegistrationSchedule):
+    """Lets the test say when a periodic round is due; the rounds follow at once."""
+
+    def __init__(self) -> None:
+        super().__init__(30_000, Timing())
+        self._rounds = threading.Semaphore(0)
+
+    def due(self, rounds: int = 1) -> None:
+        self._rounds.release(rounds)
+
+    def next_delay(self) -> float:
+        return 0.0 if self._rounds.acquire(timeout=DEADLINE) else DEADLINE
+
+
+def controller_of(settings: AgentSettings, schedule: RegistrationSchedule | None = None) -> BrokerController:
+    return BrokerController(settings, load_topic_config_table(settings.topics), schedule=schedule)
+
+
+@contextmanager
+def running(settings: AgentSettings, schedule: RoundsOnDemand | None = None) -> Iterator[BrokerController]:
+    controller = controller_of(settings, schedule)
+    controller.start()
+    try:
+        yield controller
+    finally:
+        if schedule:
+            schedule.due()  # or its thread would wait for a round that never comes
+        controller.stop()
+
+
+def health_of(controller: BrokerController, service: str = "") -> int:
+    with grpc.insecure_channel(str(controller.listening_on)) as connection:
+        request = health_pb2.HealthCheckRequest(service=service)
+        return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=DEADLINE).status)
+
+
+def test_the_start_registers_the_whole_table_with_every_name_server(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    servers = [name_server("one"), name_server("two")]
+    with running(settings(*servers)):
+        for server in servers:
+            assert [len(request.topic_configs) for request in server.registrations] == [11]
+            assert server.queries == []
+
+
+def test_a_periodic_round_asks_first_and_sends_nothing_that_is_known(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    server, schedule = name_server(), RoundsOnDemand()
+    with running(settings(server), schedule):
+        schedule.due(3)
+        server.wait_until(lambda: len(server.queries) == 3)
+    assert len(server.registrations) == 1
+
+
+def test_force_register_sends_the_table_each_period(name_server: StartNameServer, settings: MakeSettings) -> None:
+    server, schedule = name_server(), RoundsOnDemand()
+    with running(settings(server, force_register=True), schedule):
+        schedule.due(2)
+        server.wait_until(lambda: len(server.registrations) == 3)
+    assert server.queries == []
+
+
+def test_a_name_server_that_is_down_does_not_prevent_the_start(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    down, up = name_server("down"), name_server("up")
+    down.stop()
+    with running(settings(down, up)) as controller:
+        assert len(up.registrations) == 1
+        assert health_of(controller) == SERVING
+
+
+def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    late = name_server("not yet")
+    late.stop()
+    with running(settings(late)) as controller:
+        assert health_of(controller) == health_of(controller, SERVICE_NAME) == NOT_SERVING
+        late = name_server("late", late.endpoint.port)
+        late.wait_until(lambda: len(late.registrations) == 1)
+        with grpc.insecure_channel(str(controller.listening_on)) as connection:
+            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
+            assert next(answer.status for answer in watch if answer.status == SERVING)
+        assert health_of(controller, SERVICE_NAME) == SERVING
+
+
+def test_a_reopened_channel_is_registered_over_at_once(name_server: StartNameServer, settings: MakeSettings) -> None:
+    server = name_server()
+    with running(settings(server)):
+        server.end_channels()
+        server.wait_until(lambda: len(server.registrations) == 2)
+    assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
+    assert server.queries == []
+
+
+def test_a_name_server_that_wants_the_full_table_gets_it_at_once(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    server = name_server()
+    with running(settings(server)):
+        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
+        server.wait_until(lambda: len(server.registrations) == 2)
+    assert server.channels_opened == 1
+
+
+def test_one_name_server_hangs_and_the_other_gets_its_registration_at_once(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    hanging, healthy, schedule = name_server("hanging"), name_server("healthy"), RoundsOnDemand()
+    with running(settings(hanging, healthy), schedule):
+        hanging.hang()
+        schedule.due()
+        hanging.wait_until(lambda: len(hanging.queries) == 1)
+        healthy.end_channels()
+        healthy.wait_until(lambda: len(healthy.registrations) == 2)
+        assert len(hanging.registrations) == 1
+        hanging.answer_again()
+
+
+def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothing_changed(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    without, knowing, schedule = name_server("without"), name_server("knowing"), RoundsOnDemand()
+    with running(settings(without, knowing, broker_id=1), schedule) as controller:
+        before = controller.master
+        knowing.master_addr, knowing.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
+        schedule.due(2)
+        knowing.wait_until(lambda: len(knowing.registrations) == 3)
+        # The second round has begun, so the first one's results have been taken.
+        after = controller.master
+    assert before is None
+    assert after == Master("10.0.0.9:10911", "10.0.0.9:10912")
+
+
+def test_the_first_master_that_is_named_wins_and_silence_takes_nothing_back(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    slave = controller_of(settings(name_server(), broker_id=1))
+    nobody = RegisterBrokerResult(Endpoint("a", 1), None, None)
+    first = RegisterBrokerResult(Endpoint("b", 1), "10.0.0.9:10911", None)
+    second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
+    slave._learn_master((nobody,))
+    learnt = [slave.master]
+    for results in [(nobody, first, second), (nobody,), ()]:
+        slave._learn_master(results)
+        learnt.append(slave.master)
+    slave.stop()
+    assert learnt == [None, *[Master("10.0.0.9:10911", None)] * 3]
+
+
+def test_a_master_learns_no_master(name_server: StartNameServer, settings: MakeSettings) -> None:
+    server = name_server()
+    server.master_addr = "10.0.0.9:10911"
+    with running(settings(server)) as controller:
+        assert controller.master is None
+
+
+def test_the_stop_unregisters_everywhere(name_server: StartNameServer, settings: MakeSettings) -> None:
+    servers = [name_server("one"), name_server("two")]
+    with running(settings(*servers)):
+        pass
+    for server in servers:
+        assert [request.broker.broker_addr for request in server.unregistrations] == ["10.0.0.1:10911"]
+        server.wait_until(lambda server=server: not server.open_channels)  # type: ignore[misc]
+
+
+def test_health_is_not_serving_before_the_broker_is_unregistered(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    server = name_server()
+    with running(settings(server)) as controller:
+        with grpc.insecure_channel(str(controller.listening_on)) as connection:
+            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
+            assert next(watch).status == SERVING
+            server.hang()
+            stopping = threading.Thread(target=controller.stop)
+            stopping.start()
+            assert next(watch).status == NOT_SERVING
+            server.wait_until(lambda: len(server.unregistrations) == 1)
+            server.answer_again()
+        stopping.join(DEADLINE)
+
+
+def test_the_status_shows_the_broker_its_table_and_each_name_server(
+    name_server: StartNameServer, settings: MakeSettings
+) -> None:
+    up, down = name_server("up"), name_server("down")
+    down.stop()
+    up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
+    with (
+        running(settings(up, down, broker_id=1)) as controller,
+        grpc.insecure_channel(str(controller.listening_on)) as connection,
+    ):
+        stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)
+        status = stub.GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=DEADLINE)
+    assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
+    assert (status.topic_count, status.data_version_counter) == (11, 3)
+    assert status.data_version_timestamp_millis == 1651398321850
+    assert not status.HasField("ha_server_addr")
+    assert (status.master_addr, status.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
+    assert [(target.namesrv_name, target.registered) for target in status.targets] == [("up", True), ("", False)]
+    assert "Connection refused" in status.targets[1].last_error
+
+
+def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: MakeSettings) -> None:
+    taken = name_server().endpoint
+    with pytest.raises(StartError) as raised:
+        controller_of(settings(listen=str(taken)))
+    assert str(raised.value) == f"setting listen: cannot listen on {taken}: Address already in use"

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from broker_agent.cli import app
+from groundwork.version import __version__
+from tests.unit.broker_agent.conftest import TOPICS_JSON
+from tests.unit.broker_agent.fake_name_server import FakeNameServer
+
+FLAGS = {
+    "--broker-name": "broker-a",
+    "--broker-id": "0",
+    "--broker-addr": "127.0.0.1:10911",
+    "--namesrv": "127.0.0.1:9876",
+    "--topics": str(TOPICS_JSON),
+}
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(app, arguments, env=env)
+
+
+def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) -> Result:
+    flags = FLAGS | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    pairs = [text for flag, value in flags.items() if value is not None for text in (flag, value)]
+    return run("serve", *pairs, *more, env=env)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("broker_id", "-1", "setting broker_id: Input should be greater than or equal to 0 (got -1)"),
+        ("broker_id", None, "setting broker_id: Field required"),
+        ("broker_addr", "127.0.0.1", "setting broker_addr: address '127.0.0.1' has no port: write host:port"),
+        ("ha_server_addr", "h:0", "setting ha_server_addr: address 'h:0' has port '0', not a number from 1 to 65535"),
+        ("broker_name", "a b", "setting broker_name: 'a b' is not one or more of the characters % | a-z A-Z 0-9 _ -"),
+        ("cluster", "c" * 128, f"setting cluster: {'c' * 40!r}... has 128 characters, at most 127"),
+        ("broker_permission", "8", "setting broker_permission: Input should be less than or equal to 7 (got 8)"),
+        ("namesrv", "a:1;;b:2", "setting namesrv: the endpoint list 'a:1;;b:2' has an empty element"),
+        ("namesrv", "", "setting namesrv: the endpoint list '' has an empty element"),
+        ("namesrv", "localhost", "setting namesrv: address 'localhost' has no port: write host:port"),
+        ("namesrv", "a:1,a:1", "setting namesrv: the endpoint list 'a:1,a:1' has a:1 twice"),
+        ("namesrv", "no-such-host.invalid:9876", "setting namesrv: host 'no-such-host.invalid' of "),
+        ("topics", "/no/topics.json", "/no/topics.json: No such file or directory"),
+        ("listen", "127.0.0.1", "setting listen: address '127.0.0.1' has no port: write host:port"),
+        ("register_name_server_period_millis", "0", "setting register_name_server_period_millis: "),
+        ("log_format", "xml", "setting log_format: "),
+    ],
+)
+def test_a_bad_setting_ends_the_start_with_one_line_and_exit_code_2(
+    flag: str, value: str | None, expected: str
+) -> None:
+    result = serve(None, **{flag: value})
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"broker-agent: {expected}")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("content", ["", TOPICS_JSON.read_text()[:300], '{"dataVersion": {}}'])
+def test_a_bad_topics_json_ends_the_start_with_one_line_and_exit_code_2(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "topics.json"
+    file.write_text(content)
+    result = serve(topics=str(file))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"broker-agent: {file}: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_name_server_list_takes_every_separator_and_repeats() -> None:
+    result = serve(None, "--namesrv", "d:4", "--print-config", namesrv="a:1;b:2, c:3")
+    assert 'namesrv = ["a:1", "b:2", "c:3", "d:4"]' in result.stdout.splitlines()
+
+
+def test_an_environment_variable_is_a_plain_list_and_a_flag_wins_over_it() -> None:
+    env = {"BROKER_AGENT_NAMESRV": "a:1;b:2", "BROKER_AGENT_CLUSTER": "c1"}
+    from_env = serve(env, "--print-config", namesrv=None)
+    assert {'namesrv = ["a:1", "b:2"]', 'cluster = "c1"'} <= set(from_env.stdout.splitlines())
+    from_flag = serve(env, "--print-config", cluster="c2")
+    assert {'namesrv = ["127.0.0.1:9876"]', 'cluster = "c2"'} <= set(from_flag.stdout.splitlines())
+
+
+def test_a_file_may_hold_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        f'namesrv = ["a:1"]\nbroker_id = 3\nforce_register = true\ntopics = {json.dumps(str(TOPICS_JSON))}\n'
+    )
+    result = serve(None, "--config", str(file), "--print-config", namesrv=None, broker_id=None, topics=None)
+    assert {'namesrv = ["a:1"]', "broker_id = 3", "force_register = true"} <= set(result.stdout.splitlines())
+
+
+def test_the_version_is_printed() -> None:
+    assert run("--version").stdout == f"broker-agent {__version__}\n"
+
+
+def test_a_health_check_of_nobody_fails_with_exit_code_1() -> None:
+    result = run("healthcheck", "--endpoint", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("broker-agent: 127.0.0.1:1: UNAVAILABLE")
+
+
+def test_a_health_check_of_a_server_that_is_no_agent_fails(name_server: Callable[..., FakeNameServer]) -> None:
+    endpoint = str(name_server().endpoint)
+    result = run("healthcheck", env={"BROKER_AGENT_LISTEN": endpoint})
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"broker-agent: {endpoint}: UNIMPLEMENTED")
+
+
+def test_a_health_check_without_a_port_is_a_bad_command() -> None:
+    result = run("healthcheck", "--endpoint", "here")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "broker-agent: --endpoint: address 'here' has no port: write host:port\n",
+    )

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker_agent.schedule import RegistrationSchedule, clamped_period_seconds
+from broker_agent.timing import Timing, backoff_seconds
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("configured", "seconds"),
+    [(1, 10), (9_999, 10), (10_000, 10), (30_000, 30), (60_000, 60), (60_001, 60), (10**9, 60)],
+)
+def test_the_period_is_clamped_as_upstream_clamps_it(configured: int, seconds: float) -> None:
+    assert clamped_period_seconds(configured) == seconds
+
+
+def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jittered_period() -> None:
+    clock = VirtualClock()
+    schedule = RegistrationSchedule(30_000, Timing(clock=clock, rng=random.Random(1)))
+    assert schedule.next_delay() == 10
+    delays: list[float] = []
+    for _ in range(200):
+        clock.now += delays[-1] if delays else 10
+        delays.append(schedule.next_delay())
+    assert 27 <= min(delays) < 28
+    assert 32 < max(delays) <= 33
+    assert sum(delays) / 200 == pytest.approx(30, abs=0.5)
+
+
+def test_a_round_that_took_its_time_does_not_put_off_the_next_one() -> None:
+    clock = VirtualClock()
+    schedule = RegistrationSchedule(30_000, Timing(clock=clock, rng=random.Random(1)))
+    clock.now += schedule.next_delay() + 6
+    assert 21 <= schedule.next_delay() <= 27
+
+
+def test_missed_rounds_are_not_made_up_for() -> None:
+    clock = VirtualClock()
+    schedule = RegistrationSchedule(30_000, Timing(clock=clock, rng=random.Random(1)))
+    clock.now += schedule.next_delay() + 3_600
+    assert 27 <= schedule.next_delay() <= 33
+
+
+def test_the_backoff_doubles_up_to_its_longest_with_half_of_it_jitter() -> None:
+    rng = random.Random(1)
+    for attempt, step in enumerate([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]):
+        waits = [backoff_seconds(attempt, 0.2, 5.0, rng) for _ in range(300)]
+        assert step / 2 <= min(waits) < step * 0.55
+        assert step * 0.95 < max(waits) <= step
+    assert backoff_seconds(10**6, 0.2, 5.0, rng) <= 5.0
