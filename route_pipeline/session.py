@@ -1,0 +1,77 @@
+"""Starts Spark with settings that suit the pipeline on one machine as well as on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from route_pipeline.data_source import register
+from route_pipeline.java import ensure_java_home
+from route_pipeline.spark_errors import SPARK_ERRORS, one_line
+
+DEFAULT_MASTER = "local[*]"
+"""Spark inside this process, on all cores."""
+
+_MASTERS = ("local", "spark://", "k8s://", "yarn")
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+class SparkStartError(RuntimeError):
+    """Spark did not start; the text is one line."""
+
+
+@contextmanager
+def spark_session(master: str = DEFAULT_MASTER, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Runs Spark, with the format ``namesrv`` registered, until the block is left.
+
+    Enter it before this process does anything with gRPC: Spark forks to start Java, and a fork while gRPC's threads
+    run can die before Java starts.
+
+    Args:
+        master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``.
+        conf: Spark settings that win over ours.
+
+    Raises:
+        JavaNotFoundError: There is no Java for Spark.
+        SparkStartError: Spark did not start, as with a master URL that is none.
+    """
+    if not master.startswith(_MASTERS):
+        raise SparkStartError(f"master {master!r} does not start with one of {', '.join(_MASTERS)}")
+    ensure_java_home()
+    settings: dict[str, bool | float | int | str | None] = {**_settings(master), **(conf or {})}
+    try:
+        spark = SparkSession.builder.master(master).appName("route-pipeline").config(map=settings).getOrCreate()
+    except SPARK_ERRORS as error:
+        raise SparkStartError(f"Spark did not start on {master!r}: {one_line(error)}") from error
+    try:
+        register(spark)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _settings(master: str) -> dict[str, str]:
+    settings = {
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"',
+        "spark.sql.session.timeZone": "UTC",
+        # Routes are millions of small rows: Spark's 200 shuffle partitions would be 200 tiny tasks.
+        "spark.sql.shuffle.partitions": "8",
+        # Ids of ingests are text, whatever they look like.
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # Spark wants one, though nothing here is stored in it; the default is the current folder.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "route-pipeline-warehouse")),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        # The machine's own name may resolve to no address of it, as in containers.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Spark's workers run the first python3 on PATH otherwise, which need not have this package.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return settings

@@ -1,0 +1,187 @@
+"""Turns the chunks of a snapshot into Arrow record batches of the pipeline's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from groundwork.endpoints import Endpoint
+from route_pipeline.schemas import (
+    BROKERS,
+    CLUSTERS,
+    INTEGER,
+    ORIGIN_COLUMNS,
+    ROW_COLUMNS,
+    SNAPSHOTS,
+    STRING,
+    TOPIC_QUEUES,
+    WHOLE_SNAPSHOT,
+    arrow_schema,
+    row_struct,
+)
+from route_pipeline.snapshot_reader import Origin, Timeouts, open_snapshot
+
+MAX_BROKER_ROWS = 8192
+"""Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
+
+_Row = dict[str, Any]
+
+
+def read_table(endpoint: Endpoint, table: str, timeouts: Timeouts) -> Iterator[pa.RecordBatch]:
+    """Reads one table of one name server; all rows are of one revision.
+
+    Args:
+        endpoint: Where the name server listens.
+        table: One of :data:`route_pipeline.schemas.TABLES`.
+        timeouts: How long to wait for what.
+
+    Yields:
+        Batches of exactly ``arrow_schema(table)``, each about as large as the chunk it came from. They are the
+        whole table only if the iteration ends without an error.
+
+    Raises:
+        SnapshotError: The snapshot could not be read whole.
+    """
+    wanted = set(ROW_COLUMNS) if table == WHOLE_SNAPSHOT else {table}
+    topics = queue_rows = cluster_rows = 0
+    brokers = BrokerRows()
+    with open_snapshot(endpoint, timeouts) as snapshot:
+        batches = _Batches(table, snapshot.origin)
+        for chunk in snapshot.chunks():
+            topics += len(chunk.topics)
+            queue_rows += sum(len(topic.queue_datas) for topic in chunk.topics)
+            cluster_rows += sum(len(cluster.broker_names) for cluster in chunk.clusters)
+            brokers.add(chunk)
+            if TOPIC_QUEUES in wanted and chunk.topics:
+                yield batches.of_arrays(TOPIC_QUEUES, _topic_queue_arrays(chunk))
+            if CLUSTERS in wanted and chunk.clusters:
+                yield batches.of_rows(CLUSTERS, _cluster_rows(chunk))
+    if BROKERS in wanted:
+        rows = brokers.rows()
+        for start in range(0, len(rows), MAX_BROKER_ROWS):
+            yield batches.of_rows(BROKERS, rows[start : start + MAX_BROKER_ROWS])
+    if SNAPSHOTS in wanted:
+        counts = {"topics": topics, "topic_queues": queue_rows, "brokers": len(brokers), "clusters": cluster_rows}
+        yield batches.of_rows(SNAPSHOTS, [{"endpoint": str(endpoint), **counts}])
+
+
+class BrokerRows:
+    """Joins what a snapshot tells of brokers in three of its tables, which may come in any chunks.
+
+    A broker has a row if it is in the addresses of its group, in the table of live brokers, or both: one that is
+    known from a snapshot file only is not live.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str], route_data_pb2.BrokerData] = {}
+        self._live: dict[tuple[str, str, int, str], route_data_pb2.BrokerLiveInfo] = {}
+        self._filter_servers: dict[tuple[str, str], list[str]] = {}
+        self._keys: set[tuple[str, str, int, str]] = set()
+
+    def add(self, chunk: route_service_pb2.SnapshotChunk) -> None:
+        """Takes up a chunk."""
+        # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
+        for group in chunk.broker_datas:
+            copied_group = self._groups[group.cluster_name, group.broker_name] = route_data_pb2.BrokerData()
+            copied_group.CopyFrom(group)
+            for broker in group.broker_addrs:
+                self._keys.add((group.cluster_name, group.broker_name, broker.broker_id, broker.broker_addr))
+        for live in chunk.live_brokers:
+            key = (live.cluster_name, live.broker_name, live.broker_id, live.broker_addr)
+            copied_live = self._live[key] = route_data_pb2.BrokerLiveInfo()
+            copied_live.CopyFrom(live)
+            self._keys.add(key)
+        for servers in chunk.filter_servers:
+            self._filter_servers[servers.cluster_name, servers.broker_addr] = list(servers.filter_servers)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def rows(self) -> list[_Row]:
+        """The rows, ordered by cluster, group, broker id and address."""
+        return [self._row(*key) for key in sorted(self._keys)]
+
+    def _row(self, cluster_name: str, broker_name: str, broker_id: int, broker_addr: str) -> _Row:
+        group = self._groups.get((cluster_name, broker_name), route_data_pb2.BrokerData())
+        live = self._live.get((cluster_name, broker_name, broker_id, broker_addr))
+        return {
+            "cluster_name": cluster_name,
+            "broker_name": broker_name,
+            "broker_id": broker_id,
+            "broker_addr": broker_addr,
+            "zone_name": group.zone_name if group.HasField("zone_name") else None,
+            "enable_acting_master": group.enable_acting_master if group.HasField("enable_acting_master") else None,
+            "unconfirmed": broker_id in group.unconfirmed_broker_ids,
+            "live": live is not None,
+            "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
+            **(_live_columns(live) if live is not None else {}),
+        }
+
+
+class _Batches:
+    """Makes batches of one table's schema, all of one origin."""
+
+    def __init__(self, table: str, origin: Origin) -> None:
+        self._table = table
+        self._schema = arrow_schema(table)
+        values = (origin.namesrv, origin.epoch, origin.revision, origin.taken_at_millis * 1000)
+        self._origin = [pa.scalar(value, column.type) for value, column in zip(values, ORIGIN_COLUMNS, strict=True)]
+
+    def of_rows(self, rows_of: str, rows: list[_Row]) -> pa.RecordBatch:
+        return self.of_arrays(
+            rows_of, [pa.array([row.get(c.name) for row in rows], c.type) for c in ROW_COLUMNS[rows_of]]
+        )
+
+    def of_arrays(self, rows_of: str, arrays: list[pa.Array]) -> pa.RecordBatch:
+        length = len(arrays[0])
+        columns = [pa.repeat(value, length) for value in self._origin]
+        if self._table == WHOLE_SNAPSHOT:
+            columns += [
+                pa.StructArray.from_arrays(arrays, fields=list(row_struct(name)))
+                if name == rows_of
+                else pa.nulls(length, row_struct(name))
+                for name in ROW_COLUMNS
+            ]
+        else:
+            columns += arrays
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _topic_queue_arrays(chunk: route_service_pb2.SnapshotChunk) -> list[pa.Array]:
+    """The columns of topic_queues: one by one, because this is the one table with millions of rows."""
+    queues = [queue for topic in chunk.topics for queue in topic.queue_datas]
+    return [
+        pa.array([name for topic in chunk.topics for name in [topic.topic] * len(topic.queue_datas)], STRING),
+        pa.array([queue.cluster_name for queue in queues], STRING),
+        pa.array([queue.broker_name for queue in queues], STRING),
+        pa.array([queue.read_queue_nums for queue in queues], INTEGER),
+        pa.array([queue.write_queue_nums for queue in queues], INTEGER),
+        pa.array([queue.perm for queue in queues], INTEGER),
+        pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
+    ]
+
+
+def _cluster_rows(chunk: route_service_pb2.SnapshotChunk) -> list[_Row]:
+    return [
+        {"cluster_name": cluster.cluster_name, "broker_name": broker_name}
+        for cluster in chunk.clusters
+        for broker_name in cluster.broker_names
+    ]
+
+
+def _live_columns(live: route_data_pb2.BrokerLiveInfo) -> _Row:
+    columns: _Row = {
+        "ha_server_addr": live.ha_server_addr if live.HasField("ha_server_addr") else None,
+        "last_update": live.last_update_timestamp_millis * 1000,
+        "generation": live.generation,
+        "has_channel": live.has_channel,
+    }
+    if live.HasField("data_version"):
+        version = live.data_version
+        columns["data_version_timestamp_millis"] = version.timestamp_millis
+        columns["data_version_counter"] = version.counter
+        columns["data_version_state_version"] = version.state_version
+    return columns
