@@ -1,0 +1,1 @@
+"""The two images, built and run for real."""

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from .engine import Engine, NoEngineError, open_engine
+from .fleet import Fleet, running_fleet
+from .images import build_offline, tool
+
+_fleet_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """An engine that holds both images. Where there can be none, every test that asks for it is skipped."""
+    try:
+        with open_engine() as opened:
+            build_offline(opened)
+            yield opened
+    except NoEngineError as error:
+        pytest.skip(f"no container engine: {error}")
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """The folder of the programs that check files."""
+    try:
+        return tool("python").parent
+    except NoEngineError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def fleet(engine: Engine) -> Iterator[Fleet]:
+    """A fleet for tests that only look."""
+    with running_fleet(engine, next(_fleet_numbers)) as running:
+        yield running
+
+
+@pytest.fixture
+def own_fleet(engine: Engine) -> Iterator[Fleet]:
+    """A fleet that the test may break."""
+    with running_fleet(engine, next(_fleet_numbers)) as running:
+        yield running

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from .engine import REPOSITORY, Engine, run
+from .fleet import AGENTS, NAMESRVS, Fleet, probe
+
+pytestmark = pytest.mark.timeout(600)
+
+QUICK_SECONDS = 5
+"""A killed agent's broker must be gone by then: before keepalive (10 s) or expiry (120 s) could have noticed."""
+COMPOSE = REPOSITORY / "deploy/compose.yaml"
+
+
+def test_both_name_servers_route_the_topic_to_master_and_slave(fleet: Fleet) -> None:
+    answers = fleet.routes("0,1")
+    assert [answers[endpoint]["namesrv"] for endpoint in fleet.endpoints] == list(NAMESRVS)
+    for answer in answers.values():
+        assert answer["brokers"] == {"0": f"{fleet.address(31)}:10911", "1": f"{fleet.address(32)}:10911"}
+        assert answer["queues"] == {"broker-a": [4, 4]}
+
+
+@pytest.mark.parametrize("role", [*NAMESRVS, *AGENTS])
+def test_the_health_check_of_the_image_passes(fleet: Fleet, role: str) -> None:
+    fleet.wait_until_healthy(role)
+
+
+@pytest.mark.parametrize("role", [*NAMESRVS, *AGENTS])
+def test_the_logs_are_json(fleet: Fleet, role: str) -> None:
+    lines = fleet.logs(role).splitlines()
+    assert lines
+    for line in lines:
+        assert json.loads(line)["event"]
+
+
+def test_a_killed_master_is_gone_from_both_name_servers_within_seconds_and_returns(own_fleet: Fleet) -> None:
+    killed_at = time.monotonic()
+    own_fleet.engine.podman("kill", "--signal=KILL", own_fleet.container("agent-master"))
+    answers = own_fleet.routes("1")
+    seconds = {endpoint: answer["at"] - killed_at for endpoint, answer in answers.items()}
+    assert max(seconds.values()) < QUICK_SECONDS, seconds
+    for answer in answers.values():
+        assert answer["queues"] == {"broker-a": [4, 4]}, "the queues stay while the slave lives"
+    own_fleet.engine.podman("start", own_fleet.container("agent-master"))
+    own_fleet.routes("0,1")
+
+
+def test_a_killed_name_server_has_the_whole_route_again_after_its_restart(own_fleet: Fleet) -> None:
+    own_fleet.engine.podman("kill", "--signal=KILL", own_fleet.container("namesrv-a"))
+    own_fleet.engine.podman("start", own_fleet.container("namesrv-a"))
+    own_fleet.routes("0,1")
+
+
+def test_stopped_containers_end_with_exit_code_0_and_a_stopped_agent_unregisters(own_fleet: Fleet) -> None:
+    for role, brokers in (("agent-master", "1"), ("agent-slave", "")):
+        own_fleet.engine.podman("stop", "--time=20", own_fleet.container(role))
+        assert own_fleet.state(role, "ExitCode") == "0", own_fleet.logs(role)
+        own_fleet.routes(brokers)
+    for role in NAMESRVS:
+        own_fleet.engine.podman("stop", "--time=20", own_fleet.container(role))
+        assert own_fleet.state(role, "ExitCode") == "0", own_fleet.logs(role)
+
+
+def test_compose_file_keeps_to_the_compose_specification(tools: Path) -> None:
+    run([str(tools / "check-jsonschema"), "--builtin-schema=vendor.compose-spec", str(COMPOSE)])
+
+
+def test_compose_file_runs(engine: Engine, tools: Path) -> None:
+    compose = [str(tools / "podman-compose"), f"--file={COMPOSE}", f"--project-name={engine.namespace}"]
+    try:
+        engine.enter(*compose, "up", "--detach", "--no-build", timeout=120)
+        published = ["127.0.0.1:9876", "127.0.0.1:9877"]
+        answers = probe(engine, published, "0,1")
+        assert [answers[endpoint]["namesrv"] for endpoint in published] == list(NAMESRVS)
+        assert answers[published[0]]["brokers"] == {"0": "127.0.0.1:10911", "1": "127.0.0.1:11011"}
+    finally:
+        engine.enter(*compose, "down", "--volumes", timeout=120)

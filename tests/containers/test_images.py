@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .engine import REPOSITORY, CommandError, Engine, run
+from .fleet import AGENTS, NAMESRVS, Fleet
+from .images import IMAGES, image_sizes
+
+pytestmark = pytest.mark.timeout(600)
+
+MAX_ADDED_BYTES = 90_000_000
+"""What an image may add to its base. pyspark alone would be several times that."""
+PYTHON = {"namesrv": "/opt/namesrv/bin/python", "broker-agent": "/opt/broker-agent/bin/python"}
+
+
+def imports(engine: Engine, image: str, module: str) -> bool:
+    program = f"import importlib.util, sys; sys.exit(3 if importlib.util.find_spec({module!r}) is None else 0)"
+    try:
+        engine.podman(
+            "run", "--rm", "--network=none", f"--entrypoint={PYTHON[image]}", f"localhost/{image}", "-c", program
+        )
+    except CommandError as error:
+        if "exit code 3" in str(error):
+            return False
+        raise
+    return True
+
+
+@pytest.mark.parametrize(
+    ("image", "module"),
+    [
+        ("namesrv", "pyspark"),
+        ("namesrv", "pyarrow"),
+        ("namesrv", "pip"),
+        ("namesrv", "grpc_tools"),
+        ("broker-agent", "pyspark"),
+        ("broker-agent", "pyarrow"),
+        ("broker-agent", "pip"),
+        ("broker-agent", "grpc_tools"),
+        ("broker-agent", "pygrpc_native"),
+        ("broker-agent", "grpc_reflection"),
+        ("broker-agent", "grpc_channelz"),
+        ("broker-agent", "uvloop"),
+    ],
+)
+def test_an_image_lacks_what_it_does_not_need(engine: Engine, image: str, module: str) -> None:
+    assert not imports(engine, image, module)
+
+
+@pytest.mark.parametrize(
+    ("image", "module"),
+    [
+        ("namesrv", "pygrpc_native"),
+        ("namesrv", "grpc_reflection"),
+        ("broker-agent", "tenacity"),
+        ("broker-agent", "grpc"),
+    ],
+)
+def test_an_image_has_what_it_needs(engine: Engine, image: str, module: str) -> None:
+    assert imports(engine, image, module)
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_says_how_to_run_check_and_stop_it(engine: Engine, image: str) -> None:
+    config = json.loads(engine.podman("image", "inspect", f"localhost/{image}"))[0]
+    assert config["Config"]["User"] == "10001:10001"
+    assert config["Config"]["Entrypoint"] == [image]
+    assert config["Config"]["StopSignal"] == "SIGTERM"
+    assert config["HealthcheckConfig" if "HealthcheckConfig" in config else "Healthcheck"]["Test"] == [
+        "CMD",
+        image,
+        "healthcheck",
+    ]
+    assert config["Labels"]["org.opencontainers.image.title"] == image
+    assert config["Labels"]["org.opencontainers.image.version"] not in ("", "0")
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_nothing_of_the_build_stays_in_an_image(engine: Engine, image: str) -> None:
+    folders = ["/", "/etc", "/mnt", "/opt"]
+    listing = engine.podman("run", "--rm", "--network=none", "--entrypoint=ls", f"localhost/{image}", *folders)
+    assert listing.split("/opt:")[1].split() == [image]
+    assert not {"src", "dist", "pip.conf"} & set(listing.split())
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_health_check_fails_where_nothing_serves(engine: Engine, image: str) -> None:
+    with pytest.raises(CommandError, match="exit code 1:"):
+        engine.podman("run", "--rm", "--network=none", f"localhost/{image}", "healthcheck")
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_hadolint_finds_nothing_in_the_dockerfile(tools: Path, image: str) -> None:
+    run([str(tools / "hadolint"), str(REPOSITORY / IMAGES[image])])
+
+
+def test_an_image_adds_little_to_its_base(engine: Engine) -> None:
+    sizes = image_sizes(engine)
+    base = sizes.pop("python:3.11-slim")
+    assert {image: size for image, size in sizes.items() if size - base > MAX_ADDED_BYTES} == {}
+
+
+def test_a_name_server_with_default_settings_refuses_to_listen_in_plain_text(engine: Engine) -> None:
+    with pytest.raises(CommandError, match=r"exit code 2(.|\n)*allow-insecure"):
+        engine.podman("run", "--rm", "--network=none", "localhost/namesrv")
+
+
+@pytest.mark.parametrize("role", [*NAMESRVS, *AGENTS])
+def test_a_container_runs_as_a_user_without_privileges_on_a_read_only_root(fleet: Fleet, role: str) -> None:
+    assert fleet.execute(role, "id", "-u") == "10001"
+    status = fleet.execute(role, "cat", "/proc/1/status")
+    values = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert values["Uid"].split() == ["10001"] * 4
+    assert int(values["CapEff"], 16) == 0
+    assert values["NoNewPrivs"] == "1"
+    for folder in ("/", "/opt", "/etc", "/var/tmp", "/run"):
+        with pytest.raises(CommandError, match=r"Read-only file system|Permission denied"):
+            fleet.execute(role, "touch", f"{folder}/written")
+    mounts = [line.split() for line in fleet.execute(role, "cat", "/proc/1/mounts").splitlines()]
+    assert next(options for _, path, _, options, *_ in mounts if path == "/").split(",")[0] == "ro"
+
+
+@pytest.mark.parametrize("role", NAMESRVS)
+def test_a_name_server_may_write_into_its_volume(fleet: Fleet, role: str) -> None:
+    fleet.execute(role, "touch", "/var/lib/namesrv/written")
+    fleet.execute(role, "rm", "/var/lib/namesrv/written")
