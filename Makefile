@@ -1,0 +1,63 @@
+# Everything a reader or contributor runs. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PROTOS := $(shell find protos -name '*.proto')
+# Where this project's other lock files come from; see `lock`.
+UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --no-emit-package namesrv
+
+.DEFAULT_GOAL := help
+.PHONY: help setup protos demo test test-containers lint bench images lock clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Make .venv with everything pinned, generate the gRPC code, find a Java for Spark
+
+$(READY): requirements/dev.txt pyproject.toml hatch_build.py $(PROTOS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Python 3.11 or later is needed: make PYTHON=/path/to/python3.11'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --disable-pip-version-check --no-deps --editable .
+	$(BIN)/python -m route_pipeline.java
+	@touch $@
+
+protos: setup  ## Generate the gRPC code from protos/ again, into gen/
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
+
+demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
+	$(BIN)/python -m demo.run
+
+test: setup  ## Run all tests but those of the containers
+	$(BIN)/pytest tests/unit tests/integration tests/interop
+
+test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
+	$(BIN)/pytest tests/containers
+
+lint: setup  ## Lint, format, types, import rules, wire contract, generated pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/python .ci/check_breaking.py
+	$(BIN)/python docs/generate_clients.py --check
+
+bench: setup  ## Print the figures of bench/ (minutes)
+	$(BIN)/python -m bench.core
+	$(BIN)/python -m bench.engines
+
+images:  ## Build both container images
+	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
+
+lock:  ## Renew the lock files from pyproject.toml (needs uv)
+	$(UV_LOCK) --upgrade --all-extras --group dev -o requirements/dev.txt
+	$(UV_LOCK) --extra namesrv -c requirements/dev.txt -o requirements/namesrv.txt
+	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
+
+clean:  ## Remove everything that was made here
+	rm -rf $(VENV) gen dist build .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,131 @@
+"""Two name servers, a master and a slave broker's agents, a lost master, and a snapshot into Spark.
+
+Everything runs on loopback, ends by itself, and leaves no process and no file behind. Run it with ``make demo``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from rich.console import Console
+from rich.table import Table
+
+from tests.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, addrs_of, eventually
+
+TOPIC = "TopicTest"
+MASTER, MASTER_HA = "127.0.0.1:10911", "127.0.0.1:10912"
+SLAVE, SLAVE_HA = "127.0.0.1:11011", "127.0.0.1:11012"
+WIDTH = 120
+
+console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False)
+
+
+def main() -> None:
+    """Runs the demo; any step that does not come true in time ends it with an error."""
+    started = time.monotonic()
+    with contextlib.ExitStack() as processes:
+        say("starting two name servers, which never talk to each other")
+        servers = [processes.enter_context(NamesrvProcess("--name", f"namesrv-{letter}")) for letter in "ab"]
+        clients = [processes.enter_context(server.connect()) for server in servers]
+        namesrv = ";".join(str(server.endpoint) for server in servers)
+
+        say(f"starting the agents of a master ({MASTER}) and a slave ({SLAVE}) with eleven topics of a real broker")
+        master = processes.enter_context(start_agent(namesrv, 0))
+        processes.enter_context(start_agent(namesrv, 1))
+        for client in clients:
+            eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        console.print(cluster_table(clients))
+        console.print(route_table(f"Route of {TOPIC}", clients))
+
+        say("killing the master's agent with SIGKILL, as a crash would")
+        killed_at = time.monotonic()
+        master.kill()
+        for client in clients:
+            eventually(client.addrs, lambda addrs: addrs == {1: SLAVE})
+        gone_after = time.monotonic() - killed_at
+        title = f"Route of {TOPIC}: broker id 0 was absent from both name servers after {gone_after * 1000:.0f} ms"
+        console.print(route_table(title, clients))
+
+        say("starting the master's agent again")
+        back_at = time.monotonic()
+        processes.enter_context(start_agent(namesrv, 0))
+        for client in clients:
+            eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        title = f"Route of {TOPIC}: the master was back in both after {time.monotonic() - back_at:.1f} s"
+        console.print(route_table(title, clients))
+
+        ingest_and_report(namesrv)
+    say(f"done in {time.monotonic() - started:.0f} s; all processes have ended")
+
+
+def start_agent(namesrv: str, broker_id: int) -> BrokerAgentProcess:
+    """Starts the agent of the master or the slave."""
+    addr, ha_server_addr = (SLAVE, SLAVE_HA) if broker_id else (MASTER, MASTER_HA)
+    return BrokerAgentProcess(namesrv, "--ha-server-addr", ha_server_addr, broker_id=broker_id, broker_addr=addr)
+
+
+def ingest_and_report(namesrv: str) -> None:
+    """Reads a snapshot of both name servers into Parquet and compares them."""
+    with tempfile.TemporaryDirectory(prefix="route-demo-") as folder:
+        tables = str(Path(folder) / "tables")
+        say("ingesting a snapshot of both name servers with Spark (starting it takes a few seconds)")
+        pipeline = str(BIN / "route-pipeline")
+        subprocess.run([pipeline, "ingest", "--namesrv", namesrv, "--out", tables], check=True, timeout=300)
+        subprocess.run([pipeline, "report", tables], check=True, timeout=300)
+
+
+def cluster_table(clients: Sequence[Client]) -> Table:
+    """What each name server says of clusters and brokers."""
+    table = Table(title="Cluster", title_justify="left")
+    for heading in ("name server", "revision", "cluster", "broker", "id", "address"):
+        table.add_column(heading)
+    for client in clients:
+        info = client.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=10)
+        for group in info.broker_datas:
+            for broker_id, addr in addrs_of(group).items():
+                header = info.header
+                role = "master" if broker_id == 0 else "slave"
+                table.add_row(
+                    header.namesrv_name, str(header.revision), group.cluster_name, group.broker_name,
+                    f"{broker_id} ({role})", addr,
+                )  # fmt: skip
+    return table
+
+
+def route_table(title: str, clients: Sequence[Client]) -> Table:
+    """What each name server says of a topic's route."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("name server", "revision", "broker", "addresses", "read queues", "write queues", "permission"):
+        table.add_column(heading)
+    for client in clients:
+        answer = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic=TOPIC), timeout=10)
+        header, route = answer.header, answer.route
+        for queues, group in zip(route.queue_datas, route.broker_datas, strict=True):
+            addresses = ", ".join(f"{broker_id}: {addr}" for broker_id, addr in addrs_of(group).items())
+            table.add_row(
+                header.namesrv_name, str(header.revision), queues.broker_name, addresses,
+                str(queues.read_queue_nums), str(queues.write_queue_nums), permission(queues),
+            )  # fmt: skip
+    return table
+
+
+def permission(queues: route_data_pb2.QueueData) -> str:
+    """Permission bits as RocketMQ writes them: read, write, inherit."""
+    return "".join(letter if queues.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+
+
+def say(step: str) -> None:
+    """Says what comes next."""
+    console.print(f"\n== {step}")
+    sys.stdout.flush()  # programs that are started next write to the same terminal
+
+
+if __name__ == "__main__":
+    main()
