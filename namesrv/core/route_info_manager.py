@@ -212,6 +212,20 @@ class RouteInfoManager:
                 removed.append(gone)
         return removed
 
+    def doubt_channel_end(self, channel_id: str, seconds: float) -> int:
+        """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
+
+        For ends that may be this name server's own fault.
+
+        Returns:
+            How many brokers that is.
+        """
+        now = self._clock.monotonic()
+        keys = self.channels.take_bound(channel_id)
+        for key in keys:
+            self._alive.heard(key, now, seconds)
+        return len(keys)
+
     def end_channel(self, channel_id: str) -> None:
         """Ends a channel at once: registrations that name it are refused from now on."""
         self.channels.end(channel_id)

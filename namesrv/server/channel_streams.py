@@ -13,7 +13,11 @@ from namesrv.core.errors import LimitExceeded
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server.event_log import log_removed
 from namesrv.server.limits import MAX_CHANNEL_EVENTS, MAX_CHANNELS
+from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.table_writer import TableWriter
+
+DOUBTED_SECONDS = 60.0
+"""How long a broker may take to register again after its channel ended because of us: the longest period of agents."""
 
 _log = structlog.get_logger(__name__)
 
@@ -23,9 +27,16 @@ _Events = asyncio.Queue[pb.OpenChannelResponse]
 class ChannelStreams:
     """Opens, feeds and closes the streams of channels, and removes the brokers of those that ended."""
 
-    def __init__(self, manager: RouteInfoManager, writer: TableWriter, max_channels: int = MAX_CHANNELS) -> None:
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        own_stalls: OwnStalls,
+        max_channels: int = MAX_CHANNELS,
+    ) -> None:
         self._manager = manager
         self._writer = writer
+        self._own_stalls = own_stalls
         self._max_channels = max_channels
         self._events: dict[str, _Events] = {}
         self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
@@ -55,6 +66,10 @@ class ChannelStreams:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
         while True:
             channel_id = await self._ended.get()
+            if self._own_stalls.channel_ends_are_doubtful():
+                if brokers := self._manager.doubt_channel_end(channel_id, DOUBTED_SECONDS):
+                    _log.warning("channel_end_doubted", channel=channel_id[:8], brokers=brokers)
+                continue
             for gone in await self._writer.apply(self._manager.on_channel_destroy(channel_id)):
                 log_removed(gone)
 

@@ -21,6 +21,7 @@ from namesrv.data_dir import DataDir, format_epoch
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.engines import build_server
 from namesrv.server.event_log import log_removed
+from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
 from namesrv.server.route_servicer import RouteServicer
@@ -30,9 +31,6 @@ from namesrv.settings import NamesrvSettings
 
 FIRST_SCAN_SECONDS = 5.0
 """When the first scan for silent brokers runs (RocketMQ: NamesrvController.initialize)."""
-
-OWN_STALL_SECONDS = 1.0
-"""A scan that starts later than this after its time means that this process itself did not run."""
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -80,7 +78,10 @@ class NamesrvServer:
         self._expired_time = settings.broker_channel_expired_time_millis / 1000
         self._manager = RouteInfoManager(identity, clock, lambda: secrets.token_urlsafe(18), self._expired_time)
         self._writer = TableWriter()
-        self._channels = ChannelStreams(self._manager, self._writer)
+        # Peers that gave up on us during a stall show it within the time of a ping and its answer.
+        doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
+        self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
+        self._channels = ChannelStreams(self._manager, self._writer, self._own_stalls)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._add_services(RegistrationParts(clock.monotonic))
 
@@ -100,7 +101,10 @@ class NamesrvServer:
         )
         try:
             async with asyncio.TaskGroup() as background:
-                tasks = [background.create_task(self._channels.remove_brokers_of_ended())]
+                tasks = [
+                    background.create_task(self._own_stalls.watch()),
+                    background.create_task(self._channels.remove_brokers_of_ended()),
+                ]
                 if settings.scan_not_active_broker_interval_millis:
                     tasks.append(background.create_task(self._scan_not_active_broker()))
                 await stop.wait()
@@ -141,12 +145,8 @@ class NamesrvServer:
         interval = self._settings.scan_not_active_broker_interval_millis / 1000
         pause = min(FIRST_SCAN_SECONDS, interval)
         while True:
-            wanted = time.monotonic() + pause
             await asyncio.sleep(pause)
-            stalled = time.monotonic() - wanted
-            if stalled > OWN_STALL_SECONDS:
-                _log.warning("own_stall", seconds=round(stalled, 3))
-                self._manager.grant_more_time(stalled)
+            self._own_stalls.check()
             for gone in await self._writer.apply(self._manager.scan_not_active_broker()):
                 log_removed(gone)
                 self._close_if_empty(gone.live.channel_id)

@@ -366,6 +366,21 @@ def test_a_stalled_name_server_gives_everyone_more_time(fleet: Fleet) -> None:
     assert len(fleet.scan()) == 1
 
 
+def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
+    channel_id = fleet.manager.open_channel("agent")
+    fleet.register(A, channel_id=channel_id)
+    fleet.register(B, name="broker-b", channel_id=channel_id)
+    fleet.manager.end_channel(channel_id)
+    assert fleet.manager.doubt_channel_end(channel_id, 60.0) == 2
+    assert fleet.end_channel(channel_id) == []
+    fleet.clock.advance(59.0)
+    fleet.register(B, name="broker-b")
+    fleet.clock.advance(1.001)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
+    fleet.clock.advance(100.0)
+    assert fleet.scan() == []
+
+
 def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
     with pytest.raises(BrokerNotRegistered, match="broker-a"):
         fleet.manager.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)

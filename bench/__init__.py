@@ -1,0 +1,1 @@
+"""Measurements behind ``make bench``. README.md says what each figure means."""

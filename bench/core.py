@@ -1,0 +1,334 @@
+"""What the route tables cost without gRPC: ``python -m bench.core``.
+
+Every round of every workload runs in a fresh process, so that memory and garbage collection start alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from namesrv_api.v1 import registration_service_pb2, route_service_pb2
+
+from bench.figures import Sample, machine_line, progress, summarise, table, write_json
+from bench.workload import Profile, registration
+from namesrv.core.fragments import tag, varint
+from namesrv.core.records import Registration
+from namesrv.core.route_info_manager import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteInfoManager
+from namesrv.core.table_edit import Steps, finish
+from namesrv.server import wire
+
+_ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
+_WARM_UP_TOPICS = 100
+_MEBIBYTE = 1024 * 1024
+
+
+class Sizes(NamedTuple):
+    """How much of everything. The defaults are what reports are about; the test uses tiny ones."""
+
+    registration_topics: int = 10_000
+    slice_topics: int = 100_000
+    expiry_brokers: int = 10_000
+    expiring_brokers: int = 1_000
+    profiles: tuple[Profile, ...] = (Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
+    lookups: int = 200_000
+
+
+class HandClock:
+    """Time that passes only when a workload says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.seconds
+
+    def wall_millis(self) -> int:
+        """Milliseconds."""
+        return int(self.seconds * 1000)
+
+
+class Pauses:
+    """How long the interpreter stood still for garbage collection while the block ran; can be entered again."""
+
+    def __init__(self) -> None:
+        self.longest_millis = 0.0
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        gc.callbacks.append(self._on_collection)
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.longest_millis = max(self.longest_millis, _millis_since(self._began))
+
+
+def registrations(sizes: Sizes) -> list[Sample]:
+    """One broker's whole table: for the first time, again, with one change, with everything changed."""
+    topics = range(sizes.registration_topics)
+    requests = {
+        "first": registration(0, topics),
+        "unchanged": registration(0, topics),
+        "one topic changed": registration(0, topics, counter=2, changed=range(1)),
+        "all topics changed": registration(0, topics, counter=3, changed=range(1, sizes.registration_topics)),
+    }
+    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    manager = _manager()
+    workload = f"full registration of {sizes.registration_topics:,} topics"
+    samples = []
+    with _frozen():
+        for name, request in requests.items():
+            began = time.perf_counter()
+            finish(register(manager, request))
+            samples.append(Sample(workload, name, "ms", _millis_since(began)))
+    assert manager.revision == 3, "the unchanged registration changes nothing, the others do"
+    return samples
+
+
+def slices(sizes: Sizes) -> list[Sample]:
+    """How long a very large registration holds up everything else: between two slices, and to publish."""
+    topics = range(sizes.slice_topics)
+    requests = {
+        "first": registration(0, topics),
+        "changed": registration(0, topics, counter=2, changed=topics),
+    }
+    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    manager = _manager()
+    samples = []
+    with _frozen():
+        for name, data in requests.items():
+            workload = f"one registration of {sizes.slice_topics:,} topics, {name}"
+            pauses = Pauses()
+            with pauses:
+                began = time.perf_counter()
+                request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
+                parse = _millis_since(began)
+                held_up = list(_step_millis(manager.register_broker(_record(manager, request))))
+            samples += [
+                Sample(workload, "parsing the message", "ms", parse),
+                Sample(workload, "longest slice before publication", "ms", max(held_up[:-1], default=0.0)),
+                Sample(workload, "publication", "ms", held_up[-1]),
+                Sample(workload, "longest time that the event loop is held up", "ms", max(parse, *held_up)),
+                Sample(workload, "longest garbage collection meanwhile", "ms", pauses.longest_millis),
+                Sample(workload, "all together", "ms", parse + sum(held_up)),
+            ]
+    return samples
+
+
+def expiry(sizes: Sizes) -> list[Sample]:
+    """Many brokers fall silent at once while the others live on. None has topics."""
+    clock = HandClock()
+    manager = _manager(clock)
+    brokers = [_without_own_timeout(broker) for broker in range(sizes.expiry_brokers)]
+    identities = []
+    for request in brokers:
+        finish(manager.register_broker(_record(manager, request)))
+        identities.append(wire.broker_identity(request.broker))
+    clock.seconds = BROKER_CHANNEL_EXPIRED_TIME / 2
+    for identity in identities[sizes.expiring_brokers :]:
+        manager.broker_heartbeat(*identity)
+    clock.seconds = BROKER_CHANNEL_EXPIRED_TIME + 1
+    with _frozen():
+        held_up = list(_step_millis(manager.scan_not_active_broker()))
+    left = len(manager.tables.broker_live_table)
+    assert left == sizes.expiry_brokers - sizes.expiring_brokers, f"{left} brokers are left"
+    workload = f"expiry of {sizes.expiring_brokers:,} of {sizes.expiry_brokers:,} brokers"
+    return [
+        Sample(workload, "all together", "ms", sum(held_up)),
+        Sample(workload, "longest time that the event loop is held up", "ms", max(held_up)),
+    ]
+
+
+def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
+    """A table of one profile: loading it, looking up in it, streaming it out, and what collectors make of it."""
+    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    manager = _manager()
+    with _frozen():
+        load = _load(manager, profile)
+        figures = [
+            *load,
+            ("lookups per second", "1/s", _lookups_per_second(manager, profile, sizes.lookups)),
+            *_snapshot(manager),
+            *_topic_names(manager),
+            *_collections(),
+        ]
+    return [Sample(profile.name, *figure) for figure in figures]
+
+
+def register(manager: RouteInfoManager, data: bytes) -> Steps[Any]:
+    """What the server does with a registration's bytes."""
+    request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
+    return manager.register_broker(_record(manager, request))
+
+
+def measure(sizes: Sizes, rounds: int, *, fresh_processes: bool = True) -> list[Sample]:
+    """Runs the workloads in rounds, so that a slow minute of the machine touches all of them alike."""
+    workloads: list[tuple[Callable[..., list[Sample]], tuple[Any, ...]]] = [
+        (registrations, (sizes,)),
+        (slices, (sizes,)),
+        (expiry, (sizes,)),
+        *((tables, (sizes, profile)) for profile in sizes.profiles),
+    ]
+    samples: list[Sample] = []
+    for number, (workload, arguments) in itertools.product(range(1, rounds + 1), workloads):
+        progress(f"core: round {number} of {rounds}, {workload.__name__}")
+        if fresh_processes:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                samples += process.submit(workload, *arguments).result()
+        else:
+            samples += workload(*arguments)
+    return samples
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, prints the table, writes the JSON file."""
+    parser = argparse.ArgumentParser(prog="python -m bench.core", description="Measures the route tables without gRPC.")
+    parser.add_argument("--json", type=Path, help="file for every value of every round")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--topics", type=int, help="for a trial: tiny tables with so many topics, in this process")
+    options = parser.parse_args(arguments)
+    sizes = Sizes()
+    if options.topics:
+        sizes = tiny(options.topics)
+    figures = summarise(measure(sizes, options.rounds, fresh_processes=not options.topics))
+    print(machine_line())
+    print(f"Route tables without gRPC, {options.rounds} rounds, each in a fresh process.")
+    print(table(figures))
+    if options.json:
+        write_json(options.json, figures, rounds=options.rounds)
+
+
+def tiny(topics: int) -> Sizes:
+    """Everything with so many topics and a few brokers: shows that it runs, and no more."""
+    return Sizes(topics, topics, 20, 2, (Profile(topics, 10, 2),), topics)
+
+
+def _manager(clock: HandClock | None = None) -> RouteInfoManager:
+    numbers = itertools.count()
+    identity = NamesrvIdentity("bench", "000000000000001-00000000")
+    return RouteInfoManager(identity, clock or HandClock(), lambda: f"channel-{next(numbers)}")
+
+
+def _record(manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
+    """The record that RegistrationServicer makes, with the same checks."""
+    broker, broker_id, broker_addr = wire.broker_identity(request.broker)
+    return Registration(
+        broker=broker,
+        broker_id=broker_id,
+        broker_addr=broker_addr,
+        data_version=wire.data_version("data_version", request.data_version),
+        topic_configs=wire.topic_configs(request.topic_configs, manager.tables.topic_queue_table),
+        filter_servers=wire.filter_servers(request),
+        timeout_seconds=wire.heartbeat_timeout_seconds(request),
+    )
+
+
+def _without_own_timeout(broker: int) -> registration_service_pb2.RegisterBrokerRequest:
+    request = registration_service_pb2.RegisterBrokerRequest.FromString(registration(broker, range(0)))
+    request.ClearField("heartbeat_timeout_millis")
+    return request
+
+
+def _load(manager: RouteInfoManager, profile: Profile) -> Iterator[tuple[str, str, float]]:
+    pauses = Pauses()
+    seconds = 0.0
+    memory = _resident_bytes()
+    for data in profile.registrations():
+        with pauses:
+            began = time.perf_counter()
+            finish(register(manager, data))
+            seconds += time.perf_counter() - began
+    yield "loading it through registrations", "s", seconds
+    yield "resident memory that it takes", "MiB", (_resident_bytes() - memory) / _MEBIBYTE
+    yield "longest garbage collection while loading", "ms", pauses.longest_millis
+
+
+def _lookups_per_second(manager: RouteInfoManager, profile: Profile, count: int) -> float:
+    names = profile.topic_names(count)
+    began = time.perf_counter()
+    for topic in names:
+        route = manager.pickup_topic_route_data(topic)
+        assert route is not None
+        b"".join((manager.header_fragment(), _ROUTE_TAG, varint(len(route)), route))
+    return count / (time.perf_counter() - began)
+
+
+def _snapshot(manager: RouteInfoManager) -> Iterator[tuple[str, str, float]]:
+    began = time.perf_counter()
+    snapshot = manager.snapshot()
+    yield "taking a snapshot", "ms", _millis_since(began)
+    held_up = list(_step_millis(snapshot.messages()))
+    yield "its messages, all together", "ms", sum(held_up)
+    yield "its messages, longest of them", "ms", max(held_up)
+
+
+def _topic_names(manager: RouteInfoManager) -> Iterator[tuple[str, str, float]]:
+    for name in ("first page of topic names after a change", "first page of topic names again"):
+        began = time.perf_counter()
+        manager.topic_names_after("", 1_000)
+        yield name, "ms", _millis_since(began)
+
+
+def _collections() -> Iterator[tuple[str, str, float]]:
+    yield "full garbage collection", "ms", _full_collection_millis()
+    gc.freeze()
+    yield "full garbage collection after gc.freeze()", "ms", _full_collection_millis()
+
+
+def _full_collection_millis() -> float:
+    gc.collect()  # what loading has left over is not part of the figure
+    pauses = Pauses()
+    with pauses:
+        gc.collect()
+    return pauses.longest_millis
+
+
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """What is there before the tables are filled is out of the collector's sight, as in ``namesrv serve``."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _step_millis(steps: Iterable[object]) -> Iterator[float]:
+    """How long each step takes, the one that ends them included: nothing else runs meanwhile."""
+    iterator = iter(steps)
+    ended = False
+    while not ended:
+        began = time.perf_counter()
+        try:
+            next(iterator)
+        except StopIteration:
+            ended = True
+        yield _millis_since(began)
+
+
+def _millis_since(began: float) -> float:
+    return (time.perf_counter() - began) * 1000
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The workloads: who registers which topics, as the bytes that a broker would send."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2
+
+SEED = 9191
+CLUSTERS = 4
+_QUEUE_NUMS = 8
+_PERM_READ_WRITE = 6
+_TIMEOUT_MILLIS = 3_600_000
+"""Nobody renews during a measurement, and nobody may expire either."""
+
+
+class Profile(NamedTuple):
+    """How large a table is."""
+
+    topics: int
+    brokers: int
+    width: int
+    """Brokers that each topic has queues on."""
+
+    @property
+    def name(self) -> str:
+        """Name in reports."""
+        return f"{self.topics:,} topics x {self.brokers:,} brokers x width {self.width}"
+
+    def registrations(self) -> Iterator[bytes]:
+        """The encoded registration of each broker. Made one at a time, so that they take no memory themselves."""
+        rng = random.Random(SEED)
+        topics_of = [array("l") for _ in range(self.brokers)]
+        for topic in range(self.topics):
+            for broker in rng.sample(range(self.brokers), self.width):
+                topics_of[broker].append(topic)
+        for broker, topics in enumerate(topics_of):
+            yield registration(broker, topics)
+
+    def topic_names(self, count: int) -> list[str]:
+        """Names of topics in random order; the same ones at each call."""
+        rng = random.Random(SEED)
+        return [topic_name(rng.randrange(self.topics)) for _ in range(count)]
+
+
+def topic_name(number: int) -> str:
+    """Name of a topic."""
+    return f"topic-{number:06}"
+
+
+def broker_addr(number: int) -> str:
+    """Address of a broker. Nothing listens there."""
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:10911"
+
+
+def registration(
+    broker: int, topics: array[int] | range, counter: int = 1, changed: frozenset[int] | range = frozenset()
+) -> bytes:
+    """A master's full registration.
+
+    Args:
+        broker: Number of the broker.
+        topics: Numbers of its topics.
+        counter: Counter of its data version.
+        changed: Topics that have other queue counts than usual.
+    """
+    request = registration_service_pb2.RegisterBrokerRequest(
+        broker=route_data_pb2.BrokerIdentity(
+            cluster_name=f"cluster-{broker % CLUSTERS}",
+            broker_name=f"broker-{broker:05}",
+            broker_id=0,
+            broker_addr=broker_addr(broker),
+        ),
+        data_version=route_data_pb2.DataVersion(timestamp_millis=1_700_000_000_000, counter=counter),
+        heartbeat_timeout_millis=_TIMEOUT_MILLIS,
+    )
+    for topic in topics:
+        queue_nums = _QUEUE_NUMS * 2 if topic in changed else _QUEUE_NUMS
+        request.topic_configs.add(
+            topic_name=topic_name(topic),
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=_PERM_READ_WRITE,
+        )
+    return request.SerializeToString()

@@ -1,0 +1,61 @@
+"""Notices when this process itself did not run, so that nobody is blamed for not having reached it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+TICK_SECONDS = 0.25
+"""How often it is checked that the event loop runs."""
+
+STALL_SECONDS = 1.0
+"""A tick that comes later than this is a stall: the process was stopped, or starved of its processor."""
+
+_log = structlog.get_logger(__name__)
+
+
+class OwnStalls:
+    """Measures stalls of the event loop.
+
+    After one, peers have given up on connections that are sound: their pings went unanswered because of us. For a
+    while, ends of channels then say nothing about the brokers behind them.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], on_stall: Callable[[float], None], doubtful_seconds: float
+    ) -> None:
+        """Starts measuring.
+
+        Args:
+            monotonic: The clock, in seconds.
+            on_stall: Told the length of each stall in seconds, before anything else can draw conclusions.
+            doubtful_seconds: How long after a stall the ends of channels say nothing.
+        """
+        self._monotonic = monotonic
+        self._on_stall = on_stall
+        self._doubtful_seconds = doubtful_seconds
+        self._last_tick = monotonic()
+        self._doubtful_until = self._last_tick
+
+    def check(self) -> None:
+        """Takes a stall into account that nobody has noticed yet. Call it before drawing conclusions from silence."""
+        now = self._monotonic()
+        late = now - self._last_tick - TICK_SECONDS
+        self._last_tick = now
+        if late > STALL_SECONDS:
+            _log.warning("own_stall", seconds=round(late, 3))
+            self._doubtful_until = now + self._doubtful_seconds
+            self._on_stall(late)
+
+    def channel_ends_are_doubtful(self) -> bool:
+        """Whether a channel that ends now may have ended because of us."""
+        self.check()
+        return self._monotonic() < self._doubtful_until
+
+    async def watch(self) -> None:
+        """Checks again and again. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.check()

@@ -1,0 +1,50 @@
+"""OwnStalls: a process that did not run blames nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.server.own_stalls import STALL_SECONDS, TICK_SECONDS, OwnStalls
+from tests.unit.namesrv.fleet import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def told() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def stalls(clock: VirtualClock, told: list[float]) -> OwnStalls:
+    return OwnStalls(clock.monotonic, told.append, doubtful_seconds=10.0)
+
+
+def test_ticks_in_time_and_small_delays_are_no_stall(stalls: OwnStalls, clock: VirtualClock, told: list[float]) -> None:
+    for late in (0.0, 0.5, STALL_SECONDS):
+        clock.advance(TICK_SECONDS + late)
+        stalls.check()
+    assert told == []
+    assert not stalls.channel_ends_are_doubtful()
+
+
+def test_a_stall_is_told_once_with_its_length(stalls: OwnStalls, clock: VirtualClock, told: list[float]) -> None:
+    clock.advance(TICK_SECONDS + 300.0)
+    stalls.check()
+    stalls.check()
+    assert told == [pytest.approx(300.0)]
+
+
+def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_noticed_it_yet(
+    stalls: OwnStalls, clock: VirtualClock
+) -> None:
+    clock.advance(5.0)
+    assert stalls.channel_ends_are_doubtful()
+    for _ in range(39):
+        clock.advance(TICK_SECONDS)
+        assert stalls.channel_ends_are_doubtful()
+    clock.advance(TICK_SECONDS)
+    assert not stalls.channel_ends_are_doubtful()
