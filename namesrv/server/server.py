@@ -7,6 +7,7 @@ import secrets
 import time
 
 import structlog
+from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from namesrv_api.v1 import (
@@ -134,6 +135,8 @@ class NamesrvServer:
         add_service(self._grpc, route, RouteServicer(self._manager), slow_reader_seconds)
         add_service(self._grpc, admin, None, slow_reader_seconds)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        # Takes either kind of server. On the native engine it sees only the inner fallback server.
+        channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
         names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
 

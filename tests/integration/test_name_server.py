@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -149,6 +150,11 @@ def test_health_is_told_for_the_server_and_for_each_service(client: Client) -> N
     for name in ("", *(service.full_name for service in SERVICES)):
         answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_channelz_answers(client: Client) -> None:
+    channelz = channelz_pb2_grpc.ChannelzStub(client.connection)
+    assert channelz.GetServers(channelz_pb2.GetServersRequest(), timeout=TIMEOUT).server
 
 
 def test_reflection_names_all_services(client: Client) -> None:

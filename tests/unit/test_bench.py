@@ -1,0 +1,92 @@
+"""The benchmarks run, with tiny tables, and their reports have what readers look for. No figure is judged here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
+
+from bench import core, engines
+from bench.figures import Sample, summarise, table
+from bench.naive_server import NaiveNamesrv
+from bench.workload import Profile, topic_name
+from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
+from namesrv.core.table_edit import finish
+
+
+def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "core.json"
+    core.main(["--topics", "50", "--rounds", "2", "--json", str(file)])
+    report: dict[str, Any] = json.loads(file.read_text())
+    assert report["machine"].keys() >= {"date", "cpu", "cores", "python", "packages", "commit", "seed"}
+    figures = {(figure["workload"], figure["name"]): figure for figure in report["figures"]}
+    assert figures.keys() >= {
+        ("full registration of 50 topics", "first"),
+        ("full registration of 50 topics", "unchanged"),
+        ("full registration of 50 topics", "all topics changed"),
+        ("one registration of 50 topics, changed", "longest time that the event loop is held up"),
+        ("expiry of 2 of 20 brokers", "all together"),
+        ("50 topics x 10 brokers x width 2", "lookups per second"),
+        ("50 topics x 10 brokers x width 2", "resident memory that it takes"),
+        ("50 topics x 10 brokers x width 2", "full garbage collection after gc.freeze()"),
+    }
+    assert all(len(figure["values"]) == 2 and min(figure["values"]) >= 0 for figure in report["figures"])
+    shown = capsys.readouterr()
+    assert all(name in shown.out for _, name in figures)
+    assert "round 2 of 2" in shown.err
+
+
+def test_a_profile_is_the_same_at_each_run_and_as_wide_as_it_says() -> None:
+    profile = Profile(30, 5, 3)
+    assert list(profile.registrations()) == list(profile.registrations())
+    registered = [registration_service_pb2.RegisterBrokerRequest.FromString(data) for data in profile.registrations()]
+    names = [config.topic_name for request in registered for config in request.topic_configs]
+    assert sorted(names) == sorted(topic_name(number) for number in range(30) for _ in range(3))
+    assert set(profile.topic_names(100)) <= set(names)
+
+
+def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:
+    profile = Profile(topics=20, brokers=5, width=3)
+    peer = NaiveNamesrv()  # type: ignore[abstract]
+    manager = RouteInfoManager(NamesrvIdentity("ns", "1"), core.HandClock(), lambda: "channel")
+    for data in profile.registrations():
+        finish(core.register(manager, data))
+        peer.RegisterBroker(registration_service_pb2.RegisterBrokerRequest.FromString(data), None)
+    for topic in set(profile.topic_names(50)):
+        request = route_service_pb2.GetTopicRouteRequest(topic=topic)
+        theirs = peer.GetTopicRoute(request, None)  # type: ignore[arg-type]
+        encoded = manager.pickup_topic_route_data(topic)
+        assert encoded is not None
+        ours = route_data_pb2.TopicRouteData.FromString(encoded)
+        for route in (ours, theirs.route):
+            route.queue_datas.sort(key=lambda queue: queue.broker_name)
+            route.broker_datas.sort(key=lambda broker: broker.broker_name)
+        assert ours == theirs.route
+
+
+def test_ratios_are_taken_round_by_round_and_above_one_where_the_engine_is_better() -> None:
+    rounds = {"grpcio": (300.0, 200.0), "native": (50.0, 50.0), "naive": (200.0, 250.0)}
+    samples = [
+        Sample(server, name, "", value)
+        for server, values in rounds.items()
+        for value in values
+        for name in ("server CPU per 1,000 calls", "calls per second", "latency, p99")
+    ]
+    ratios = {(ratio.workload, ratio.name): ratio.values for ratio in engines.ratios(summarise(samples))}
+    assert ratios["native against naive", "server CPU per 1,000 calls"] == (4.0, 5.0)
+    assert ratios["native against naive", "calls per second"] == (0.25, 0.2)
+    assert ratios["grpcio against naive", "latency, p99"] == (200 / 300, 1.25)
+
+
+def test_a_table_shows_the_median_and_the_spread_under_its_workload() -> None:
+    samples = [Sample("a workload", "a figure", "ms", value) for value in (3.0, 1.0, 2000.0)]
+    assert table(summarise(samples)).splitlines() == [
+        "  figure    median  min..max  unit",
+        "a workload",
+        "  a figure       3  1..2,000  ms",
+    ]
