@@ -71,7 +71,7 @@ async def look_up(target: str, server_pid: int, requests: list[bytes], connectio
             await stack.enter_async_context(grpc.aio.insecure_channel(target, CLIENT_OPTIONS))
             for _ in range(connections)
         ]
-        calls = [channel.unary_unary(GET_TOPIC_ROUTE) for channel in channels]
+        calls = [channel.unary_unary(GET_TOPIC_ROUTE, None, None) for channel in channels]
         await work_all(iter(requests[:_WARM_UP_CALLS]))
         latencies.clear()
         server_before, client_before = cpu_seconds(server_pid), cpu_seconds("self")

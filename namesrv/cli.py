@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from groundwork.version import __version__
 from namesrv.data_dir import DataDir, DataDirError
+from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.server.server import CannotListen, NamesrvServer
 from namesrv.settings import NamesrvSettings
 
@@ -34,9 +34,7 @@ app = typer.Typer(
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     configure_logs(settings.log_format, settings.log_level)
-    # What has been imported stays for good: the collector need not look at it again and again.
-    gc.collect()
-    gc.freeze()
+    tune_garbage_collection()
     try:
         with contextlib.ExitStack() as resources:
             data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None

@@ -5,7 +5,12 @@ from __future__ import annotations
 import heapq
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from namesrv.core.steps import Steps
+
 KeyT = TypeVar("KeyT", bound=tuple[Any, ...] | str)
+
+SLICE = 1_000
+"""Heap entries that are looked at before giving way: about two milliseconds."""
 
 _REBUILD_SLACK = 64
 """Stale heap entries that are put up with beyond as many as there are keys, before the heap is made anew."""
@@ -56,23 +61,34 @@ class DeadlineHeap(Generic[KeyT]):
         deadline = self._deadlines.get(key)
         return deadline is not None and deadline.due < now
 
-    def overdue(self, now: float) -> list[KeyT]:
-        """The keys that are overdue. They come up again at each call until they are forgotten or heard of."""
+    def overdue(self, now: float) -> Steps[list[KeyT]]:
+        """Finds the keys that are overdue. They come up again each time until they are forgotten or heard of.
+
+        Keys that are heard of while this gives way may be among them: ask ``is_overdue`` before acting on one.
+        """
         found: list[KeyT] = []
-        while self._heap and self._heap[0][0] < now:
-            time, key = heapq.heappop(self._heap)
-            if self._scheduled.get(key) != time:
-                continue
-            del self._scheduled[key]
-            deadline = self._deadlines.get(key)
-            if deadline is None:
-                continue
-            if deadline.due < now:
-                found.append(key)
-            else:
-                self._schedule(key, deadline.due)
-        for key in found:
-            self._schedule(key, self._deadlines[key].due)
+        popped = 0
+        try:
+            while self._heap and self._heap[0][0] < now:
+                popped += 1
+                if popped % SLICE == 0:
+                    yield
+                    continue
+                time, key = heapq.heappop(self._heap)
+                if self._scheduled.get(key) != time:
+                    continue
+                del self._scheduled[key]
+                deadline = self._deadlines.get(key)
+                if deadline is None:
+                    continue
+                if deadline.due < now:
+                    found.append(key)
+                else:
+                    self._schedule(key, deadline.due)
+        finally:  # also if nobody waits for the end: what was found must come up again
+            for key in found:
+                if key in self._deadlines and key not in self._scheduled:
+                    self._schedule(key, self._deadlines[key].due)
         return found
 
     def postpone(self, seconds: float) -> None:

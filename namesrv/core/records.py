@@ -44,14 +44,12 @@ class DataVersion:
     state_version: int = 0
 
 
-class TopicConfig(NamedTuple):
-    """One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig)."""
+QueueNumbers = tuple[int, int, int, int]
+"""Read queues, write queues, permission bits and flag bits of a topic on a broker."""
 
-    topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int
+TopicConfig = tuple[str, QueueNumbers]
+"""One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig). A plain tuple, because a
+registration makes a hundred thousand of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,15 @@ from namesrv.core.records import (
     RemovedBroker,
 )
 from namesrv.core.snapshot import RouteSnapshot, TopicTableCopies
-from namesrv.core.table_edit import Steps, TableEdit, Tables
+from namesrv.core.steps import Steps, sorted_in_slices
+from namesrv.core.table_edit import TableEdit, Tables
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
 """Seconds of silence after which a broker is removed (RocketMQ's constant of that name)."""
+
+
+BROKER_SLICE = 50
+"""Brokers that are removed before giving way: about a millisecond."""
 
 
 class NamesrvIdentity(NamedTuple):
@@ -77,6 +82,7 @@ class RouteInfoManager:
         self._last_update_millis: dict[LiveKey, int] = {}
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._topic_names: list[str] | None = None
+        self._topic_name_changes = 0
         self._topic_table_copies = TopicTableCopies()
 
     # Registration
@@ -203,14 +209,13 @@ class RouteInfoManager:
         A broker that has registered over another channel since is not touched, so a late end of an old stream
         changes nothing. The channel itself must have been ended in the channel table before.
         """
-        removed = []
-        for key in self.channels.take_bound(channel_id):
-            gone = yield from self._remove(
-                key, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id == channel_id
+        return (
+            yield from self._remove_all(
+                self.channels.take_bound(channel_id),
+                RemovalReason.CHANNEL_CLOSED,
+                lambda live: live.channel_id == channel_id,
             )
-            if gone is not None:
-                removed.append(gone)
-        return removed
+        )
 
     def doubt_channel_end(self, channel_id: str, seconds: float) -> int:
         """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
@@ -233,20 +238,20 @@ class RouteInfoManager:
 
     def scan_not_active_broker(self) -> Steps[list[RemovedBroker]]:
         """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
-        removed = []
-        for key in self._alive.overdue(self._clock.monotonic()):
-            gone = yield from self._remove(
-                key,
+        overdue = yield from self._alive.overdue(self._clock.monotonic())
+        return (
+            yield from self._remove_all(
+                overdue,
                 RemovalReason.EXPIRED,
                 lambda live: self._alive.is_overdue(live.key, self._clock.monotonic()),
             )
-            if gone is not None:
-                removed.append(gone)
-        return removed
+        )
 
-    def idle_channels(self) -> list[str]:
-        """The channels that are to be closed: none of their brokers has been heard of for the expiry time."""
-        return [channel_id for (channel_id,) in self._idle_channels.overdue(self._clock.monotonic())]
+    def idle_channels(self) -> Steps[list[str]]:
+        """Finds the channels that are to be closed: none of their brokers was heard of for the expiry time."""
+        overdue = yield from self._idle_channels.overdue(self._clock.monotonic())
+        now = self._clock.monotonic()
+        return [key[0] for key in overdue if self._idle_channels.is_overdue(key, now)]
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
@@ -280,12 +285,16 @@ class RouteInfoManager:
         name, epoch = self.identity
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
-    def topic_names_after(self, after: str, limit: int) -> list[str]:
+    def topic_names_after(self, after: str, limit: int) -> Steps[list[str]]:
         """The next topic names in sorted order, at most ``limit``; an empty ``after`` starts at the beginning."""
-        if self._topic_names is None:
-            self._topic_names = sorted(self.tables.topic_queue_table)
-        start = bisect.bisect_right(self._topic_names, after) if after else 0
-        return self._topic_names[start : start + limit]
+        names = self._topic_names
+        if names is None:
+            changes = self._topic_name_changes
+            names = yield from sorted_in_slices(self.tables.topic_queue_table)
+            if changes == self._topic_name_changes:
+                self._topic_names = names
+        start = bisect.bisect_right(names, after) if after else 0
+        return names[start : start + limit]
 
     def snapshot(self) -> RouteSnapshot:
         """All tables as they are now. Costs shallow copies; two snapshots of one revision share the largest."""
@@ -306,7 +315,20 @@ class RouteInfoManager:
         self.revision += changed
         if edit.topic_names_changed:
             self._topic_names = None
+            self._topic_name_changes += 1
         return changed
+
+    def _remove_all(
+        self, keys: list[LiveKey], reason: RemovalReason, still_due: Callable[[BrokerLiveInfo], bool]
+    ) -> Steps[list[RemovedBroker]]:
+        removed = []
+        for count, key in enumerate(keys, 1):
+            gone = yield from self._remove(key, reason, still_due)
+            if gone is not None:
+                removed.append(gone)
+            if count % BROKER_SLICE == 0:
+                yield
+        return removed
 
     def _remove(
         self, key: LiveKey, reason: RemovalReason, still_due: Callable[[BrokerLiveInfo], bool]

@@ -12,8 +12,9 @@ from namesrv.core import fragments
 from namesrv.core.fragments import frame, tag, varint
 from namesrv.core.records import BrokerData, BrokerLiveInfo, TopicQueues
 
-CHUNK_BYTES = 512 * 1024
-"""Rows are sent in chunks of about this size: well below the 4 MiB that gRPC clients accept by default."""
+CHUNK_BYTES = 128 * 1024
+"""Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
+be quicker for the reader."""
 
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk

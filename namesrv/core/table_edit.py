@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from namesrv.core import fragments
 from namesrv.core.records import (
@@ -13,30 +12,18 @@ from namesrv.core.records import (
     BrokerLiveInfo,
     LiveKey,
     QueueData,
+    QueueNumbers,
     TopicConfig,
     TopicQueues,
 )
+from namesrv.core.steps import Steps
 
-ResultT = TypeVar("ResultT")
-Steps = Generator[None, None, ResultT]
-"""Work that gives way between slices: whoever drives it decides what happens in between."""
-
-SLICE = 1_000
-"""Topics that are worked on before giving way: about a millisecond."""
+SLICE = 300
+"""Topics that are worked on before giving way: about a millisecond, reading them from the request included."""
 
 MAX_INTERNED_PER_BROKER = 4_096
 """Distinct QueueData kept for sharing by one broker group. A broker that cycles through permissions and queue counts
 must not grow memory; past this the group starts afresh, which costs sharing and nothing else."""
-
-
-def finish(steps: Steps[ResultT]) -> ResultT:
-    """Drives steps to their end without giving way."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: ResultT = end.value
-            return result
 
 
 @dataclass(slots=True)
@@ -50,7 +37,7 @@ class Tables:
     filter_server_table: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     topics_by_broker: dict[BrokerKey, set[str]] = field(default_factory=dict)
     """Topics that have queues on each group, so that losing a broker does not walk all topics."""
-    interned_queue_data: dict[BrokerKey, dict[tuple[int, ...], QueueData]] = field(default_factory=dict)
+    interned_queue_data: dict[BrokerKey, dict[QueueNumbers, QueueData]] = field(default_factory=dict)
 
 
 class TableEdit:
@@ -58,15 +45,19 @@ class TableEdit:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._topics: dict[str, TopicQueues | None] = {}
+        self._topics: dict[str, TopicQueues] = {}
+        self._topics_gone: set[str] = set()
         self._groups: dict[BrokerKey, BrokerData | None] = {}
         self._live: dict[LiveKey, BrokerLiveInfo | None] = {}
         self._filters: dict[LiveKey, tuple[str, ...] | None] = {}
         self._topics_gained: dict[BrokerKey, set[str]] = {}
-        self.topics_removed = 0
-        """Topics that this edit takes the last queues from."""
         self.topic_names_changed = False
         """After publication: whether a topic came or went."""
+
+    @property
+    def topics_removed(self) -> int:
+        """Topics that this edit takes the last queues from."""
+        return len(self._topics_gone)
 
     def group(self, key: BrokerKey) -> BrokerData | None:
         """A broker group as this edit would leave it."""
@@ -86,14 +77,20 @@ class TableEdit:
 
     def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Steps[None]:
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
-        known = self._tables.topics_by_broker.get(broker, set())
+        # This loop is the cost of a registration: it has no calls that it can do without.
+        known = self._tables.topics_by_broker.get(broker, ())
         gained = self._topics_gained.setdefault(broker, set())
-        for count, config in enumerate(configs, 1):
-            topic = config.topic
-            before = self._topic(topic)
-            after = _with_queue_data(before, self._queue_data(broker, config))
+        interned = self._tables.interned_queue_data.setdefault(broker, {})
+        published, edited, gone = self._tables.topic_queue_table, self._topics, self._topics_gone
+        for count, (topic, numbers) in enumerate(configs, 1):
+            queue_data = interned.get(numbers) or _intern(interned, broker, numbers)
+            before = edited.get(topic)
+            if before is None and topic not in gone:
+                before = published.get(topic)
+            after = (queue_data,) if before is None else _with_queue_data(before, queue_data)
             if after is not before:
-                self._topics[topic] = after
+                edited[topic] = after
+                gone.discard(topic)
             if topic not in known:
                 gained.add(topic)
             if count % SLICE == 0:
@@ -119,10 +116,12 @@ class TableEdit:
             return False
         self._groups[live.broker] = None
         for count, topic in enumerate(self._tables.topics_by_broker.get(live.broker, ()), 1):
-            queues = self._topic(topic) or ()
+            queues = self._topics.get(topic) or self._tables.topic_queue_table[topic]
             left = tuple(queue for queue in queues if queue.broker != live.broker)
-            self._topics[topic] = left or None
-            self.topics_removed += not left
+            if left:
+                self._topics[topic] = left
+            else:
+                self._topics_gone.add(topic)
             if count % SLICE == 0:
                 yield
         return True
@@ -136,7 +135,7 @@ class TableEdit:
         visible = self._publish_filters()
         visible |= self._publish_groups()
         visible |= self._publish_live()
-        visible |= bool(self._topics)
+        visible |= bool(self._topics or self._topics_gone)
         self._publish_topics()
         return visible
 
@@ -186,28 +185,16 @@ class TableEdit:
     def _publish_topics(self) -> None:
         table = self._tables.topic_queue_table
         for broker, gained in self._topics_gained.items():
-            self._tables.topics_by_broker.setdefault(broker, set()).update(gained)
+            known = self._tables.topics_by_broker.get(broker)
+            if known:
+                known.update(gained)
+            else:
+                self._tables.topics_by_broker[broker] = gained
         count_before = len(table)
-        # One update is several times faster than a loop, and most edits remove no topic.
-        table.update({topic: queues for topic, queues in self._topics.items() if queues is not None})
-        gone = [topic for topic, queues in self._topics.items() if queues is None]
-        self.topic_names_changed = bool(gone) or len(table) != count_before
-        for topic in gone:
+        table.update(self._topics)
+        self.topic_names_changed = bool(self._topics_gone) or len(table) != count_before
+        for topic in self._topics_gone:
             del table[topic]
-
-    def _topic(self, topic: str) -> TopicQueues | None:
-        return self._topics[topic] if topic in self._topics else self._tables.topic_queue_table.get(topic)
-
-    def _queue_data(self, broker: BrokerKey, config: TopicConfig) -> QueueData:
-        interned = self._tables.interned_queue_data.setdefault(broker, {})
-        numbers = config[1:]
-        queue_data = interned.get(numbers)
-        if queue_data is None:
-            if len(interned) >= MAX_INTERNED_PER_BROKER:
-                interned.clear()
-            queue_data = QueueData(broker, *numbers, fragment=fragments.queue_data_fragment(broker, *numbers))
-            interned[numbers] = queue_data
-        return queue_data
 
     def _with_fragments(self, group: BrokerData) -> BrokerData:
         cluster_name = group.key.cluster_name
@@ -220,11 +207,19 @@ class TableEdit:
         return replace(group, fragment=fragment, filter_fragment=filter_fragment)
 
 
-def _with_queue_data(queues: TopicQueues | None, queue_data: QueueData) -> TopicQueues:
+def _intern(interned: dict[QueueNumbers, QueueData], broker: BrokerKey, numbers: QueueNumbers) -> QueueData:
+    if len(interned) >= MAX_INTERNED_PER_BROKER:
+        interned.clear()
+    queue_data = QueueData(broker, *numbers, fragment=fragments.queue_data_fragment(broker, *numbers))
+    interned[numbers] = queue_data
+    return queue_data
+
+
+def _with_queue_data(queues: TopicQueues, queue_data: QueueData) -> TopicQueues:
     """The queues with one group's part added or replaced; the same tuple if that changes nothing."""
-    if queues is None:
-        return (queue_data,)
     for index, present in enumerate(queues):
+        if present is queue_data:
+            return queues
         if present.broker == queue_data.broker:
             if present == queue_data:
                 return queues

@@ -15,6 +15,7 @@ from namesrv.core.fragments import tag, varint
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server import limits, wire
 from namesrv.server.rpc import Context
+from namesrv.server.table_writer import drive
 
 _ROUTE_TAG = tag(pb.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 
@@ -51,7 +52,7 @@ class RouteServicer:
     async def ListTopics(self, request: pb.ListTopicsRequest, _context: Context) -> pb.ListTopicsResponse:  # noqa: N802
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
         size = wire.page_size(request.page_size)
-        names = self._manager.topic_names_after(_last_of_page_before(request.page_token), size + 1)
+        names = await drive(self._manager.topic_names_after(_last_of_page_before(request.page_token), size + 1))
         page, more = names[:size], len(names) > size
         return pb.ListTopicsResponse(
             header=self._manager.header(), topics=page, next_page_token=_page_token(page[-1]) if more else ""

@@ -153,7 +153,7 @@ class NamesrvServer:
             for gone in await self._writer.apply(self._manager.scan_not_active_broker()):
                 log_removed(gone)
                 self._close_if_empty(gone.live.channel_id)
-            for channel_id in self._manager.idle_channels():
+            for channel_id in await self._writer.apply(self._manager.idle_channels()):
                 self._channels.close(channel_id, _ChannelClosing.REASON_IDLE)
             pause = interval
 

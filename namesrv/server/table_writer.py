@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from namesrv.core.errors import Overloaded
-from namesrv.core.table_edit import ResultT, Steps
+from namesrv.core.steps import ResultT, Steps
 from namesrv.server.limits import MAX_WAITING_WRITERS
 
 
@@ -32,16 +32,18 @@ class TableWriter:
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._drive(change)
+                return await drive(change)
         finally:
             self._waiting -= 1
             change.close()
 
-    async def _drive(self, change: Steps[ResultT]) -> ResultT:
-        while True:
-            try:
-                next(change)
-            except StopIteration as end:
-                result: ResultT = end.value
-                return result
-            await asyncio.sleep(0)
+
+async def drive(steps: Steps[ResultT]) -> ResultT:
+    """Drives steps to their end and gives the event loop back between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
+        await asyncio.sleep(0)

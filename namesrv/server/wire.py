@@ -90,7 +90,7 @@ def topic_configs(
         all_set = (read and write and perm) or _has_numbers(message)
         if not (in_range and 0 <= perm <= 7 and flag >= 0 and all_set):
             raise _topic_config_problem(index, message)
-        yield TopicConfig(topic, read, write, perm, flag)
+        yield topic, (read, write, perm, flag)
 
 
 def check_topic(field: str, topic: str) -> None:

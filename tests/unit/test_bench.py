@@ -14,7 +14,7 @@ from bench.figures import Sample, summarise, table
 from bench.naive_server import NaiveNamesrv
 from bench.workload import Profile, topic_name
 from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
-from namesrv.core.table_edit import finish
+from namesrv.core.steps import finish
 
 
 def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(

@@ -17,7 +17,7 @@ from namesrv.core.records import (
     TopicConfig,
 )
 from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
-from namesrv.core.table_edit import finish
+from namesrv.core.steps import finish
 
 CLUSTER = "DefaultCluster"
 A = "127.0.0.1:10911"
@@ -70,7 +70,7 @@ class Fleet:
         base_version: DataVersion | None = None,
         timeout_seconds: float | None = None,
     ) -> RegisterBrokerResult:
-        configs = [topic if isinstance(topic, TopicConfig) else TopicConfig(topic, 4, 4, 6, 0) for topic in topics]
+        configs = [(topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics]
         registration = Registration(
             broker=BrokerKey(cluster, name),
             broker_id=broker_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, TopicConfig
+from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueNumbers, TopicConfig
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Broker:
 @dataclass
 class ReferenceModel:
     brokers: dict[LiveKey, Broker] = field(default_factory=dict)
-    queues: dict[tuple[str, BrokerKey], TopicConfig] = field(default_factory=dict)
+    queues: dict[tuple[str, BrokerKey], QueueNumbers] = field(default_factory=dict)
     filters: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     open_channels: set[str] = field(default_factory=set)
 
@@ -41,8 +41,8 @@ class ReferenceModel:
         changed = before is None or (before.broker_id, before.version) != (broker.broker_id, broker.version)
         self.brokers[key] = broker
         if broker.broker_id == 0 and changed:
-            for topic in topics:
-                self.queues[topic.topic, broker.group] = topic
+            for topic, numbers in topics:
+                self.queues[topic, broker.group] = numbers
         if filter_servers is not None:
             self.filters[key] = filter_servers
             if not filter_servers:

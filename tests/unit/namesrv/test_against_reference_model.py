@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, TopicConfig
+from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueData, QueueNumbers, TopicConfig
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 
@@ -17,16 +17,12 @@ _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
 _IDS = st.integers(0, 2)
 _VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.integers(0, 1))
 _TOPICS = st.lists(
-    st.builds(
-        TopicConfig,
+    st.tuples(
         st.sampled_from(["T1", "T2", "T3"]),
-        st.integers(0, 2),
-        st.integers(0, 2),
-        st.sampled_from([0, 4, 6]),
-        st.integers(0, 1),
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 1)),
     ),
     max_size=3,
-    unique_by=lambda config: config.topic,
+    unique_by=lambda config: config[0],
 )
 _FILTERS = st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple)
 _TIMEOUT = 120.0
@@ -118,9 +114,7 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
             for key, live in tables.broker_live_table.items()
         } == self.model.brokers
         rows = {
-            (topic, queue.broker): TopicConfig(
-                topic, queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag
-            )
+            (topic, queue.broker): _numbers(queue)
             for topic, queues in tables.topic_queue_table.items()
             for queue in queues
         }
@@ -155,8 +149,11 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
         assert messages[0].HasField("snapshot_header")
         assert {message.header.revision for message in messages} == {self.fleet.manager.revision}
         rows = {
-            (row.topic, BrokerKey(queue.cluster_name, queue.broker_name)): TopicConfig(
-                row.topic, queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag
+            (row.topic, BrokerKey(queue.cluster_name, queue.broker_name)): (
+                queue.read_queue_nums,
+                queue.write_queue_nums,
+                queue.perm,
+                queue.topic_sys_flag,
             )
             for message in messages
             for row in message.chunk.topics
@@ -175,14 +172,14 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
         owners = sorted(owner for name, owner in self.model.queues if name == topic)
         groups = self.model.group_addrs()
         for owner in owners:
-            config = self.model.queues[topic, owner]
+            read, write, perm, flag = self.model.queues[topic, owner]
             expected.queue_datas.add(
                 broker_name=owner.broker_name,
                 cluster_name=owner.cluster_name,
-                read_queue_nums=config.read_queue_nums,
-                write_queue_nums=config.write_queue_nums,
-                perm=config.perm,
-                topic_sys_flag=config.topic_sys_flag,
+                read_queue_nums=read,
+                write_queue_nums=write,
+                perm=perm,
+                topic_sys_flag=flag,
             )
             expected.broker_datas.add(
                 cluster_name=owner.cluster_name, broker_name=owner.broker_name, broker_addrs=_addrs(groups[owner])
@@ -195,6 +192,10 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
                         cluster_name=owner.cluster_name, broker_addr=addr, filter_servers=filter_servers
                     )
         return expected
+
+
+def _numbers(queue: QueueData | route_data_pb2.QueueData) -> QueueNumbers:
+    return queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag
 
 
 def _addrs(addrs: dict[int, str]) -> list[route_data_pb2.BrokerAddr]:

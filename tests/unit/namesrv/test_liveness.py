@@ -5,23 +5,28 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.liveness import DeadlineHeap
+from namesrv.core.liveness import SLICE, DeadlineHeap
+from namesrv.core.steps import finish
+
+
+def overdue(heap: DeadlineHeap[str], now: float) -> list[str]:
+    return finish(heap.overdue(now))
 
 
 def test_a_key_is_overdue_only_after_its_timeout_has_passed() -> None:
     heap: DeadlineHeap[str] = DeadlineHeap()
     heap.heard("a", 0.0, 10.0)
-    assert heap.overdue(10.0) == []
-    assert heap.overdue(10.5) == ["a"]
+    assert overdue(heap, 10.0) == []
+    assert overdue(heap, 10.5) == ["a"]
 
 
 def test_an_overdue_key_comes_up_again_until_it_is_forgotten() -> None:
     heap: DeadlineHeap[str] = DeadlineHeap()
     heap.heard("a", 0.0, 10.0)
-    assert heap.overdue(11.0) == ["a"]
-    assert heap.overdue(11.0) == ["a"]
+    assert overdue(heap, 11.0) == ["a"]
+    assert overdue(heap, 11.0) == ["a"]
     heap.forget("a")
-    assert heap.overdue(100.0) == []
+    assert overdue(heap, 100.0) == []
 
 
 def test_a_million_renewals_do_not_grow_the_heap() -> None:
@@ -39,6 +44,16 @@ def test_keys_that_come_and_go_do_not_grow_the_heap() -> None:
         heap.forget(str(number))
     assert len(heap._heap) < 200
     assert len(heap._scheduled) < 200
+
+
+def test_a_search_that_is_given_up_half_way_loses_no_key() -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    for number in range(2 * SLICE):
+        heap.heard(str(number), 0.0, 10.0)
+    search = heap.overdue(11.0)
+    next(search)
+    search.close()
+    assert len(overdue(heap, 11.0)) == 2 * SLICE
 
 
 _EVENTS = st.lists(
@@ -63,6 +78,6 @@ def test_it_agrees_with_a_dictionary_of_deadlines(events: list[tuple[str, str, i
             heap.forget(key)
             model.pop(key, None)
         else:
-            assert sorted(heap.overdue(now)) == sorted(key for key, due in model.items() if due < now)
+            assert sorted(overdue(heap, now)) == sorted(key for key, due in model.items() if due < now)
         assert all(heap.is_overdue(key, now) == (model[key] < now) for key in model)
         assert len(heap) == len(model)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegistration, ShuttingDown
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason, TopicConfig
-from namesrv.core.table_edit import SLICE, finish
+from namesrv.core.records import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
+from namesrv.core.steps import finish
+from namesrv.core.table_edit import SLICE
 from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)
@@ -137,8 +138,8 @@ def test_a_version_asked_under_another_id_or_name_is_changed_and_absent(fleet: F
 
 
 def test_a_route_has_the_queues_and_addresses_of_each_broker(fleet: Fleet) -> None:  # [22]
-    fleet.register(A, topics=[TopicConfig("T", 8, 8, 6, 0)])
-    fleet.register(B, topics=[TopicConfig("T", 16, 2, 4, 1)], name="broker-b")
+    fleet.register(A, topics=[("T", (8, 8, 6, 0))])
+    fleet.register(B, topics=[("T", (16, 2, 4, 1))], name="broker-b")
     route = fleet.route("T")
     assert route is not None
     rows = [
@@ -199,7 +200,7 @@ def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: F
 
 def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:
     channel_id = fleet.manager.open_channel("agent")
-    topics = [TopicConfig(f"t{number}", 1, 1, 6, 0) for number in range(SLICE + 1)]
+    topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(SLICE + 1)]
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics, channel_id=channel_id)
     change = fleet.manager.register_broker(registration)
     next(change)
@@ -211,7 +212,7 @@ def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(
 
 
 def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fleet) -> None:
-    topics = [TopicConfig(f"t{number}", 1, 1, 6, 0) for number in range(3 * SLICE)]
+    topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(3 * SLICE)]
     change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
     for _ in range(3):
         next(change)
@@ -223,7 +224,7 @@ def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fle
 
 
 def test_a_registration_that_is_given_up_half_way_changes_nothing(fleet: Fleet) -> None:
-    topics = [TopicConfig(f"t{number}", 1, 1, 6, 0) for number in range(SLICE + 1)]
+    topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(SLICE + 1)]
     change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
     next(change)
     change.close()
@@ -391,9 +392,9 @@ def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_
     fleet.clock.advance(100.0)
     fleet.register(channel_id=used)
     fleet.clock.advance(20.001)
-    assert fleet.manager.idle_channels() == [unused]
+    assert finish(fleet.manager.idle_channels()) == [unused]
     fleet.clock.advance(100.0)
-    assert set(fleet.manager.idle_channels()) == {used, unused}
+    assert set(finish(fleet.manager.idle_channels())) == {used, unused}
 
 
 def test_filter_servers_are_kept_replaced_and_removed(fleet: Fleet) -> None:
@@ -464,12 +465,12 @@ def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> No
 
 def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
     fleet.register(topics=("b", "a", "d", "c"))
-    assert fleet.manager.topic_names_after("", 3) == ["a", "b", "c"]
-    assert fleet.manager.topic_names_after("c", 3) == ["d"]
+    assert finish(fleet.manager.topic_names_after("", 3)) == ["a", "b", "c"]
+    assert finish(fleet.manager.topic_names_after("c", 3)) == ["d"]
     fleet.register(B, topics=("bb",), name="broker-b")
-    assert fleet.manager.topic_names_after("b", 10) == ["bb", "c", "d"]
+    assert finish(fleet.manager.topic_names_after("b", 10)) == ["bb", "c", "d"]
     fleet.unregister(A)
-    assert fleet.manager.topic_names_after("", 10) == ["bb"]
+    assert finish(fleet.manager.topic_names_after("", 10)) == ["bb"]
 
 
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:

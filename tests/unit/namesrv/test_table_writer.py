@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from namesrv.core.errors import Overloaded
-from namesrv.core.table_edit import Steps
+from namesrv.core.steps import Steps
 from namesrv.server.table_writer import TableWriter
 
 
