@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from broker_agent.topic_config import MAX_PERM, check_name
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
 from groundwork.settings import ProgramSettings
+from groundwork.topic_rules import MAX_PERM, check_name
 
 DEFAULT_LISTEN = "127.0.0.1:10920"
 """Where the agent answers, unless told otherwise: on loopback, one above RocketMQ's own port 10919."""

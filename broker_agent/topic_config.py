@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from broker_agent.errors import StartError
+from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
-MAX_NAME_LENGTH = 127
-"""Longest topic, broker and cluster name (RocketMQ: Validators.TOPIC_MAX_LENGTH)."""
-MAX_QUEUE_NUMS = 65_535
-"""Most queues of a topic on one broker. A typing error must not make clients build millions of queues."""
-MAX_PERM = 7
-"""All permission bits: read 4, write 2, inherit 1 (RocketMQ: PermName)."""
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +48,6 @@ class TopicConfigTable:
     data_version: DataVersion
     topics: tuple[TopicConfig, ...]
     """In the order of the file."""
-
-
-def check_name(name: str) -> str:
-    """Returns a topic, broker or cluster name that keeps RocketMQ's rule (Validators.checkTopic).
-
-    Raises:
-        ValueError: It does not; the message names the value and the rule.
-    """
-    if len(name) > MAX_NAME_LENGTH:
-        raise ValueError(f"{name[:40]!r}... has {len(name)} characters, at most {MAX_NAME_LENGTH}")
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not one or more of the characters % | a-z A-Z 0-9 _ -")
-    return name
 
 
 def load_topic_config_table(path: Path) -> TopicConfigTable:
@@ -115,7 +95,7 @@ def _table(document: object) -> TopicConfigTable:
 def _topic(name: str, value: object) -> TopicConfig:
     where = f"topic {name[:MAX_NAME_LENGTH]!r}: "
     try:
-        check_name(name)
+        check_topic(name)
     except ValueError as error:
         raise ValueError(f"{where}topicName {error}") from error
     topic = _object(where, "its value", value)

@@ -138,8 +138,9 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     annotation: Any
     if field.annotation is bool:
         annotation = Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
-    elif field.annotation in (int, float):
-        annotation = Annotated[field.annotation | None, typer.Option(flag, help=help_text)]
+    elif field.annotation is int:
+        # Taken as text: pydantic converts it, and says in one line what is wrong with it.
+        annotation = Annotated[str | None, typer.Option(flag, help=help_text, metavar="INTEGER")]
     elif field.annotation == list[str]:
         annotation = Annotated[list[str] | None, typer.Option(flag, help=help_text)]
     else:

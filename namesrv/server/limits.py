@@ -5,15 +5,6 @@ from __future__ import annotations
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Largest request. Parsing is one call that holds the interpreter: 4 MiB take about 20 ms."""
 
-MAX_NAME_LENGTH = 127
-"""Longest cluster, broker or topic name (RocketMQ: Validators.TOPIC_MAX_LENGTH)."""
-
-MAX_RETRY_TOPIC_LENGTH = 255
-"""Longest name of a retry or dead-letter topic, which holds a prefix and a group name (RocketMQ 5)."""
-
-MAX_QUEUE_NUMS = 65_535
-"""Most queues of a topic on a broker. Every client makes an object for each queue."""
-
 MAX_TOPICS_PER_REGISTRATION = 200_000
 """Most topics of one registration, all parts together: publishing them is one step of the event loop."""
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 
+from groundwork import topic_rules
 from groundwork.endpoints import Endpoint
+from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.core.errors import InvalidField, LimitExceeded, NotImplementedYet
 from namesrv.core.records import BrokerKey, DataVersion, RemovalReason, TopicConfig
 from namesrv.server import limits
-
-_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
-_LONG_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
-_SHOWN_CHARACTERS = 40
 
 
 class BrokerIdentity(NamedTuple):
@@ -85,28 +82,28 @@ def topic_configs(
             raise LimitExceeded("topics of one registration", index + 1, limits.MAX_TOPICS_PER_REGISTRATION)
         read, write, perm = message.read_queue_nums, message.write_queue_nums, message.perm
         flag = message.topic_sys_flag
-        in_range = 0 <= read <= limits.MAX_QUEUE_NUMS and 0 <= write <= limits.MAX_QUEUE_NUMS
+        in_range = 0 <= read <= MAX_QUEUE_NUMS and 0 <= write <= MAX_QUEUE_NUMS
         # Zero is rare and may mean absent, so presence is only looked at then.
         all_set = (read and write and perm) or _has_numbers(message)
-        if not (in_range and 0 <= perm <= 7 and flag >= 0 and all_set):
+        if not (in_range and 0 <= perm <= MAX_PERM and flag >= 0 and all_set):
             raise _topic_config_problem(index, message)
         yield topic, (read, write, perm, flag)
 
 
 def check_topic(field: str, topic: str) -> None:
-    """Checks a topic name (RocketMQ: Validators.checkTopic). Raises InvalidField."""
-    long_allowed = topic.startswith(_LONG_TOPIC_PREFIXES)
-    check_name(field, topic, limits.MAX_RETRY_TOPIC_LENGTH if long_allowed else limits.MAX_NAME_LENGTH)
+    """Checks a topic name. Raises InvalidField."""
+    try:
+        topic_rules.check_topic(topic)
+    except ValueError as error:
+        raise InvalidField(field, str(error)) from None
 
 
-def check_name(field: str, name: str, max_length: int = limits.MAX_NAME_LENGTH) -> None:
-    """Checks a name. Raises InvalidField."""
-    if not name:
-        raise InvalidField(field, "is empty")
-    if len(name) > max_length:
-        raise InvalidField(field, f"{_shown(name)} has {len(name)} characters, at most {max_length}")
-    if not _NAME.fullmatch(name):
-        raise InvalidField(field, f"{_shown(name)} has characters other than % | a-z A-Z 0-9 _ . -")
+def check_name(field: str, name: str) -> None:
+    """Checks the name of a cluster, a broker or a zone. Raises InvalidField."""
+    try:
+        topic_rules.check_name(name)
+    except ValueError as error:
+        raise InvalidField(field, str(error)) from None
 
 
 def check_address(field: str, address: str) -> None:
@@ -182,9 +179,9 @@ def _has_numbers(message: route_data_pb2.TopicConfig) -> bool:
 def _topic_config_problem(index: int, message: route_data_pb2.TopicConfig) -> InvalidField:
     where = f"topic_configs[{index}]"
     for part, highest in (
-        ("read_queue_nums", limits.MAX_QUEUE_NUMS),
-        ("write_queue_nums", limits.MAX_QUEUE_NUMS),
-        ("perm", 7),
+        ("read_queue_nums", MAX_QUEUE_NUMS),
+        ("write_queue_nums", MAX_QUEUE_NUMS),
+        ("perm", MAX_PERM),
     ):
         if not message.HasField(part):
             return InvalidField(f"{where}.{part}", f"is missing for the topic {message.topic_name!r}")
@@ -192,7 +189,3 @@ def _topic_config_problem(index: int, message: route_data_pb2.TopicConfig) -> In
             value = getattr(message, part)
             return InvalidField(f"{where}.{part}", f"is {value} for the topic {message.topic_name!r}, 0 to {highest}")
     return InvalidField(f"{where}.topic_sys_flag", f"is {message.topic_sys_flag}, must not be negative")
-
-
-def _shown(name: str) -> str:
-    return repr(name) if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]!r}..."

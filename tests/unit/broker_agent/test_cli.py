@@ -34,13 +34,14 @@ def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) 
 @pytest.mark.parametrize(
     ("flag", "value", "expected"),
     [
-        ("broker_id", "-1", "setting broker_id: Input should be greater than or equal to 0 (got -1)"),
+        ("broker_id", "x", "setting broker_id: Input should be a valid integer"),
+        ("broker_id", "-1", "setting broker_id: Input should be greater than or equal to 0 (got '-1')"),
         ("broker_id", None, "setting broker_id: Field required"),
         ("broker_addr", "127.0.0.1", "setting broker_addr: address '127.0.0.1' has no port: write host:port"),
         ("ha_server_addr", "h:0", "setting ha_server_addr: address 'h:0' has port '0', not a number from 1 to 65535"),
-        ("broker_name", "a b", "setting broker_name: 'a b' is not one or more of the characters % | a-z A-Z 0-9 _ -"),
+        ("broker_name", "a b", "setting broker_name: 'a b' has characters other than % | a-z A-Z 0-9 _ . -"),
         ("cluster", "c" * 128, f"setting cluster: {'c' * 40!r}... has 128 characters, at most 127"),
-        ("broker_permission", "8", "setting broker_permission: Input should be less than or equal to 7 (got 8)"),
+        ("broker_permission", "8", "setting broker_permission: Input should be less than or equal to 7 (got '8')"),
         ("namesrv", "a:1;;b:2", "setting namesrv: the endpoint list 'a:1;;b:2' has an empty element"),
         ("namesrv", "", "setting namesrv: the endpoint list '' has an empty element"),
         ("namesrv", "localhost", "setting namesrv: address 'localhost' has no port: write host:port"),
