@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from broker_agent.errors import StartError
 from groundwork.endpoints import Endpoint
+from groundwork.listening import check_bindable
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerAgentService"].full_name
 STOP_SECONDS = 1.0
@@ -46,7 +46,10 @@ class AgentServer:
         Raises:
             StartError: The port is in use, or the address is not this machine's.
         """
-        _check_bindable(listen)
+        try:
+            check_bindable(listen)
+        except OSError as error:
+            raise StartError(f"setting listen: {error}") from error
         self._health = health.HealthServicer()
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="broker-agent-server")
@@ -84,13 +87,3 @@ class AgentServer:
     def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in _HEALTH_SERVICES:
             self._health.set(service, status)
-
-
-def _check_bindable(listen: Endpoint) -> None:
-    """Binds once without gRPC, which would write lines of its own to standard error and not say what is wrong."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-    try:
-        socket.create_server(listen, family=family).close()
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]
-        raise StartError(f"setting listen: cannot listen on {listen}: {reason}") from error
