@@ -27,6 +27,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
+from namesrv.server.admin_servicer import AdminServicer
 from namesrv.server.registration_servicer import RegistrationServicer
 from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import unimplemented
@@ -41,13 +42,13 @@ NOTICE = "<!-- Written by docs/generate_clients.py from docs/clients.intro.md an
 SERVICERS: dict[str, type] = {
     "RegistrationService": RegistrationServicer,
     "RouteService": RouteServicer,
-    "AdminService": object,
+    "AdminService": AdminServicer,
 }
 """What answers the calls of a service; a call that its class does not have answers UNIMPLEMENTED."""
 
 REFUSED_FIELDS = {
-    "RegisterBroker": ("body_crc32",),
     "GetTopicRoute": ("zone_name",),
+    "BatchGetTopicRoutes": ("zone_name",),
     "StreamRouteSnapshot": ("pin_id", "shard", "follow", "resume_after"),
 }
 """Fields of requests that are refused with NOT_IMPLEMENTED so far: what the servicers give to ``refuse_fields``."""

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
+from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
@@ -192,6 +193,7 @@ class Client:
         self.connection = connection
         self.registration = RegistrationServiceStub(connection)
         self.routes = RouteServiceStub(connection)
+        self.admin = AdminServiceStub(connection)
 
     def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
         """A topic's route; None if the name server says that there is none."""

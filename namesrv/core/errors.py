@@ -8,6 +8,10 @@
     +-- BrokerNotRegistered
     +-- ChannelGone
     +-- NeedFullRegistration
+    +-- Crc32NotMatch         a topic table is not what its sender took the checksum of
+    +-- KvNotFound
+    +-- NoDataDir             the call needs a data directory
+    +-- NotDurable            the disk did not take the change
     +-- ShuttingDown
     +-- Overloaded
     +-- SlowReader            the reader of a stream was cut
@@ -67,11 +71,16 @@ class TopicNotFound(NamesrvError):
 
 
 class BrokerNotRegistered(NamesrvError):
-    """The broker is not registered here, or not any more."""
+    """The broker, or the whole group, is not registered here, or not any more."""
 
-    def __init__(self, cluster_name: str, broker_name: str, broker_addr: str) -> None:
-        metadata = {"cluster_name": cluster_name, "broker_name": broker_name, "broker_addr": broker_addr}
-        super().__init__(f"broker {broker_name} ({broker_addr}) of cluster {cluster_name} is not registered", metadata)
+    def __init__(self, cluster_name: str, broker_name: str, broker_addr: str | None = None) -> None:
+        """Names the broker; without an address, its group."""
+        metadata = {"cluster_name": cluster_name, "broker_name": broker_name}
+        which = f"broker group {broker_name}"
+        if broker_addr is not None:
+            metadata["broker_addr"] = broker_addr
+            which = f"broker {broker_name} ({broker_addr})"
+        super().__init__(f"{which} of cluster {cluster_name} is not registered", metadata)
 
 
 class ChannelGone(NamesrvError):
@@ -84,6 +93,41 @@ class ChannelGone(NamesrvError):
 
 class NeedFullRegistration(NamesrvError):
     """An increment builds on a version that this name server does not hold."""
+
+
+class KvNotFound(NamesrvError):
+    """The KV configuration has no such namespace or key."""
+
+    def __init__(self, namespace: str, key: str | None = None) -> None:
+        """Names the namespace, and the key if one was asked for."""
+        metadata = {"namespace": namespace} if key is None else {"namespace": namespace, "key": key}
+        wanted = ", ".join(f"{part} {name!r}" for part, name in metadata.items())
+        super().__init__(f"no config item: {wanted}", metadata)
+
+
+class NoDataDir(NamesrvError):
+    """What the call changes must be durable, and this name server has no data directory."""
+
+    def __init__(self) -> None:
+        super().__init__("this name server has no data directory; start it with --data-dir")
+
+
+class NotDurable(NamesrvError):
+    """The disk did not take the change, so it was not made."""
+
+    def __init__(self, problem: str) -> None:
+        """Says what the disk said."""
+        super().__init__(f"the change could not be made durable and was not made: {problem}")
+
+
+class Crc32NotMatch(NamesrvError):
+    """A topic table has another CRC-32 than its sender says."""
+
+    def __init__(self, stated: int, actual: int) -> None:
+        super().__init__(
+            f"body_crc32 is {stated}, but the topic table as it arrived has {actual}",
+            {"stated": str(stated), "actual": str(actual)},
+        )
 
 
 class ShuttingDown(NamesrvError):

@@ -63,6 +63,14 @@ def broker_data_fragment(
     broker: BrokerKey, addrs: Mapping[int, str], zone_name: str | None, enable_acting_master: bool | None
 ) -> bytes:
     """A BrokerData, framed as the field broker_datas."""
+    message = broker_data(broker, addrs, zone_name, enable_acting_master)
+    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, message.SerializeToString())
+
+
+def broker_data(
+    broker: BrokerKey, addrs: Mapping[int, str], zone_name: str | None, enable_acting_master: bool | None
+) -> route_data_pb2.BrokerData:
+    """A row of the broker address table as a message."""
     message = route_data_pb2.BrokerData(
         cluster_name=broker.cluster_name, broker_name=broker.broker_name, zone_name=zone_name
     )
@@ -70,7 +78,7 @@ def broker_data_fragment(
         message.broker_addrs.add(broker_id=broker_id, broker_addr=addr)
     if enable_acting_master is not None:
         message.enable_acting_master = enable_acting_master
-    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, message.SerializeToString())
+    return message
 
 
 def filter_servers_fragment(cluster_name: str, broker_addr: str, filter_servers: Iterable[str]) -> bytes:

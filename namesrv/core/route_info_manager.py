@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core import fragments
+from namesrv.core import fragments, kv_config
 from namesrv.core.channels import ChannelTable
 from namesrv.core.clock import Clock
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, ShuttingDown
@@ -21,14 +20,16 @@ from namesrv.core.records import (
     BrokerLiveInfo,
     DataVersion,
     LiveKey,
+    QueueNumbers,
     RegisterBrokerResult,
     Registration,
     RemovalReason,
     RemovedBroker,
 )
 from namesrv.core.snapshot import RouteSnapshot, TopicTableCopies
-from namesrv.core.steps import Steps, sorted_in_slices
+from namesrv.core.steps import Steps
 from namesrv.core.table_edit import TableEdit, Tables
+from namesrv.core.topic_lists import TopicLists
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
 """Seconds of silence after which a broker is removed (RocketMQ's constant of that name)."""
@@ -36,6 +37,9 @@ BROKER_CHANNEL_EXPIRED_TIME = 120.0
 
 BROKER_SLICE = 50
 """Brokers that are removed before giving way: about a millisecond."""
+
+GROUP_SLICE = 20
+"""Groups that are given one topic before giving way: two milliseconds where it has a thousand groups already."""
 
 
 class NamesrvIdentity(NamedTuple):
@@ -71,6 +75,8 @@ class RouteInfoManager:
         self.identity = identity
         self.revision = 0
         self.tables = Tables()
+        self.topic_lists = TopicLists(self.tables)
+        self.kv_config = kv_config.EMPTY
         self.channels = ChannelTable(new_channel_id)
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change any more."""
@@ -81,8 +87,6 @@ class RouteInfoManager:
         self._idle_channels: DeadlineHeap[tuple[str]] = DeadlineHeap()
         self._last_update_millis: dict[LiveKey, int] = {}
         self._header_fragment: tuple[int, bytes] = (-1, b"")
-        self._topic_names: list[str] | None = None
-        self._topic_name_changes = 0
         self._topic_table_copies = TopicTableCopies()
 
     # Registration
@@ -161,6 +165,29 @@ class RouteInfoManager:
                 lambda live: live.broker == broker and generation in (None, live.generation),
             )
         )
+
+    def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> Steps[bool]:
+        """Gives registered groups queues of a topic (RocketMQ 5: registerTopic, which may stop half-way).
+
+        The brokers' versions stay as they are, so their next unchanged registration changes nothing.
+
+        Returns:
+            Whether anything changed.
+
+        Raises:
+            BrokerNotRegistered: One of the groups is not registered.
+            ShuttingDown: The tables are frozen.
+        """
+        edit = TableEdit(self.tables)
+        for count, (broker, numbers) in enumerate(queues.items(), 1):
+            if broker not in self.tables.broker_addr_table:
+                raise BrokerNotRegistered(*broker)
+            yield from edit.put_topics(broker, [(topic, numbers)])
+            if count % GROUP_SLICE == 0:
+                yield
+        if self.frozen:
+            raise ShuttingDown
+        return self._publish(edit)
 
     # Signs of life
 
@@ -258,6 +285,13 @@ class RouteInfoManager:
         self._alive.postpone(seconds)
         self._idle_channels.postpone(seconds)
 
+    # KV configuration
+
+    def publish_kv_config(self, table: kv_config.KvConfigTable) -> None:
+        """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
+        self.kv_config = table
+        self.revision += 1
+
     # Look-ups
 
     def pickup_topic_route_data(self, topic: str) -> bytes | None:
@@ -285,17 +319,6 @@ class RouteInfoManager:
         name, epoch = self.identity
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
-    def topic_names_after(self, after: str, limit: int) -> Steps[list[str]]:
-        """The next topic names in sorted order, at most ``limit``; an empty ``after`` starts at the beginning."""
-        names = self._topic_names
-        if names is None:
-            changes = self._topic_name_changes
-            names = yield from sorted_in_slices(self.tables.topic_queue_table)
-            if changes == self._topic_name_changes:
-                self._topic_names = names
-        start = bisect.bisect_right(names, after) if after else 0
-        return names[start : start + limit]
-
     def snapshot(self) -> RouteSnapshot:
         """All tables as they are now. Costs shallow copies; two snapshots of one revision share the largest."""
         tables = self.tables
@@ -314,8 +337,7 @@ class RouteInfoManager:
         changed = edit.publish()
         self.revision += changed
         if edit.topic_names_changed:
-            self._topic_names = None
-            self._topic_name_changes += 1
+            self.topic_lists.names_changed()
         return changed
 
     def _remove_all(

@@ -27,6 +27,11 @@ def log_registered(registration: Registration, result: RegisterBrokerResult, rev
     )
 
 
+def log_topic_registered(topic: str, groups: int, revision: int) -> None:
+    """A topic was given to groups without a registration of theirs, and that changed something."""
+    _log.info("topic_registered", topic=topic, groups=groups, revision=revision)
+
+
 def log_removed(gone: RemovedBroker) -> None:
     """A broker left."""
     _log.info(

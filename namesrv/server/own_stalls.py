@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -12,6 +13,9 @@ TICK_SECONDS = 0.25
 
 STALL_SECONDS = 1.0
 """A tick that comes later than this is a stall: the process was stopped, or starved of its processor."""
+
+DELAYS_SECONDS = 60.0
+"""How long the delay of a tick is remembered: what status calls tell."""
 
 _log = structlog.get_logger(__name__)
 
@@ -38,6 +42,9 @@ class OwnStalls:
         self._doubtful_seconds = doubtful_seconds
         self._last_tick = monotonic()
         self._doubtful_until = self._last_tick
+        self._next_tick = self._last_tick + TICK_SECONDS
+        self._delays: deque[tuple[float, float]] = deque(maxlen=round(DELAYS_SECONDS / TICK_SECONDS))
+        """When each tick came, and how late."""
 
     def check(self) -> None:
         """Takes a stall into account that nobody has noticed yet. Call it before drawing conclusions from silence."""
@@ -56,6 +63,20 @@ class OwnStalls:
 
     async def watch(self) -> None:
         """Checks again and again. Runs until cancelled."""
+        self._next_tick = self._monotonic() + TICK_SECONDS  # before this, nobody ticked
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self.check()
+            self.tick()
+
+    def tick(self) -> None:
+        """Notes how late a tick comes, and checks."""
+        now = self._monotonic()
+        self._delays.append((now, now - self._next_tick))
+        self._next_tick = now + TICK_SECONDS
+        self.check()
+
+    def longest_delay(self) -> float:
+        """Longest delay of a tick during the last minute, in seconds; one that is overdue right now counts, too."""
+        now = self._monotonic()
+        recent = (late for at, late in self._delays if at >= now - DELAYS_SECONDS)
+        return max(0.0, now - self._next_tick, *recent)

@@ -8,14 +8,15 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.records import DataVersion, LiveKey, Registration
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server import limits, wire
 from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.event_log import log_registered, log_removed
+from namesrv.server.event_log import log_registered, log_removed, log_topic_registered
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.rpc import Context
-from namesrv.server.table_writer import TableWriter
+from namesrv.server.table_writer import TableWriter, drive
 
 
 class RegistrationServicer:
@@ -39,11 +40,11 @@ class RegistrationServicer:
         self, request: pb.RegisterBrokerRequest, _context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
-        wire.refuse_fields(request, "body_crc32")
         identity = wire.broker_identity(request.broker)
         version = wire.data_version("data_version", request.data_version)
         if request.HasField("ha_server_addr"):
             wire.check_address("ha_server_addr", request.ha_server_addr)
+        await drive(wire.check_body_crc32(request))
         topic_configs: Iterable[route_data_pb2.TopicConfig] = request.topic_configs
         if request.HasField("part"):
             self._manager.channels.check_open(request.channel_id)
@@ -60,6 +61,7 @@ class RegistrationServicer:
             master_addr=result.master_addr,
             generation=result.generation,
             changed=result.changed,
+            order_topic_config=self._manager.kv_config.entries(ORDER_TOPIC_CONFIG),
         )
 
     async def UnregisterBroker(  # noqa: N802
@@ -94,6 +96,16 @@ class RegistrationServicer:
         """BROKER_HEARTBEAT, 904."""
         self._manager.broker_heartbeat(*wire.broker_identity(request.broker))
         return pb.BrokerHeartbeatResponse(header=self._manager.header())
+
+    async def RegisterTopic(  # noqa: N802
+        self, request: pb.RegisterTopicRequest, _context: Context
+    ) -> pb.RegisterTopicResponse:
+        """REGISTER_TOPIC_IN_NAMESRV, 217."""
+        queues = wire.topic_queues(request)
+        changed = await self._writer.apply(self._manager.register_topic(request.topic, queues))
+        if changed:
+            log_topic_registered(request.topic, len(queues), self._manager.revision)
+        return pb.RegisterTopicResponse(header=self._manager.header(), changed=changed)
 
     async def OpenChannel(  # noqa: N802
         self, request: pb.OpenChannelRequest, _context: Context

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncIterator
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.version import __version__
 from namesrv.core import fragments
-from namesrv.core.errors import InvalidField, Overloaded, TopicNotFound
-from namesrv.core.fragments import tag, varint
+from namesrv.core.errors import LimitExceeded, Overloaded, TopicNotFound
+from namesrv.core.fragments import frame, tag, varint
+from namesrv.core.records import BrokerData, BrokerKey
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server import limits, wire
+from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.rpc import Context
-from namesrv.server.table_writer import drive
+from namesrv.server.topic_list_calls import TopicListCalls
 
 _ROUTE_TAG = tag(pb.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
+_NOT_FOUND_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_NOT_FOUND_FIELD_NUMBER
+_NAMED_ROUTE_TAG = tag(pb.BatchGetTopicRoutesResponse.ROUTES_FIELD_NUMBER)
+_TOPIC_OF_NAMED_TAG = tag(pb.NamedTopicRoute.TOPIC_FIELD_NUMBER)
+_ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 
 
-class RouteServicer:
-    """Answers look-ups from joined fragments; nothing is encoded here but headers."""
+class RouteServicer(TopicListCalls):
+    """Answers look-ups from joined fragments; nothing is encoded here but headers and short answers."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, manager: RouteInfoManager, own_stalls: OwnStalls, started_at_millis: int) -> None:
+        super().__init__(manager)
+        self._own_stalls = own_stalls
+        self._started_at_millis = started_at_millis
         self._snapshot_streams = 0
 
-    async def GetTopicRoute(self, request: pb.GetTopicRouteRequest, _context: Context) -> bytes:  # noqa: N802
+    async def GetTopicRoute(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.GetTopicRouteRequest, _context: Context
+    ) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         wire.refuse_fields(request, "zone_name")
         topic = request.topic
@@ -36,6 +45,24 @@ class RouteServicer:
             wire.check_topic("topic", topic)
             raise TopicNotFound(topic)
         return b"".join((self._manager.header_fragment(), _ROUTE_TAG, varint(len(route)), route))
+
+    async def BatchGetTopicRoutes(  # noqa: N802
+        self, request: pb.BatchGetTopicRoutesRequest, _context: Context
+    ) -> bytes:
+        """GetTopicRoute many times. Nothing gives way in between, so all routes are of one revision."""
+        wire.refuse_fields(request, "zone_name")
+        routes, not_found, size = [], [], 0
+        for field, topic in wire.batch_topics(request):
+            route = self._manager.pickup_topic_route_data(topic)
+            if route is None:
+                wire.check_topic(field, topic)
+                not_found.append(frame(_NOT_FOUND_NUMBER, topic.encode()))
+                continue
+            routes.append(_named_route(topic, route))
+            size += len(routes[-1])
+            if size > limits.MAX_BATCH_ROUTES_BYTES:
+                raise LimitExceeded("bytes of routes in one answer", size, limits.MAX_BATCH_ROUTES_BYTES)
+        return b"".join((self._manager.header_fragment(), *routes, *not_found))
 
     async def GetBrokerClusterInfo(  # noqa: N802
         self, _request: pb.GetBrokerClusterInfoRequest, _context: Context
@@ -49,13 +76,33 @@ class RouteServicer:
         parts += [group.fragment for _, group in sorted(tables.broker_addr_table.items(), key=lambda item: item[0])]
         return b"".join(parts)
 
-    async def ListTopics(self, request: pb.ListTopicsRequest, _context: Context) -> pb.ListTopicsResponse:  # noqa: N802
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
-        size = wire.page_size(request.page_size)
-        names = await drive(self._manager.topic_names_after(_last_of_page_before(request.page_token), size + 1))
-        page, more = names[:size], len(names) > size
-        return pb.ListTopicsResponse(
-            header=self._manager.header(), topics=page, next_page_token=_page_token(page[-1]) if more else ""
+    async def GetBrokerMemberGroup(  # noqa: N802
+        self, request: pb.GetBrokerMemberGroupRequest, _context: Context
+    ) -> pb.GetBrokerMemberGroupResponse:
+        """GET_BROKER_MEMBER_GROUP, 901."""
+        wire.check_name("cluster_name", request.cluster_name)
+        wire.check_name("broker_name", request.broker_name)
+        key = BrokerKey(request.cluster_name, request.broker_name)
+        group = self._manager.tables.broker_addr_table.get(key) or BrokerData(key, {})
+        return pb.GetBrokerMemberGroupResponse(
+            header=self._manager.header(),
+            broker_data=fragments.broker_data(key, group.addrs, group.zone_name, group.enable_acting_master),
+        )
+
+    async def GetNamesrvStatus(  # noqa: N802
+        self, _request: pb.GetNamesrvStatusRequest, _context: Context
+    ) -> pb.GetNamesrvStatusResponse:
+        """How this name server is."""
+        tables = self._manager.tables
+        return pb.GetNamesrvStatusResponse(
+            header=self._manager.header(),
+            version=__version__,
+            started_at_millis=self._started_at_millis,
+            warm=True,  # it waits for nobody yet, and no guard holds brokers
+            live_broker_count=len(tables.broker_live_table),
+            topic_count=len(tables.topic_queue_table),
+            loop_lag_millis=self._own_stalls.longest_delay() * 1000,
+            compacted_revision=self._manager.revision,  # no change log yet: nothing can be read after earlier ones
         )
 
     async def StreamRouteSnapshot(  # noqa: N802
@@ -74,13 +121,9 @@ class RouteServicer:
             self._snapshot_streams -= 1
 
 
-def _page_token(last_name: str) -> str:
-    """A token that stays valid while the tables change: it says after which name to go on."""
-    return base64.urlsafe_b64encode(last_name.encode()).decode()
-
-
-def _last_of_page_before(page_token: str) -> str:
-    try:
-        return base64.b64decode(page_token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise InvalidField("page_token", "is not a next_page_token of this call") from None
+def _named_route(topic: str, route: bytes) -> bytes:
+    """A NamedTopicRoute, framed as the field routes of a BatchGetTopicRoutesResponse."""
+    name = topic.encode()
+    named = (_TOPIC_OF_NAMED_TAG, varint(len(name)), name, _ROUTE_OF_NAMED_TAG, varint(len(route)))
+    length = sum(map(len, named)) + len(route)
+    return b"".join((_NAMED_ROUTE_TAG, varint(length), *named, route))

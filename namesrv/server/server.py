@@ -16,12 +16,16 @@ from namesrv_api.v1 import (
     route_service_pb2,
 )
 
+from groundwork.listening import check_bindable
 from groundwork.version import __version__
 from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
 from namesrv.data_dir import DataDir, format_epoch
+from namesrv.kv_config_file import KvConfigFile
+from namesrv.server.admin_servicer import AdminServicer
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.engines import build_server
 from namesrv.server.event_log import log_removed
+from namesrv.server.kv_config_store import KvConfigStore
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
@@ -32,6 +36,9 @@ from namesrv.settings import NamesrvSettings
 
 FIRST_SCAN_SECONDS = 5.0
 """When the first scan for silent brokers runs (RocketMQ: NamesrvController.initialize)."""
+
+LAST_WRITE_SECONDS = 5.0
+"""How long the disk may take for the write under way at shutdown."""
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -67,18 +74,19 @@ class NamesrvServer:
 
         Raises:
             CannotListen: The address is in use or not of this machine.
-            DataDirError: The epoch cannot be read or written.
+            DataDirError: The epoch or the KV configuration cannot be read or written.
         """
         self._settings = settings
         self._grpc = build_server(settings)
         self.endpoint = settings.endpoint._replace(port=self._bind())
         clock = SystemClock()
-        now = clock.wall_millis()
+        now = self._started_at_millis = clock.wall_millis()
         epoch = data_dir.next_epoch(now) if data_dir else format_epoch(now)
         identity = NamesrvIdentity(settings.name or str(self.endpoint), epoch)
         self._expired_time = settings.broker_channel_expired_time_millis / 1000
         self._manager = RouteInfoManager(identity, clock, lambda: secrets.token_urlsafe(18), self._expired_time)
         self._writer = TableWriter()
+        self._kv_config = KvConfigStore(self._manager, KvConfigFile(data_dir.path) if data_dir else None)
         # Peers that gave up on us during a stall show it within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
@@ -105,6 +113,7 @@ class NamesrvServer:
                 tasks = [
                     background.create_task(self._own_stalls.watch()),
                     background.create_task(self._channels.remove_brokers_of_ended()),
+                    background.create_task(self._kv_config.print_all_periodically()),
                 ]
                 if settings.scan_not_active_broker_interval_millis:
                     tasks.append(background.create_task(self._scan_not_active_broker()))
@@ -115,16 +124,12 @@ class NamesrvServer:
             await self._shut_down()
 
     def _bind(self) -> int:
-        listen = str(self._settings.endpoint)
+        listen = self._settings.endpoint
         try:
-            port = self._grpc.add_insecure_port(listen)
+            check_bindable(listen)
+            return self._grpc.add_insecure_port(str(listen))
         except (RuntimeError, OSError) as error:
-            raise CannotListen(
-                f"cannot listen on {listen}: the port is in use, or the address not this machine's"
-            ) from error
-        if port == 0:
-            raise CannotListen(f"cannot listen on {listen}")
-        return port
+            raise CannotListen(f"setting listen: {error}") from error
 
     def _add_services(self, parts: RegistrationParts) -> None:
         registration, route, admin = SERVICES
@@ -132,8 +137,13 @@ class NamesrvServer:
         servicer = RegistrationServicer(self._manager, self._writer, self._channels, parts, idle_timeout_millis)
         slow_reader_seconds = self._settings.slow_reader_timeout_millis / 1000
         add_service(self._grpc, registration, servicer, slow_reader_seconds)
-        add_service(self._grpc, route, RouteServicer(self._manager), slow_reader_seconds)
-        add_service(self._grpc, admin, None, slow_reader_seconds)
+        add_service(
+            self._grpc,
+            route,
+            RouteServicer(self._manager, self._own_stalls, self._started_at_millis),
+            slow_reader_seconds,
+        )
+        add_service(self._grpc, admin, AdminServicer(self._manager, self._kv_config), slow_reader_seconds)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         # Takes either kind of server. On the native engine it sees only the inner fallback server.
         channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
@@ -163,7 +173,7 @@ class NamesrvServer:
             self._channels.close(channel_id, _ChannelClosing.REASON_IDLE)
 
     async def _shut_down(self) -> None:
-        """Health first, then no more changes, then the streams, then the calls under way."""
+        """Health first, then no more changes, then the streams, the calls and the write under way."""
         _log.info("namesrv_stopping")
         await self._health.enter_graceful_shutdown()
         self._manager.frozen = True
@@ -172,4 +182,5 @@ class NamesrvServer:
             await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
         except TimeoutError:
             _log.warning("listener_did_not_close")
+        await self._kv_config.close(LAST_WRITE_SECONDS)
         _log.info("namesrv_stopped")

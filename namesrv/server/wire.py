@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from namesrv_api.v1 import registration_service_pb2, route_data_pb2
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
 from groundwork import topic_rules
 from groundwork.endpoints import Endpoint
 from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
-from namesrv.core.errors import InvalidField, LimitExceeded, NotImplementedYet
-from namesrv.core.records import BrokerKey, DataVersion, RemovalReason, TopicConfig
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
+from namesrv.core.records import BrokerKey, DataVersion, QueueNumbers, RemovalReason, TopicConfig
+from namesrv.core.steps import Steps
 from namesrv.server import limits
+
+CRC32_SLICE = 500
+"""Topics that a checksum is taken of before giving way: about a millisecond."""
 
 
 class BrokerIdentity(NamedTuple):
@@ -86,8 +91,69 @@ def topic_configs(
         # Zero is rare and may mean absent, so presence is only looked at then.
         all_set = (read and write and perm) or _has_numbers(message)
         if not (in_range and 0 <= perm <= MAX_PERM and flag >= 0 and all_set):
-            raise _topic_config_problem(index, message)
+            _check_queue_numbers(f"topic_configs[{index}]", f"the topic {topic!r}", message)
         yield topic, (read, write, perm, flag)
+
+
+def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Steps[None]:
+    """Checks in steps that the topic configurations are those that body_crc32 was taken of; 0 or absent checks nothing.
+
+    Raises:
+        Crc32NotMatch: They are not.
+    """
+    if not request.body_crc32:
+        return
+    actual = 0
+    for count, config in enumerate(request.topic_configs, 1):
+        numbers = f"{config.read_queue_nums} {config.write_queue_nums} {config.perm} {config.topic_sys_flag}"
+        actual = zlib.crc32(f"{config.topic_name} {numbers}\n".encode(), actual)
+        if count % CRC32_SLICE == 0:
+            yield
+    if actual != request.body_crc32:
+        raise Crc32NotMatch(request.body_crc32, actual)
+
+
+def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbers]:
+    """Checks the topic and the queues of a RegisterTopicRequest, by the rules of a registration.
+
+    Raises:
+        InvalidField: A part breaks its rule, there are no queues, or a group is there twice.
+        LimitExceeded: There are too many groups.
+    """
+    check_topic("topic", request.topic)
+    count = len(request.queue_datas)
+    if count == 0:
+        raise InvalidField("queue_datas", "is empty; name the queues of at least one broker group")
+    if count > limits.MAX_QUEUE_DATAS_PER_TOPIC:
+        raise LimitExceeded("groups of one topic", count, limits.MAX_QUEUE_DATAS_PER_TOPIC)
+    queues: dict[BrokerKey, QueueNumbers] = {}
+    for index, message in enumerate(request.queue_datas):
+        where = f"queue_datas[{index}]"
+        broker, numbers = _queue_data(where, message)
+        if broker in queues:
+            name = f"{broker.broker_name!r} of cluster {broker.cluster_name!r}"
+            raise InvalidField(f"{where}.broker_name", f"{name} is there twice")
+        queues[broker] = numbers
+    return queues
+
+
+def batch_topics(request: route_service_pb2.BatchGetTopicRoutesRequest) -> Iterator[tuple[str, str]]:
+    """The topics of a batch, each once, with the name of the field it is in. The names themselves are not checked.
+
+    Raises:
+        InvalidField: There are none.
+        LimitExceeded: There are too many.
+    """
+    count = len(request.topics)
+    if count == 0:
+        raise InvalidField("topics", f"is empty; name 1 to {limits.MAX_BATCH_TOPICS} topics")
+    if count > limits.MAX_BATCH_TOPICS:
+        raise LimitExceeded("topics of one batch", count, limits.MAX_BATCH_TOPICS)
+    seen: set[str] = set()
+    for index, topic in enumerate(request.topics):
+        if topic not in seen:
+            seen.add(topic)
+            yield f"topics[{index}]", topic
 
 
 def check_topic(field: str, topic: str) -> None:
@@ -104,6 +170,15 @@ def check_name(field: str, name: str) -> None:
         topic_rules.check_name(name)
     except ValueError as error:
         raise InvalidField(field, str(error)) from None
+
+
+def check_kv_name(field: str, name: str) -> None:
+    """Checks a namespace or key of the KV configuration; like RocketMQ, allows all characters. Raises InvalidField."""
+    if not name:
+        raise InvalidField(field, "is empty")
+    length = len(name.encode())
+    if length > limits.MAX_KV_NAME_BYTES:
+        raise InvalidField(field, f"has {length} bytes, at most {limits.MAX_KV_NAME_BYTES}")
 
 
 def check_address(field: str, address: str) -> None:
@@ -176,16 +251,28 @@ def _has_numbers(message: route_data_pb2.TopicConfig) -> bool:
     return all(message.HasField(part) for part in ("read_queue_nums", "write_queue_nums", "perm"))
 
 
-def _topic_config_problem(index: int, message: route_data_pb2.TopicConfig) -> InvalidField:
-    where = f"topic_configs[{index}]"
+def _queue_data(where: str, message: route_data_pb2.QueueData) -> tuple[BrokerKey, QueueNumbers]:
+    check_name(f"{where}.cluster_name", message.cluster_name)
+    check_name(f"{where}.broker_name", message.broker_name)
+    _check_queue_numbers(where, f"the group {message.broker_name!r}", message)
+    if message.HasField("reported_perm"):
+        raise InvalidField(f"{where}.reported_perm", "is set; only answers have it")
+    numbers = message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
+    return BrokerKey(message.cluster_name, message.broker_name), numbers
+
+
+def _check_queue_numbers(
+    where: str, whose: str, message: route_data_pb2.TopicConfig | route_data_pb2.QueueData
+) -> None:
     for part, highest in (
         ("read_queue_nums", MAX_QUEUE_NUMS),
         ("write_queue_nums", MAX_QUEUE_NUMS),
         ("perm", MAX_PERM),
     ):
         if not message.HasField(part):
-            return InvalidField(f"{where}.{part}", f"is missing for the topic {message.topic_name!r}")
+            raise InvalidField(f"{where}.{part}", f"is missing for {whose}")
         if not 0 <= getattr(message, part) <= highest:
             value = getattr(message, part)
-            return InvalidField(f"{where}.{part}", f"is {value} for the topic {message.topic_name!r}, 0 to {highest}")
-    return InvalidField(f"{where}.topic_sys_flag", f"is {message.topic_sys_flag}, must not be negative")
+            raise InvalidField(f"{where}.{part}", f"is {value} for {whose}, 0 to {highest}")
+    if message.topic_sys_flag < 0:
+        raise InvalidField(f"{where}.topic_sys_flag", f"is {message.topic_sys_flag}, must not be negative")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.records import (
     BrokerKey,
     DataVersion,
+    QueueNumbers,
     RegisterBrokerResult,
     Registration,
     RemovalReason,
@@ -84,6 +85,9 @@ class Fleet:
             timeout_seconds=timeout_seconds,
         )
         return finish(self.manager.register_broker(registration))
+
+    def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
+        return finish(self.manager.register_topic(topic, queues))
 
     def unregister(
         self, addr: str = A, *, name: str = "broker-a", cluster: str = CLUSTER, generation: int | None = None

@@ -48,6 +48,13 @@ class ReferenceModel:
             if not filter_servers:
                 del self.filters[key]
 
+    def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> bool:
+        """Returns whether it is done: every group must be there."""
+        if not queues.keys() <= self.group_addrs().keys():
+            return False
+        self.queues.update({(topic, group): numbers for group, numbers in queues.items()})
+        return True
+
     def remove(self, key: LiveKey) -> None:
         gone = self.brokers.pop(key)
         self.filters.pop(key, None)
@@ -70,6 +77,19 @@ class ReferenceModel:
             dict(self.queues),
             dict(self.filters),
         )
+
+    def lists(self) -> dict[str, list[str]]:
+        """Topics by cluster, by first flags and system topics, as the lists should have them."""
+        first_flag = {topic: self.queues[topic, group][3] for topic, group in sorted(self.queues, reverse=True)}
+        groups = self.group_addrs()
+        return {
+            "all": sorted(first_flag),
+            "c1": sorted({topic for topic, group in self.queues if group.cluster_name == "c1"}),
+            "unit": sorted(topic for topic, flag in first_flag.items() if flag & 1),
+            "sub": sorted(topic for topic, flag in first_flag.items() if flag & 2),
+            "sub not unit": sorted(topic for topic, flag in first_flag.items() if flag & 3 == 2),
+            "system": sorted({name for group in groups for name in group}),
+        }
 
     def group_addrs(self) -> dict[BrokerKey, dict[int, str]]:
         groups: dict[BrokerKey, dict[int, str]] = {}

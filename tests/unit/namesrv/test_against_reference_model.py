@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
+from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueData, QueueNumbers, TopicConfig
+from namesrv.core.steps import finish
+from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 
@@ -16,11 +20,10 @@ _NAMES = st.sampled_from(["broker-a", "broker-b"])
 _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
 _IDS = st.integers(0, 2)
 _VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.integers(0, 1))
+_TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3"])
+_NUMBERS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 3))
 _TOPICS = st.lists(
-    st.tuples(
-        st.sampled_from(["T1", "T2", "T3"]),
-        st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 1)),
-    ),
+    st.tuples(_TOPIC_NAMES, _NUMBERS),
     max_size=3,
     unique_by=lambda config: config[0],
 )
@@ -58,6 +61,18 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
         )  # fmt: skip
         broker = Broker(BrokerKey(cluster, name), broker_id, version, channel, self.fleet.clock.seconds)
         self.model.register(LiveKey(cluster, addr), broker, topics, filter_servers)
+
+    @rule(
+        topic=_TOPIC_NAMES,
+        queues=st.dictionaries(st.builds(BrokerKey, _CLUSTERS, _NAMES), _NUMBERS, min_size=1, max_size=3),
+    )
+    def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
+        before = dict(self.model.queues)
+        if self.model.register_topic(topic, queues):
+            assert self.fleet.register_topic(topic, queues) == (self.model.queues != before)
+        else:
+            with pytest.raises(BrokerNotRegistered):
+                self.fleet.register_topic(topic, queues)
 
     @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS)
     def unregister(self, cluster: str, name: str, addr: str) -> None:
@@ -139,6 +154,19 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
             assert joined is not None
             assert route_data_pb2.TopicRouteData.FromString(joined) == expected
             assert joined == expected.SerializeToString(deterministic=True)
+
+    @invariant()
+    def lists_agree(self) -> None:
+        lists = self.fleet.manager.topic_lists
+        assert {
+            "all": finish(lists.all_after("", 10)),
+            "c1": finish(lists.of_cluster_after("c1", "", 10)),
+            "unit": finish(lists.with_flags_after(UNIT, 0, "", 10)),
+            "sub": finish(lists.with_flags_after(UNIT_SUB, 0, "", 10)),
+            "sub not unit": finish(lists.with_flags_after(UNIT_SUB, UNIT, "", 10)),
+            "system": finish(lists.system_after("", 10)),
+        } == self.model.lists()
+        assert (lists.broker_addr() is None) == (not self.model.brokers)
 
     @invariant()
     def a_snapshot_holds_every_row(self) -> None:

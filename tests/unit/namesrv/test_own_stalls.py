@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.server.own_stalls import STALL_SECONDS, TICK_SECONDS, OwnStalls
+from namesrv.server.own_stalls import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, OwnStalls
 from tests.unit.namesrv.fleet import VirtualClock
 
 
@@ -48,3 +48,32 @@ def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_notice
         assert stalls.channel_ends_are_doubtful()
     clock.advance(TICK_SECONDS)
     assert not stalls.channel_ends_are_doubtful()
+
+
+def test_the_longest_delay_of_the_ticks_is_told(stalls: OwnStalls, clock: VirtualClock) -> None:
+    for late in (0.25, 0.5, 0.125):
+        clock.advance(TICK_SECONDS + late)
+        stalls.tick()
+    assert stalls.longest_delay() == 0.5
+
+
+def test_a_tick_that_is_overdue_counts_before_it_comes_and_ticks_in_time_are_no_delay(
+    stalls: OwnStalls, clock: VirtualClock
+) -> None:
+    clock.advance(TICK_SECONDS)
+    stalls.tick()
+    assert stalls.longest_delay() == 0.0
+    clock.advance(TICK_SECONDS + 2.0)
+    assert stalls.longest_delay() == 2.0
+
+
+def test_delays_older_than_a_minute_are_forgotten_and_no_more_than_a_minute_of_them_is_kept(
+    stalls: OwnStalls, clock: VirtualClock
+) -> None:
+    clock.advance(TICK_SECONDS + 0.5)
+    stalls.tick()
+    for _ in range(round(DELAYS_SECONDS / TICK_SECONDS)):
+        assert stalls.longest_delay() == 0.5
+        clock.advance(TICK_SECONDS)
+        stalls.tick()
+    assert stalls.longest_delay() == 0.0

@@ -465,12 +465,12 @@ def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> No
 
 def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
     fleet.register(topics=("b", "a", "d", "c"))
-    assert finish(fleet.manager.topic_names_after("", 3)) == ["a", "b", "c"]
-    assert finish(fleet.manager.topic_names_after("c", 3)) == ["d"]
+    assert finish(fleet.manager.topic_lists.all_after("", 3)) == ["a", "b", "c"]
+    assert finish(fleet.manager.topic_lists.all_after("c", 3)) == ["d"]
     fleet.register(B, topics=("bb",), name="broker-b")
-    assert finish(fleet.manager.topic_names_after("b", 10)) == ["bb", "c", "d"]
+    assert finish(fleet.manager.topic_lists.all_after("b", 10)) == ["bb", "c", "d"]
     fleet.unregister(A)
-    assert finish(fleet.manager.topic_names_after("", 10)) == ["bb"]
+    assert finish(fleet.manager.topic_lists.all_after("", 10)) == ["bb"]
 
 
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:

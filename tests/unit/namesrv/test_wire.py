@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.errors import InvalidField, LimitExceeded, NotImplementedYet
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
 from namesrv.core.records import TopicConfig
+from namesrv.core.steps import finish
 from namesrv.server import limits, wire
 
 
@@ -167,6 +170,61 @@ def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
 
 
 def test_a_field_that_is_not_there_yet_is_refused_and_not_passed_over() -> None:
-    wire.refuse_fields(pb.RegisterBrokerRequest(), "body_crc32")
-    with pytest.raises(NotImplementedYet, match="body_crc32"):
-        wire.refuse_fields(pb.RegisterBrokerRequest(body_crc32=1), "body_crc32")
+    wire.refuse_fields(route_service_pb2.GetTopicRouteRequest(), "zone_name")
+    with pytest.raises(NotImplementedYet, match="zone_name"):
+        wire.refuse_fields(route_service_pb2.GetTopicRouteRequest(zone_name=""), "zone_name")
+
+
+def crc32(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("topics", "lines"),
+    [
+        ([topic("T", 1, 2, 6, 3)], "T 1 2 6 3\n"),
+        ([topic("b", 4, 4), topic("a", 0, 65_535, 0)], "b 4 4 6 0\na 0 65535 0 0\n"),
+        ([topic("späße", None, None, None)], "späße 0 0 0 0\n"),
+    ],
+)
+def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
+    finish(wire.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
+    with pytest.raises(Crc32NotMatch) as caught:
+        finish(wire.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
+    assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
+
+
+def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None:
+    request = pb.RegisterBrokerRequest(
+        topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
+    )
+    with pytest.raises(Crc32NotMatch):
+        finish(wire.check_body_crc32(request))
+
+
+@pytest.mark.parametrize("checksum", [None, 0])
+def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
+    finish(wire.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
+
+
+def test_a_checksum_of_many_topics_is_taken_in_steps() -> None:
+    topics = [topic(f"T{number}") for number in range(3 * wire.CRC32_SLICE)]
+    lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
+    steps = wire.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
+    assert sum(1 for _ in steps) == 3
+
+
+def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
+    request = route_service_pb2.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
+    assert list(wire.batch_topics(request)) == [("topics[0]", "b"), ("topics[1]", "a"), ("topics[3]", "c")]
+
+
+def test_a_batch_has_1_to_1000_topics() -> None:
+    most = [str(number) for number in range(limits.MAX_BATCH_TOPICS)]
+    batch = route_service_pb2.BatchGetTopicRoutesRequest
+    assert len(list(wire.batch_topics(batch(topics=most)))) == 1_000
+    with pytest.raises(InvalidField, match="topics: is empty"):
+        list(wire.batch_topics(batch()))
+    with pytest.raises(LimitExceeded) as caught:
+        list(wire.batch_topics(batch(topics=[*most, most[0]])))
+    assert caught.value.metadata == {"what": "topics of one batch", "value": "1001", "limit": "1000"}

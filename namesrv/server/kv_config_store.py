@@ -1,0 +1,143 @@
+"""Changes of the KV configuration: one at a time, on disk first, then in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
+from namesrv.core.kv_config import KvConfigTable
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.kv_config_file import KvConfigFile
+from namesrv.server.limits import MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_KV_CHANGES
+
+FIRST_PRINT_SECONDS = 60.0
+PRINT_SECONDS = 600.0
+"""When the configuration is logged first, and the pause after that (RocketMQ: KVConfigManager.printAllPeriodically)."""
+
+PRINTED_CHARACTERS = 40
+"""Characters of a value that are logged."""
+
+PRINT_SLICE = 100
+"""Keys that are logged before giving way: about two milliseconds."""
+
+KvChange = Callable[[KvConfigTable], KvConfigTable]
+"""Makes a changed table of the current one; returns the same one if there is nothing to change."""
+
+_log = structlog.get_logger(__name__)
+
+
+class KvConfigStore:
+    """Applies changes in the order they came. The table in memory is always the one on disk."""
+
+    def __init__(
+        self, manager: RouteInfoManager, file: KvConfigFile | None, max_waiting: int = MAX_WAITING_KV_CHANGES
+    ) -> None:
+        """Loads the configuration into the manager.
+
+        Args:
+            manager: Holds the table.
+            file: Where it is made durable; without one, nothing can be changed.
+            max_waiting: Changes that may wait for their turn.
+
+        Raises:
+            DataDirError: It cannot be loaded.
+        """
+        self._manager = manager
+        self._file = file
+        self._max_waiting = max_waiting
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kv-config")
+        if file is not None:
+            manager.kv_config = file.load()
+
+    async def apply(self, change: KvChange) -> KvConfigTable:
+        """Applies a change and returns the table before it, once the one after it is durable.
+
+        A change whose turn has come is made even if its caller goes away, because a write cannot be called back.
+
+        Raises:
+            LimitExceeded: There would be too many keys or bytes.
+            NoDataDir: There is nowhere to write.
+            NotDurable: The disk did not take it; nothing has changed.
+            Overloaded: Too many changes wait already.
+            ShuttingDown: The tables are frozen.
+        """
+        if self._waiting >= self._max_waiting:
+            raise Overloaded(f"{self._waiting} changes of the KV configuration wait for their turn already")
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        commit = asyncio.create_task(self._commit(change))
+        commit.add_done_callback(lambda _: self._turn.release())
+        return await asyncio.shield(commit)
+
+    def preview(self, change: KvChange) -> KvConfigTable:
+        """Checks a change as ``apply`` does, but changes nothing. Returns the table that it would be applied to."""
+        self._prepare(change)
+        return self._manager.kv_config
+
+    async def print_all_periodically(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Logs all keys, with their values shortened, again and again. Runs until cancelled."""
+        pause = FIRST_PRINT_SECONDS
+        while True:
+            await sleep(pause)
+            await self._print_all(sleep)
+            pause = PRINT_SECONDS
+
+    async def close(self, deadline_seconds: float) -> None:
+        """Waits for the write under way and ends the writer thread. The tables must be frozen before."""
+        try:
+            async with asyncio.timeout(deadline_seconds), self._turn:
+                self._thread.shutdown()
+        except TimeoutError:
+            _log.warning("kv_config_write_did_not_end")
+            self._thread.shutdown(wait=False)
+
+    async def _commit(self, change: KvChange) -> KvConfigTable:
+        before = self._manager.kv_config
+        file, after = self._prepare(change)
+        if after is not before:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, file.save, after)
+            except OSError as error:
+                _log.error("kv_config_not_durable", problem=error.strerror)
+                raise NotDurable(error.strerror or "unknown problem") from error
+            self._manager.publish_kv_config(after)
+        return before
+
+    def _prepare(self, change: KvChange) -> tuple[KvConfigFile, KvConfigTable]:
+        """The file to write and the table to write to it."""
+        if self._manager.frozen:
+            raise ShuttingDown
+        if self._file is None:
+            raise NoDataDir
+        before = self._manager.kv_config
+        after = change(before)
+        # A file from elsewhere may be over the limits: then it may only shrink.
+        if after.key_count > max(before.key_count, MAX_KV_KEYS):
+            raise LimitExceeded("keys of the KV configuration", after.key_count, MAX_KV_KEYS)
+        if after.byte_size > max(before.byte_size, MAX_KV_BYTES):
+            raise LimitExceeded("bytes of the KV configuration", after.byte_size, MAX_KV_BYTES)
+        return self._file, after
+
+    async def _print_all(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        table = self._manager.kv_config
+        _log.info("kv_config", namespaces=len(table.namespaces), keys=table.key_count)
+        printed = 0
+        for namespace, entries in table.namespaces.items():
+            for key, value in entries.items():
+                _log.info("kv_config_item", namespace=namespace, key=key, value=_shortened(value))
+                printed += 1
+                if printed % PRINT_SLICE == 0:
+                    await sleep(0)
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= PRINTED_CHARACTERS else f"{value[:PRINTED_CHARACTERS]}..."
