@@ -12,7 +12,6 @@ from namesrv.core import fragments, kv_config
 from namesrv.core.channels import ChannelTable
 from namesrv.core.clock import Clock
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, ShuttingDown
-from namesrv.core.liveness import DeadlineHeap
 from namesrv.core.records import (
     MASTER_ID,
     BrokerData,
@@ -26,6 +25,7 @@ from namesrv.core.records import (
     RemovalReason,
     RemovedBroker,
 )
+from namesrv.core.signs_of_life import SignsOfLife
 from namesrv.core.snapshot import RouteSnapshot, TopicTableCopies
 from namesrv.core.steps import Steps
 from namesrv.core.table_edit import TableEdit, Tables
@@ -83,9 +83,7 @@ class RouteInfoManager:
         self._clock = clock
         self._expired_time = expired_time
         self._generation = 0
-        self._alive: DeadlineHeap[LiveKey] = DeadlineHeap()
-        self._idle_channels: DeadlineHeap[tuple[str]] = DeadlineHeap()
-        self._last_update_millis: dict[LiveKey, int] = {}
+        self._signs_of_life = SignsOfLife(clock, expired_time)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._topic_table_copies = TopicTableCopies()
 
@@ -227,7 +225,7 @@ class RouteInfoManager:
         if self.frozen:
             raise ShuttingDown
         channel_id = self.channels.open(holder)
-        self._idle_channels.heard((channel_id,), self._clock.monotonic(), self._expired_time)
+        self._signs_of_life.channel_opened(channel_id)
         return channel_id
 
     def on_channel_destroy(self, channel_id: str) -> Steps[list[RemovedBroker]]:
@@ -252,38 +250,34 @@ class RouteInfoManager:
         Returns:
             How many brokers that is.
         """
-        now = self._clock.monotonic()
         keys = self.channels.take_bound(channel_id)
         for key in keys:
-            self._alive.heard(key, now, seconds)
+            self._signs_of_life.give(key, seconds)
         return len(keys)
 
     def end_channel(self, channel_id: str) -> None:
         """Ends a channel at once: registrations that name it are refused from now on."""
         self.channels.end(channel_id)
-        self._idle_channels.forget((channel_id,))
+        self._signs_of_life.channel_ended(channel_id)
 
     def scan_not_active_broker(self) -> Steps[list[RemovedBroker]]:
         """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
-        overdue = yield from self._alive.overdue(self._clock.monotonic())
+        overdue = yield from self._signs_of_life.overdue_brokers()
         return (
             yield from self._remove_all(
                 overdue,
                 RemovalReason.EXPIRED,
-                lambda live: self._alive.is_overdue(live.key, self._clock.monotonic()),
+                lambda live: self._signs_of_life.is_overdue(live.key),
             )
         )
 
     def idle_channels(self) -> Steps[list[str]]:
         """Finds the channels that are to be closed: none of their brokers was heard of for the expiry time."""
-        overdue = yield from self._idle_channels.overdue(self._clock.monotonic())
-        now = self._clock.monotonic()
-        return [key[0] for key in overdue if self._idle_channels.is_overdue(key, now)]
+        return (yield from self._signs_of_life.idle_channels())
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
-        self._alive.postpone(seconds)
-        self._idle_channels.postpone(seconds)
+        self._signs_of_life.grant_more_time(seconds)
 
     # KV configuration
 
@@ -328,7 +322,9 @@ class RouteInfoManager:
             clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
             topics=self._topic_table_copies.at(self.revision, tables.topic_queue_table),
             groups=tuple(tables.broker_addr_table.values()),
-            live=tuple((live, self._last_update_millis[key]) for key, live in tables.broker_live_table.items()),
+            live=tuple(
+                (live, self._signs_of_life.last_update_millis(key)) for key, live in tables.broker_live_table.items()
+            ),
         )
 
     # Details
@@ -426,15 +422,12 @@ class RouteInfoManager:
         return live
 
     def _heard(self, live: BrokerLiveInfo) -> None:
-        now = self._clock.monotonic()
-        self._alive.heard(live.key, now, live.timeout_seconds)
-        self._last_update_millis[live.key] = self._clock.wall_millis()
-        if live.channel_id is not None and live.channel_id in self.channels:
-            self._idle_channels.heard((live.channel_id,), now, self._expired_time)
+        channel_id = live.channel_id
+        is_open = channel_id is not None and channel_id in self.channels
+        self._signs_of_life.heard(live, channel_id if is_open else None)
 
     def _forget(self, live: BrokerLiveInfo) -> None:
-        self._alive.forget(live.key)
-        self._last_update_millis.pop(live.key, None)
+        self._signs_of_life.forget(live.key)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)
 

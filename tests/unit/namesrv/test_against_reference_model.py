@@ -193,7 +193,7 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
         assert sum(len(message.chunk.live_brokers) for message in messages) == len(self.model.brokers)
 
     def _last_heard(self, key: LiveKey) -> float:
-        return self.fleet.manager._alive._deadlines[key].last_heard
+        return self.fleet.manager._signs_of_life._brokers._deadlines[key].last_heard
 
     def _expected_route(self, topic: str) -> route_data_pb2.TopicRouteData:
         expected = route_data_pb2.TopicRouteData()
