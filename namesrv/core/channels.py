@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from namesrv.core.errors import ChannelGone
 from namesrv.core.records import LiveKey
-
-
-@dataclass(slots=True)
-class _Channel:
-    holder: str
-    bound: set[LiveKey] = field(default_factory=set)
 
 
 class ChannelTable:
@@ -20,20 +13,17 @@ class ChannelTable:
 
     def __init__(self, new_channel_id: Callable[[], str]) -> None:
         self._new_channel_id = new_channel_id
-        self._open: dict[str, _Channel] = {}
+        self._open: dict[str, set[LiveKey]] = {}
         self._ended: dict[str, set[LiveKey]] = {}
         """Brokers of channels that have ended, until someone takes them to remove them."""
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     def __contains__(self, channel_id: str) -> bool:
         return channel_id in self._open
 
-    def open(self, holder: str) -> str:
-        """Opens a channel for a holder and returns its id."""
+    def open(self) -> str:
+        """Opens a channel and returns its id."""
         channel_id = self._new_channel_id()
-        self._open[channel_id] = _Channel(holder)
+        self._open[channel_id] = set()
         return channel_id
 
     def check_open(self, channel_id: str) -> None:
@@ -43,25 +33,24 @@ class ChannelTable:
 
     def bind(self, channel_id: str, key: LiveKey) -> None:
         """A broker registered over this channel."""
-        self._open[channel_id].bound.add(key)
+        self._open[channel_id].add(key)
 
     def unbind(self, channel_id: str, key: LiveKey) -> None:
         """A broker left, or registered over another channel."""
         if channel_id in self._open:
-            self._open[channel_id].bound.discard(key)
+            self._open[channel_id].discard(key)
         elif channel_id in self._ended:
             self._ended[channel_id].discard(key)
 
     def bound(self, channel_id: str) -> frozenset[LiveKey]:
         """The brokers that are bound to an open channel."""
-        channel = self._open.get(channel_id)
-        return frozenset(channel.bound) if channel else frozenset()
+        return frozenset(self._open.get(channel_id, ()))
 
     def end(self, channel_id: str) -> None:
         """Ends a channel. Ending one that is not open changes nothing."""
-        channel = self._open.pop(channel_id, None)
-        if channel is not None and channel.bound:
-            self._ended[channel_id] = channel.bound
+        bound = self._open.pop(channel_id, None)
+        if bound:
+            self._ended[channel_id] = bound
 
     def take_bound(self, channel_id: str) -> list[LiveKey]:
         """The brokers that were bound to an ended channel, once."""

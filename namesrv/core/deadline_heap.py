@@ -42,9 +42,6 @@ class DeadlineHeap(Generic[KeyT]):
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def __contains__(self, key: KeyT) -> bool:
-        return key in self._deadlines
-
     def heard(self, key: KeyT, now: float, timeout: float) -> None:
         """The key was heard of now, and may be silent for the timeout."""
         deadline = _Deadline(now, timeout)

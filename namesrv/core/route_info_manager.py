@@ -216,7 +216,7 @@ class RouteInfoManager:
             raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
         self._heard(live)
 
-    def open_channel(self, holder: str) -> str:
+    def open_channel(self) -> str:
         """Opens a channel and returns its id.
 
         Raises:
@@ -224,7 +224,7 @@ class RouteInfoManager:
         """
         if self.frozen:
             raise ShuttingDown
-        channel_id = self.channels.open(holder)
+        channel_id = self.channels.open()
         self._signs_of_life.channel_opened(channel_id)
         return channel_id
 

@@ -51,7 +51,7 @@ class ChannelStreams:
         """
         if len(self._events) >= self._max_channels:
             raise LimitExceeded("open channels", len(self._events) + 1, self._max_channels)
-        channel_id = self._manager.open_channel(holder)
+        channel_id = self._manager.open_channel()
         self._events[channel_id] = asyncio.Queue(MAX_CHANNEL_EVENTS)
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         try:

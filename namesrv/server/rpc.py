@@ -80,14 +80,8 @@ def _unary(method: MethodDescriptor, request_class: type[Message], behaviour: Un
         try:
             answer = await behaviour(parse(request), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
-        except NamesrvError as error:
-            await _abort(context, error)
-        except DecodeError:
-            await _abort(context, MalformedRequest(request_class.DESCRIPTOR.full_name))
-        except asyncio.CancelledError:
-            await _reraise_own_cancellation(context)
-        except Exception as error:  # noqa: BLE001 - the text of an unexpected error must not reach the caller
-            await _abort_defect(context, method, error)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await _end_with(context, method, error)
 
     return handle
 
@@ -115,16 +109,23 @@ def _stream(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CUT_SECONDS):
                     await _abort(context, error)
-        except NamesrvError as error:
-            await _abort(context, error)
-        except DecodeError:
-            await _abort(context, MalformedRequest(request_class.DESCRIPTOR.full_name))
-        except asyncio.CancelledError:
-            await _reraise_own_cancellation(context)
-        except Exception as error:  # noqa: BLE001 - the text of an unexpected error must not reach the caller
-            await _abort_defect(context, method, error)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await _end_with(context, method, error)
 
     return handle
+
+
+async def _end_with(context: Context, method: MethodDescriptor, error: BaseException) -> NoReturn:
+    """Ends a call with what went wrong, in words that the caller may read."""
+    match error:
+        case NamesrvError():
+            await _abort(context, error)
+        case DecodeError():
+            await _abort(context, MalformedRequest(method.input_type.full_name))
+        case asyncio.CancelledError():
+            await _reraise_own_cancellation(context)
+        case _:
+            await _abort_defect(context, method, error)
 
 
 async def _abort(context: Context, error: NamesrvError) -> NoReturn:
@@ -132,7 +133,7 @@ async def _abort(context: Context, error: NamesrvError) -> NoReturn:
     await context.abort(rich.code, rich.message, rich.trailing_metadata())
 
 
-async def _abort_defect(context: Context, method: MethodDescriptor, error: Exception) -> NoReturn:
+async def _abort_defect(context: Context, method: MethodDescriptor, error: BaseException) -> NoReturn:
     error_id = uuid.uuid4().hex[:12]
     _log.error("internal_defect", call=method.full_name, error_id=error_id, exc_info=error)
     await _abort(context, InternalDefect(error_id))

@@ -84,7 +84,7 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
 
     @rule()
     def open_channel(self) -> None:
-        self.model.open_channels.add(self.fleet.manager.open_channel("agent"))
+        self.model.open_channels.add(self.fleet.manager.open_channel())
 
     @rule(data=st.data())
     def end_channel(self, data: st.DataObject) -> None:

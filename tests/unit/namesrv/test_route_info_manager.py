@@ -151,7 +151,7 @@ def test_a_route_has_the_queues_and_addresses_of_each_broker(fleet: Fleet) -> No
 
 
 def test_the_end_of_a_channel_removes_its_brokers_at_once(fleet: Fleet) -> None:  # [29, 31]
-    channel_id = fleet.manager.open_channel("agent")
+    channel_id = fleet.manager.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     removed = fleet.end_channel(channel_id)
@@ -163,7 +163,7 @@ def test_the_end_of_a_channel_removes_its_brokers_at_once(fleet: Fleet) -> None:
 
 
 def test_master_and_slave_leave_with_their_own_channels(fleet: Fleet) -> None:  # [30]
-    masters, slaves = fleet.manager.open_channel("master"), fleet.manager.open_channel("slave")
+    masters, slaves = fleet.manager.open_channel(), fleet.manager.open_channel()
     fleet.register(A, channel_id=masters)
     fleet.register(B, 1, channel_id=slaves)
     fleet.end_channel(masters)
@@ -173,7 +173,7 @@ def test_master_and_slave_leave_with_their_own_channels(fleet: Fleet) -> None:  
 
 
 def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
-    old, new = fleet.manager.open_channel("agent"), fleet.manager.open_channel("agent")
+    old, new = fleet.manager.open_channel(), fleet.manager.open_channel()
     fleet.register(A, channel_id=old)
     fleet.register(A, channel_id=new)
     assert fleet.end_channel(old) == []
@@ -181,7 +181,7 @@ def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet
 
 
 def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel("agent")
+    channel_id = fleet.manager.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(A)
     assert fleet.end_channel(channel_id) == []
@@ -189,7 +189,7 @@ def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: 
 
 
 def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: Fleet) -> None:
-    ended = fleet.manager.open_channel("agent")
+    ended = fleet.manager.open_channel()
     fleet.end_channel(ended)
     for channel_id in (ended, "never-opened", ""):
         with pytest.raises(ChannelGone):
@@ -199,7 +199,7 @@ def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: F
 
 
 def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel("agent")
+    channel_id = fleet.manager.open_channel()
     topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(SLICE + 1)]
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics, channel_id=channel_id)
     change = fleet.manager.register_broker(registration)
@@ -368,7 +368,7 @@ def test_a_stalled_name_server_gives_everyone_more_time(fleet: Fleet) -> None:
 
 
 def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel("agent")
+    channel_id = fleet.manager.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     fleet.manager.end_channel(channel_id)
@@ -388,7 +388,7 @@ def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
 
 
 def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:
-    used, unused = fleet.manager.open_channel("used"), fleet.manager.open_channel("unused")
+    used, unused = fleet.manager.open_channel(), fleet.manager.open_channel()
     fleet.clock.advance(100.0)
     fleet.register(channel_id=used)
     fleet.clock.advance(20.001)
@@ -433,10 +433,10 @@ def test_an_increment_on_anything_else_is_refused(fleet: Fleet) -> None:  # upst
 
 
 def test_frozen_tables_do_not_change(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel("agent")
+    channel_id = fleet.manager.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.manager.frozen = True
-    for change in (fleet.register, fleet.unregister, lambda: fleet.manager.open_channel("late")):
+    for change in (fleet.register, fleet.unregister, fleet.manager.open_channel):
         with pytest.raises(ShuttingDown):
             change()
     assert fleet.end_channel(channel_id) == []
