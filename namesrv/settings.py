@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.endpoints import Endpoint
 from groundwork.logs import LogFormat, LogLevel
+from namesrv.core.behaviour import Behaviour
 from groundwork.settings import ProgramSettings
 
 Engine = Literal["grpcio", "native"]
@@ -61,6 +62,67 @@ class NamesrvSettings(ProgramSettings):
     shutdown_grace_millis: int = Field(
         5_000, ge=0, le=300_000, description="How long calls under way may take at shutdown."
     )
+    warm_up_millis: int = Field(
+        45_000,
+        ge=0,
+        le=3_600_000,
+        description="After a start without a snapshot file: how long an unknown topic is UNAVAILABLE and not NOT_FOUND.",
+    )
+    snapshot_interval_millis: int = Field(
+        30_000,
+        ge=0,
+        le=3_600_000,
+        description="Pause between two snapshot files, if routes changed; 0 writes one at shutdown only.",
+    )
+    channel_grace_millis: int = Field(
+        30_000, ge=0, le=600_000, description="How long brokers stay after the end of a channel that was handed over."
+    )
+    mass_loss_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="The guard trips when more than this part of the live brokers is lost at once; 100 turns it off.",
+    )
+    mass_loss_min_brokers: int = Field(
+        3, ge=1, le=1_000_000, description="Fewer lost brokers than this never trip the guard."
+    )
+    mass_loss_window_millis: int = Field(
+        30_000, ge=1_000, le=3_600_000, description="Losses within this time count together."
+    )
+    mass_loss_hold_millis: int = Field(
+        600_000, ge=1_000, le=86_400_000, description="How long the guard keeps lost brokers in the routes."
+    )
+    support_acting_master: bool = Field(
+        False, description="A slave stands in for a lost master of a group that enables it, for reading."
+    )
+    delete_topic_with_broker_registration: bool = Field(
+        False, description="A full registration removes the group's topics that are not in it."
+    )
+    notify_min_broker_id_changed: bool = Field(
+        False, description="Tell channels when the lowest broker id of their group changes."
+    )
+    order_message_enable: bool = Field(False, description="Routes carry the ordered-topic configuration.")
+    return_order_topic_config_to_broker: bool = Field(
+        True, description="Answers to registrations carry the ordered-topic configuration."
+    )
+    enable_all_topic_list: bool = Field(True, description="Allow the list of all topics.")
+    enable_topic_list: bool = Field(True, description="Allow the lists of topics by cluster and unit flag.")
+    need_wait_for_service: bool = Field(False, description="Refuse all look-ups for a time after the start.")
+    wait_seconds_for_service: int = Field(45, ge=0, le=3_600, description="That time, in seconds.")
+    cluster_test: bool = Field(
+        False, description="Ask the name servers of product_env_namesrv for topics that are unknown here."
+    )
+    product_env_name: str = Field(
+        "center", min_length=1, max_length=127, description="With cluster_test: what that environment is called."
+    )
+    product_env_namesrv: str = Field("", description="With cluster_test: its name servers, HOST:PORT;HOST:PORT.")
+    audit_file_max_bytes: int = Field(
+        0,
+        ge=0,
+        le=10_000_000_000,
+        description="Also write the journal to audit.jsonl in the data directory, up to this size; 0 does not.",
+    )
+    audit_file_count: int = Field(5, ge=1, le=1_000, description="Audit files that are kept, the current one included.")
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
@@ -73,6 +135,26 @@ class NamesrvSettings(ProgramSettings):
     def endpoint(self) -> Endpoint:
         """Where to listen."""
         return Endpoint.parse(self.listen, allow_port_zero=True)
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """The part of the settings that the core goes by."""
+        return Behaviour(
+            support_acting_master=self.support_acting_master,
+            delete_topic_with_broker_registration=self.delete_topic_with_broker_registration,
+            notify_min_broker_id_changed=self.notify_min_broker_id_changed,
+            order_message_enable=self.order_message_enable,
+            return_order_topic_config_to_broker=self.return_order_topic_config_to_broker,
+            enable_all_topic_list=self.enable_all_topic_list,
+            enable_topic_list=self.enable_topic_list,
+            need_wait_for_service=self.need_wait_for_service,
+            wait_seconds_for_service=self.wait_seconds_for_service,
+            mass_loss_percent=self.mass_loss_percent,
+            mass_loss_min_brokers=self.mass_loss_min_brokers,
+            mass_loss_window_seconds=self.mass_loss_window_millis / 1000,
+            mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
+            channel_grace_seconds=self.channel_grace_millis / 1000,
+        )
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:

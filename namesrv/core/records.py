@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 MASTER_ID = 0
@@ -33,6 +33,21 @@ class RemovalReason(Enum):
     EXPIRED = 3
     BROKER_DOWN = 4
     REPLACED = 5
+    GROUP_GONE = 6
+    NOT_IN_REGISTRATION = 7
+    DELETED_BY_OPERATOR = 8
+    LOSS_CONFIRMED = 9
+
+
+class WriteRule(IntEnum):
+    """What is made of the write permission that a group reports."""
+
+    REPORTED = 0
+    """It stands."""
+    WIPED = 1
+    """It is taken away: an operator drains the group, or a slave stands in for its lost master."""
+    ADDED = 2
+    """It is given, whatever is reported: an operator decided so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+"""How the name server behaves where operators differ: RocketMQ's switches, and the numbers of the mass-loss guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Replaced as a whole when an operator changes a part of it. Names are RocketMQ's (NamesrvConfig) in snake case.
+
+    The defaults are RocketMQ 4's behaviour; what version 5 added is off, or on where it shows nothing new.
+    """
+
+    support_acting_master: bool = False
+    """Whether a slave stands in for a lost master of a group that enables it. Fixed from the start on."""
+    delete_topic_with_broker_registration: bool = False
+    """Whether a full registration removes the group's topics that are not in it."""
+    notify_min_broker_id_changed: bool = False
+    """Whether channels are told when the lowest broker id of a group changes."""
+    order_message_enable: bool = False
+    """Whether routes carry the ordered-topic configuration."""
+    return_order_topic_config_to_broker: bool = True
+    """Whether answers to registrations carry it."""
+    enable_all_topic_list: bool = True
+    """Whether all topics can be listed."""
+    enable_topic_list: bool = True
+    """Whether the lists by cluster and by unit flag can be read."""
+    need_wait_for_service: bool = False
+    """Whether look-ups are refused for a time after the start."""
+    wait_seconds_for_service: int = 45
+    """That time, in seconds."""
+    mass_loss_percent: int = 50
+    """The guard trips when more than this part of the live brokers is lost within the window, in percent."""
+    mass_loss_min_brokers: int = 3
+    """The guard does not trip below this many."""
+    mass_loss_window_seconds: float = 30.0
+    """Losses within this time count together."""
+    mass_loss_hold_seconds: float = 600.0
+    """How long the guard keeps a lost broker in the routes."""
+    channel_grace_seconds: float = 30.0
+    """How long brokers stay after the end of a channel that was handed over."""

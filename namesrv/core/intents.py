@@ -1,0 +1,87 @@
+"""What operators decided, kept apart from what brokers report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from namesrv.core.records import BrokerKey
+
+
+class IntentKind(Enum):
+    """Kinds of intent. The values are those of the wire's Intent.Kind."""
+
+    WIPE_WRITE_PERM = 1
+    ADD_WRITE_PERM = 2
+    TOPIC_HOLD = 3
+
+
+class HoldKey(NamedTuple):
+    """What a topic hold is about: a topic, in one cluster or (None) in all."""
+
+    topic: str
+    cluster_name: str | None
+
+
+IntentKey = BrokerKey | HoldKey
+"""What an intent is about. A group has at most one intent, wipe or add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One decision."""
+
+    kind: IntentKind
+    key: IntentKey
+    """A BrokerKey for the permission kinds, a HoldKey for a topic hold."""
+    caller: str
+    """Who decided."""
+    since_millis: int
+    """When, milliseconds since the Unix epoch."""
+    comment: str = ""
+    """Why."""
+    ends_at_millis: int | None = None
+    """When it ends by itself, milliseconds since the Unix epoch; None: when it is lifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentTable:
+    """All intents, oldest first. A change makes a new table; those who hold this one keep it."""
+
+    intents: Mapping[IntentKey, Intent] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, intents: Iterable[Intent]) -> IntentTable:
+        """A table of these."""
+        return cls({intent.key: intent for intent in intents})
+
+    def with_intent(self, intent: Intent) -> IntentTable:
+        """A table with the intent, in place of the one with the same key."""
+        kept = {key: other for key, other in self.intents.items() if key != intent.key}
+        return IntentTable({**kept, intent.key: intent})
+
+    def without(self, keys: Iterable[IntentKey]) -> IntentTable:
+        """A table without these."""
+        gone = set(keys)
+        return IntentTable({key: intent for key, intent in self.intents.items() if key not in gone})
+
+    def of_group(self, broker: BrokerKey) -> IntentKind | None:
+        """The permission intent about a group; None if there is none."""
+        intent = self.intents.get(broker)
+        return intent.kind if intent else None
+
+    def holds_of(self, cluster_name: str) -> frozenset[str]:
+        """Topics that are held in a cluster."""
+        return frozenset(
+            key.topic for key in self.intents if isinstance(key, HoldKey) and key.cluster_name in (None, cluster_name)
+        )
+
+    def ended(self, now_millis: int) -> list[Intent]:
+        """Intents whose time has run out."""
+        return [
+            intent
+            for intent in self.intents.values()
+            if intent.ends_at_millis is not None and intent.ends_at_millis <= now_millis
+        ]
