@@ -50,6 +50,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 bench: setup  ## Print the figures of bench/ (minutes)
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.engines
+	$(BIN)/python -m bench.event_loop
 
 images:  ## Build both container images
 	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
+from bench.pauses import GENERATIONS, Pauses
 from bench.workload import Profile, registration
 from namesrv.core.fragments import tag, varint
 from namesrv.core.records import Registration
-from namesrv.core.route_info_manager import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteInfoManager
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.core.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
 from namesrv.core.steps import Steps, finish
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.server import wire
@@ -58,26 +60,6 @@ class HandClock:
     def wall_millis(self) -> int:
         """Milliseconds."""
         return int(self.seconds * 1000)
-
-
-class Pauses:
-    """How long the interpreter stood still for garbage collection while the block ran; can be entered again."""
-
-    def __init__(self) -> None:
-        self.longest_millis = 0.0
-        self._began = 0.0
-
-    def __enter__(self) -> None:
-        gc.callbacks.append(self._on_collection)
-
-    def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._on_collection)
-
-    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
-        if phase == "start":
-            self._began = time.perf_counter()
-        else:
-            self.longest_millis = max(self.longest_millis, _millis_since(self._began))
 
 
 def registrations(sizes: Sizes) -> list[Sample]:
@@ -167,12 +149,12 @@ def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
     finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     with _frozen():
-        load = _load(manager, profile)
         figures = [
-            *load,
-            ("lookups per second", "1/s", _lookups_per_second(manager, profile, sizes.lookups)),
+            *_registered("loading it", manager, profile.registrations()),
+            *_lookups(manager, profile, sizes.lookups),
             *_snapshot(manager),
             *_topic_names(manager),
+            *_registered("replacing all of it", manager, profile.registrations(counter=2, changed=True)),
             *_collections(),
         ]
     return [Sample(profile.name, *figure) for figure in figures]
@@ -251,28 +233,34 @@ def _without_own_timeout(broker: int) -> registration_service_pb2.RegisterBroker
     return request
 
 
-def _load(manager: RouteInfoManager, profile: Profile) -> Iterator[tuple[str, str, float]]:
+def _registered(
+    what: str, manager: RouteInfoManager, registrations: Iterable[bytes]
+) -> Iterator[tuple[str, str, float]]:
     pauses = Pauses()
     seconds = 0.0
     memory = _resident_bytes()
-    for data in profile.registrations():
-        with pauses:
+    with pauses:  # also while the next request is made: what may be due then is due to the tables
+        for data in registrations:
             began = time.perf_counter()
             finish(register(manager, data))
             seconds += time.perf_counter() - began
-    yield "loading it through registrations", "s", seconds
-    yield "resident memory that it takes", "MiB", (_resident_bytes() - memory) / _MEBIBYTE
-    yield "longest garbage collection while loading", "ms", pauses.longest_millis
+    yield f"{what}, all together", "s", seconds
+    yield f"{what}, resident memory that it takes", "MiB", (_resident_bytes() - memory) / _MEBIBYTE
+    yield f"{what}, longest garbage collection", "ms", pauses.longest_millis
+    for generation, runs in zip(GENERATIONS, pauses.runs, strict=True):
+        yield f"{what}, {generation} garbage collections", "runs", runs
 
 
-def _lookups_per_second(manager: RouteInfoManager, profile: Profile, count: int) -> float:
+def _lookups(manager: RouteInfoManager, profile: Profile, count: int) -> Iterator[tuple[str, str, float]]:
     names = profile.topic_names(count)
     began = time.perf_counter()
     for topic in names:
         route = manager.pickup_topic_route_data(topic)
         assert route is not None
         b"".join((manager.header_fragment(), _ROUTE_TAG, varint(len(route)), route))
-    return count / (time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    yield "one lookup, mean", "µs", seconds / count * 1_000_000
+    yield "lookups per second", "1/s", count / seconds
 
 
 def _snapshot(manager: RouteInfoManager) -> Iterator[tuple[str, str, float]]:

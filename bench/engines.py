@@ -20,13 +20,12 @@ import grpc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from bench.figures import Figure, Sample, machine_line, progress, shown, summarise, table, write_json
-from bench.load import CLIENT_OPTIONS, GET_TOPIC_ROUTE
+from bench.load import CLIENT_OPTIONS, GET_TOPIC_ROUTE, REGISTER_BROKER
 from bench.workload import Profile, topic_name
 from tests.processes import BIN, Process
 
 ENGINES = ("grpcio", "native")
 PEER = "naive"
-_REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 _CALL_SECONDS = 30.0
 _LOAD_SECONDS = 120.0
 """A load that takes longer than this hangs."""
@@ -71,7 +70,7 @@ class Server(Process):
     def fill(self, profile: Profile) -> route_data_pb2.TopicRouteData:
         """Registers all brokers; returns one route, to compare servers."""
         with grpc.insecure_channel(self.target, CLIENT_OPTIONS) as channel:
-            register = channel.unary_unary(_REGISTER_BROKER, None, None)
+            register = channel.unary_unary(REGISTER_BROKER, None, None)
             for request in profile.registrations():
                 register(request, timeout=_CALL_SECONDS)
             request = route_service_pb2.GetTopicRouteRequest(topic=topic_name(0)).SerializeToString()

@@ -22,6 +22,7 @@ from namesrv_api.v1 import route_service_pb2
 from bench.workload import Profile
 
 GET_TOPIC_ROUTE = "/namesrv_api.v1.RouteService/GetTopicRoute"
+REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 CLIENT_OPTIONS = [
     # Otherwise all channels of a process to one target share one connection.
     ("grpc.use_local_subchannel_pool", 1),

@@ -30,15 +30,20 @@ class Profile(NamedTuple):
         """Name in reports."""
         return f"{self.topics:,} topics x {self.brokers:,} brokers x width {self.width}"
 
-    def registrations(self) -> Iterator[bytes]:
-        """The encoded registration of each broker. Made one at a time, so that they take no memory themselves."""
+    def registrations(self, counter: int = 1, *, changed: bool = False) -> Iterator[bytes]:
+        """The encoded registration of each broker. Made one at a time, so that they take no memory themselves.
+
+        Args:
+            counter: Counter of the data versions.
+            changed: Whether all topics have other queue counts than usual.
+        """
         rng = random.Random(SEED)
         topics_of = [array("l") for _ in range(self.brokers)]
         for topic in range(self.topics):
             for broker in rng.sample(range(self.brokers), self.width):
                 topics_of[broker].append(topic)
         for broker, topics in enumerate(topics_of):
-            yield registration(broker, topics)
+            yield registration(broker, topics, counter, range(self.topics) if changed else range(0))
 
     def topic_names(self, count: int) -> list[str]:
         """Names of topics in random order; the same ones at each call."""
@@ -86,3 +91,10 @@ def registration(
             perm=_PERM_READ_WRITE,
         )
     return request.SerializeToString()
+
+
+def part(data: bytes, channel_id: str, index: int, count: int) -> bytes:
+    """A registration's bytes as one part of a larger one, over a channel: fields may follow an encoded message."""
+    request = registration_service_pb2.RegisterBrokerRequest(channel_id=channel_id)
+    request.part.index, request.part.count = index, count
+    return data + request.SerializeToString()

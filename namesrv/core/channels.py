@@ -16,6 +16,7 @@ class ChannelTable:
         self._open: dict[str, set[LiveKey]] = {}
         self._ended: dict[str, set[LiveKey]] = {}
         """Brokers of channels that have ended, until someone takes them to remove them."""
+        self._handed_over: set[str] = set()
 
     def __contains__(self, channel_id: str) -> bool:
         return channel_id in self._open
@@ -52,6 +53,16 @@ class ChannelTable:
         if bound:
             self._ended[channel_id] = bound
 
+    def hand_over(self, channel_id: str) -> None:
+        """Notes that another process takes over what is bound. Raises ChannelGone if the channel is not open."""
+        self.check_open(channel_id)
+        self._handed_over.add(channel_id)
+
+    def was_handed_over(self, channel_id: str) -> bool:
+        """Whether the end of a channel was announced."""
+        return channel_id in self._handed_over
+
     def take_bound(self, channel_id: str) -> list[LiveKey]:
         """The brokers that were bound to an ended channel, once."""
+        self._handed_over.discard(channel_id)
         return sorted(self._ended.pop(channel_id, ()))

@@ -8,8 +8,16 @@
     +-- BrokerNotRegistered
     +-- ChannelGone
     +-- NeedFullRegistration
+    +-- StaleStateVersion     a deposed master
+    +-- RegistryWarming       not all brokers have been heard yet
+    +-- ListDisabled          a setting switches the list off
+    +-- IntentNotFound
+    +-- SnapshotGone          a pin's lease has ended
+    +-- EpochChanged          a reader resumes after a restart
+    +-- RevisionCompacted     a reader resumes too far back
     +-- Crc32NotMatch         a topic table is not what its sender took the checksum of
     +-- KvNotFound
+    +-- ConfigKeyDenied       a setting that never changes over the wire
     +-- NoDataDir             the call needs a data directory
     +-- NotDurable            the disk did not take the change
     +-- ShuttingDown
@@ -95,6 +103,61 @@ class NeedFullRegistration(NamesrvError):
     """An increment builds on a version that this name server does not hold."""
 
 
+class StaleStateVersion(NamesrvError):
+    """Another address holds the broker id with a higher state version: the caller is a deposed master."""
+
+    def __init__(self, stated: int, held: int, holder_addr: str) -> None:
+        super().__init__(
+            f"the broker id is held by {holder_addr} with state_version {held}, the registration has {stated}",
+            {"stated": str(stated), "held": str(held), "holder_addr": holder_addr},
+        )
+
+
+class RegistryWarming(NamesrvError):
+    """The name server has started and has not heard all its brokers yet: it cannot say what is not there."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"this name server has started a short time ago and does not know {what} yet")
+
+
+class ListDisabled(NamesrvError):
+    """A setting switches the list off."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the setting {key} switches this list off", {"key": key})
+
+
+class IntentNotFound(NamesrvError):
+    """There is no such intent, hold or unconfirmed broker."""
+
+
+class SnapshotGone(NamesrvError):
+    """The pin is unknown, or its lease has ended."""
+
+    def __init__(self, pin_id: str) -> None:
+        super().__init__(f"no snapshot is pinned as {pin_id[:64]!r} (any more); pin again", {"pin_id": pin_id[:64]})
+
+
+class EpochChanged(NamesrvError):
+    """A reader resumes from another epoch of this name server."""
+
+    def __init__(self, stated: str, current: str) -> None:
+        super().__init__(
+            f"the epoch is {current}, not {stated[:64]!r}: the name server has restarted; start from a snapshot",
+            {"epoch": current},
+        )
+
+
+class RevisionCompacted(NamesrvError):
+    """A reader resumes from a revision that the change log does not reach back to, or that is still to come."""
+
+    def __init__(self, stated: int, compacted: int, last: int) -> None:
+        super().__init__(
+            f"changes can be read after revisions {compacted} to {last}, not after {stated}; start from a snapshot",
+            {"revision": str(stated), "compacted_revision": str(compacted), "last_revision": str(last)},
+        )
+
+
 class KvNotFound(NamesrvError):
     """The KV configuration has no such namespace or key."""
 
@@ -103,6 +166,13 @@ class KvNotFound(NamesrvError):
         metadata = {"namespace": namespace} if key is None else {"namespace": namespace, "key": key}
         wanted = ", ".join(f"{part} {name!r}" for part, name in metadata.items())
         super().__init__(f"no config item: {wanted}", metadata)
+
+
+class ConfigKeyDenied(NamesrvError):
+    """The setting never changes over the wire."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the setting {key} never changes over the wire", {"key": key})
 
 
 class NoDataDir(NamesrvError):

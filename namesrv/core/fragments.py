@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.records import BrokerKey, BrokerLiveInfo
+from namesrv.core.records import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers
 
 _LENGTH_DELIMITED = 2
 
@@ -44,10 +44,9 @@ def frame(field_number: int, payload: bytes) -> bytes:
     return b"".join((tag(field_number), varint(len(payload)), payload))
 
 
-def queue_data_fragment(
-    broker: BrokerKey, read_queue_nums: int, write_queue_nums: int, perm: int, topic_sys_flag: int
-) -> bytes:
+def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm: int | None = None) -> bytes:
     """A QueueData, framed as the field queue_datas."""
+    read_queue_nums, write_queue_nums, perm, topic_sys_flag = numbers
     message = route_data_pb2.QueueData(
         broker_name=broker.broker_name,
         cluster_name=broker.cluster_name,
@@ -55,29 +54,30 @@ def queue_data_fragment(
         write_queue_nums=write_queue_nums,
         perm=perm,
         topic_sys_flag=topic_sys_flag,
+        reported_perm=reported_perm,
     )
     return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
 
 
-def broker_data_fragment(
-    broker: BrokerKey, addrs: Mapping[int, str], zone_name: str | None, enable_acting_master: bool | None
-) -> bytes:
-    """A BrokerData, framed as the field broker_datas."""
-    message = broker_data(broker, addrs, zone_name, enable_acting_master)
-    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, message.SerializeToString())
+def broker_data_fragment(group: BrokerData, addrs: Mapping[int, str] | None = None) -> bytes:
+    """A BrokerData, framed as the field broker_datas; with other addresses than its own if some are given."""
+    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, broker_data(group, addrs).SerializeToString())
 
 
-def broker_data(
-    broker: BrokerKey, addrs: Mapping[int, str], zone_name: str | None, enable_acting_master: bool | None
-) -> route_data_pb2.BrokerData:
-    """A row of the broker address table as a message."""
+def broker_data(group: BrokerData, addrs: Mapping[int, str] | None = None) -> route_data_pb2.BrokerData:
+    """A row of the broker address table as a message; with other addresses than its own if some are given."""
+    shown = group.addrs if addrs is None else addrs
     message = route_data_pb2.BrokerData(
-        cluster_name=broker.cluster_name, broker_name=broker.broker_name, zone_name=zone_name
+        cluster_name=group.key.cluster_name,
+        broker_name=group.key.broker_name,
+        broker_addrs=[
+            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=shown[broker_id]) for broker_id in sorted(shown)
+        ],
+        zone_name=group.zone_name,
+        unconfirmed_broker_ids=sorted(broker_id for broker_id in group.unconfirmed if broker_id in shown),
     )
-    for broker_id, addr in sorted(addrs.items()):
-        message.broker_addrs.add(broker_id=broker_id, broker_addr=addr)
-    if enable_acting_master is not None:
-        message.enable_acting_master = enable_acting_master
+    if group.enable_acting_master is not None:
+        message.enable_acting_master = group.enable_acting_master
     return message
 
 
@@ -110,4 +110,6 @@ def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_dat
         last_update_timestamp_millis=last_update_millis,
         generation=live.generation,
         has_channel=live.channel_id is not None,
+        heartbeat_timeout_millis=round(live.timeout_seconds * 1000),
+        unconfirmed=live.unconfirmed,
     )

@@ -51,6 +51,16 @@ class IntentTable:
     """All intents, oldest first. A change makes a new table; those who hold this one keep it."""
 
     intents: Mapping[IntentKey, Intent] = field(default_factory=dict)
+    _holds: Mapping[str | None, frozenset[str]] = field(init=False, repr=False, compare=False)
+    """Topics held in each cluster, and (None) in all: every registration asks."""
+
+    def __post_init__(self) -> None:
+        """Indexes the holds."""
+        holds: dict[str | None, set[str]] = {None: set()}
+        for key in self.intents:
+            if isinstance(key, HoldKey):
+                holds.setdefault(key.cluster_name, set()).add(key.topic)
+        object.__setattr__(self, "_holds", {cluster: frozenset(topics) for cluster, topics in holds.items()})
 
     @classmethod
     def of(cls, intents: Iterable[Intent]) -> IntentTable:
@@ -74,9 +84,9 @@ class IntentTable:
 
     def holds_of(self, cluster_name: str) -> frozenset[str]:
         """Topics that are held in a cluster."""
-        return frozenset(
-            key.topic for key in self.intents if isinstance(key, HoldKey) and key.cluster_name in (None, cluster_name)
-        )
+        in_all = self._holds[None]
+        in_this = self._holds.get(cluster_name)
+        return in_all | in_this if in_this else in_all
 
     def ended(self, now_millis: int) -> list[Intent]:
         """Intents whose time has run out."""

@@ -59,6 +59,16 @@ class KvConfigTable:
             namespaces[namespace] = left
         return KvConfigTable(namespaces, self.key_count - 1, self.byte_size - _byte_size(namespace, key, before))
 
+    def differences_from(self, before: KvConfigTable) -> list[tuple[str, str, str | None]]:
+        """Namespace, key and value of each entry that another table has otherwise; no value: it is not in this one."""
+        found: list[tuple[str, str, str | None]] = []
+        for namespace in {**before.namespaces, **self.namespaces}:
+            entries, entries_before = self.entries(namespace), before.entries(namespace)
+            if entries is not entries_before:
+                keys = (key for key in {**entries_before, **entries} if entries.get(key) != entries_before.get(key))
+                found += [(namespace, key, entries.get(key)) for key in keys]
+        return found
+
 
 EMPTY = KvConfigTable.of({})
 """The configuration of a name server that was never given one."""

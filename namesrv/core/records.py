@@ -67,9 +67,13 @@ TopicConfig = tuple[str, QueueNumbers]
 registration makes a hundred thousand of them."""
 
 
+WRITE = 2
+"""Permission bit for writing (PermName.PERM_WRITE)."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """The queues of any topic on one broker group (RocketMQ: QueueData).
+    """The queues of any topic on one broker group, as the broker reports them (RocketMQ: QueueData).
 
     Topics with the same counts and permission on the same group share one instance.
     """
@@ -80,11 +84,35 @@ class QueueData:
     perm: int
     topic_sys_flag: int
     fragment: bytes = field(compare=False, repr=False)
-    """This, encoded and framed as the field queue_datas of a TopicRouteData."""
+    """This, encoded and framed as field queue_datas of a TopicRouteData. Rows of the topic table are made of it."""
+    wiped_fragment: bytes = field(compare=False, repr=False)
+    """The same without write permission, and with the reported one beside it if that differs."""
+    added_fragment: bytes = field(compare=False, repr=False)
+    """The same with write permission, and with the reported one beside it if that differs."""
+
+    @property
+    def numbers(self) -> QueueNumbers:
+        """Counts, permission and flags."""
+        return self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_sys_flag
+
+    def fragment_under(self, rule: WriteRule) -> bytes:
+        """The encoding under a rule."""
+        return (self.fragment, self.wiped_fragment, self.added_fragment)[rule]
+
+    def is_writable_under(self, rule: WriteRule) -> bool:
+        """Whether there is a queue to write to, by what is reported and the rule."""
+        return self.write_queue_nums > 0 and bool(perm_under(rule, self.perm) & WRITE)
 
 
-TopicQueues = tuple[QueueData, ...]
-"""A topic's queues, ordered by broker group; never empty in a table."""
+def perm_under(rule: WriteRule, perm: int) -> int:
+    """The permission in force where a broker reports ``perm``."""
+    return (perm, perm & ~WRITE, perm | WRITE)[rule]
+
+
+TopicQueues = tuple[bytes, ...]
+"""A topic's queues as the fragments of its QueueDatas, ordered by broker group; never empty in a table.
+
+Plain tuples of bytes, because the garbage collector stops looking at these: a full table is half a million rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +124,21 @@ class BrokerData:
     """Broker id to address; never empty in a table."""
     zone_name: str | None = None
     enable_acting_master: bool | None = None
+    unconfirmed: frozenset[int] = frozenset()
+    """Ids that are known from a snapshot file or held by the mass-loss guard."""
+    write: WriteRule = WriteRule.REPORTED
+    """What is made of the write permission that the group reports."""
     fragment: bytes = field(default=b"", compare=False, repr=False)
     """This, encoded and framed as the field broker_datas of a TopicRouteData."""
     filter_fragment: bytes = field(default=b"", compare=False, repr=False)
     """The filter servers of these addresses, framed as the field filter_servers of a TopicRouteData."""
+    acting_fragment: bytes = field(default=b"", compare=False, repr=False)
+    """Like fragment, with the lowest slave as broker id 0; empty where no slave stands in for the master."""
+
+    @property
+    def min_id(self) -> int:
+        """The lowest broker id."""
+        return min(self.addrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +156,8 @@ class BrokerLiveInfo:
     """Number of the current registration."""
     timeout_seconds: float
     """How long the broker may be silent."""
+    unconfirmed: bool = False
+    """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
 
     @property
     def key(self) -> LiveKey:
@@ -132,6 +173,7 @@ class BrokerLiveInfo:
             and self.ha_server_addr == other.ha_server_addr
             and self.data_version == other.data_version
             and self.timeout_seconds == other.timeout_seconds
+            and self.unconfirmed == other.unconfirmed
         )
 
 
@@ -170,7 +212,20 @@ class RemovedBroker(NamedTuple):
     group_gone: bool
     """Whether it was the last of its group, so that the group's queues went with it."""
     topics_removed: int
-    """Topics that have no queues anywhere any more."""
+    """Topics that lost the group's queues with it."""
+
+
+class BlastRadius(NamedTuple):
+    """What a change does, or would do, to the routes."""
+
+    topics_changed: int = 0
+    """Topics whose route changes."""
+    losing_last_writable_queue: int = 0
+    """Topics that lose their last writable queue, those that vanish not counted."""
+    vanishing: int = 0
+    """Topics that vanish."""
+    sample_topics: tuple[str, ...] = ()
+    """The first hundred topics of the worst kind that is not empty."""
 
 
 class RegisterBrokerResult(NamedTuple):

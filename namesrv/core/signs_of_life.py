@@ -38,6 +38,7 @@ class SignsOfLife:
     def give(self, key: LiveKey, seconds: float) -> None:
         """Gives a broker that much time from now, instead of what it had left."""
         self._brokers.heard(key, self._clock.monotonic(), seconds)
+        self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
     def forget(self, key: LiveKey) -> None:
         """A broker is gone."""

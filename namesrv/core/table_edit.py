@@ -2,69 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from namesrv.core import fragments
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.changes import (
+    ClusterPut,
+    ClusterRemoved,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+    Row,
+)
+from namesrv.core.intents import IntentKind, IntentTable
+from namesrv.core.queue_data_table import QueueDataTable
 from namesrv.core.records import (
+    MASTER_ID,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
     LiveKey,
     QueueData,
-    QueueNumbers,
+    RemovalReason,
     TopicConfig,
     TopicQueues,
+    WriteRule,
 )
 from namesrv.core.steps import Steps
+from namesrv.core.topic_table import TopicTable
 
 SLICE = 300
 """Topics that are worked on before giving way: about a millisecond, reading them from the request included."""
 
-MAX_INTERNED_PER_BROKER = 4_096
-"""Distinct QueueData kept for sharing by one broker group. A broker that cycles through permissions and queue counts
-must not grow memory; past this the group starts afresh, which costs sharing and nothing else."""
-
 
 @dataclass(slots=True)
 class Tables:
-    """The five tables of RocketMQ's RouteInfoManager, and two indexes into them."""
+    """The five tables of RocketMQ's RouteInfoManager, and what belongs to them."""
 
-    topic_queue_table: dict[str, TopicQueues] = field(default_factory=dict)
+    topic_queue_table: TopicTable = field(default_factory=TopicTable)
     broker_addr_table: dict[BrokerKey, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
     broker_live_table: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
     filter_server_table: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     topics_by_broker: dict[BrokerKey, set[str]] = field(default_factory=dict)
     """Topics that have queues on each group, so that losing a broker does not walk all topics."""
-    interned_queue_data: dict[BrokerKey, dict[QueueNumbers, QueueData]] = field(default_factory=dict)
+    held_queue_table: dict[str, dict[BrokerKey, QueueData]] = field(default_factory=dict)
+    """What brokers report of topics that operators hold back, by topic."""
+    queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
+
+
+class TouchedTopic(NamedTuple):
+    """A topic that an edit changes."""
+
+    topic: str
+    before: tuple[tuple[QueueData, WriteRule], ...]
+    """Its queues before the edit, each with the rule of its group."""
+    after: tuple[tuple[QueueData, WriteRule], ...]
 
 
 class TableEdit:
     """Changes of several tables that belong together. Nothing shows until ``publish``."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, behaviour: Behaviour, intents: IntentTable) -> None:
+        """Starts without changes. The intents are those that shall hold afterwards."""
         self._tables = tables
-        self._topics: dict[str, TopicQueues] = {}
-        self._topics_gone: set[str] = set()
+        self._behaviour = behaviour
+        self._intents = intents
+        self._topics: dict[str, TopicQueues | None] = {}
+        self._put: dict[BrokerKey, dict[str, QueueData]] = {}
+        self._removed: dict[BrokerKey, tuple[dict[str, QueueData], RemovalReason]] = {}
         self._groups: dict[BrokerKey, BrokerData | None] = {}
         self._live: dict[LiveKey, BrokerLiveInfo | None] = {}
-        self._filters: dict[LiveKey, tuple[str, ...] | None] = {}
-        self._topics_gained: dict[BrokerKey, set[str]] = {}
+        self._filters: dict[LiveKey, tuple[str, ...]] = {}
+        self._gained: dict[BrokerKey, set[str]] = {}
+        self._held: dict[tuple[str, BrokerKey], QueueData | None] = {}
+        self._reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
+        self._came = 0
+        self._went = 0
         self.topic_names_changed = False
         """After publication: whether a topic came or went."""
 
-    @property
-    def topics_removed(self) -> int:
-        """Topics that this edit takes the last queues from."""
-        return len(self._topics_gone)
+    # What the edit would leave
 
     def group(self, key: BrokerKey) -> BrokerData | None:
         """A broker group as this edit would leave it."""
         return self._groups[key] if key in self._groups else self._tables.broker_addr_table.get(key)
 
+    def lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
+        """The queues that this edit takes from a group, by topic."""
+        return self._removed[broker][0] if broker in self._removed else {}
+
+    def put_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
+        """The queues that this edit gives to a group or changes, by topic."""
+        return self._put.get(broker, {})
+
+    def touched_topics(self) -> Iterator[TouchedTopic]:
+        """Every topic whose route this edit changes, with its queues before and after. Call ``prepare`` before."""
+        topics = {topic: None for queues in self._put.values() for topic in queues}
+        topics.update((topic, None) for queues, _ in self._removed.values() for topic in queues)
+        find, published = self._tables.queue_datas.by_fragment, self._tables.broker_addr_table
+        for topic in topics:
+            before = tuple(map(find.__getitem__, self._tables.topic_queue_table.get(topic) or ()))
+            after = tuple(map(find.__getitem__, self._queues_of(topic) or ()))
+            yield TouchedTopic(
+                topic,
+                tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
+                tuple((queue_data, self._write_rule(queue_data.broker)) for queue_data in after),
+            )
+
+    # Changes
+
     def put_group(self, group: BrokerData) -> None:
-        """Adds or replaces a broker group; its fragments are made at publication."""
+        """Adds or replaces a broker group; its rule and fragments are made at publication."""
         self._groups[group.key] = group
 
     def put_live(self, live: BrokerLiveInfo) -> None:
@@ -73,128 +128,282 @@ class TableEdit:
 
     def put_filter_servers(self, key: LiveKey, filter_servers: tuple[str, ...]) -> None:
         """Replaces a broker's filter servers; an empty tuple removes them."""
-        self._filters[key] = filter_servers or None
+        self._filters[key] = filter_servers
 
-    def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Steps[None]:
-        """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
+    def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Steps[set[str]]:
+        """Gives a group the queues that the configurations say. Topics that are not named stay as they are.
+
+        Returns:
+            The topics named, if the group's other topics are to be dropped.
+        """
+        yield from self._drop_unused_queue_datas(broker)
         # This loop is the cost of a registration: it has no calls that it can do without.
+        queue_datas, published = self._tables.queue_datas, self._tables.topic_queue_table
         known = self._tables.topics_by_broker.get(broker, ())
-        gained = self._topics_gained.setdefault(broker, set())
-        interned = self._tables.interned_queue_data.setdefault(broker, {})
-        published, edited, gone = self._tables.topic_queue_table, self._topics, self._topics_gone
+        held = self._intents.holds_of(broker.cluster_name)
+        interned, find = queue_datas.of_group(broker), queue_datas.by_fragment
+        edited, edited_before = self._topics, bool(self._topics)
+        put, gained = self._put.setdefault(broker, {}), self._gained.setdefault(broker, set())
+        named: set[str] = set()
+        came = 0
+        keep_names = self._behaviour.delete_topic_with_broker_registration
         for count, (topic, numbers) in enumerate(configs, 1):
-            queue_data = interned.get(numbers) or _intern(interned, broker, numbers)
-            before = edited.get(topic)
-            if before is None and topic not in gone:
-                before = published.get(topic)
-            after = (queue_data,) if before is None else _with_queue_data(before, queue_data)
-            if after is not before:
-                edited[topic] = after
-                gone.discard(topic)
-            if topic not in known:
-                gained.add(topic)
+            queue_data = interned.get(numbers) or queue_datas.intern(broker, numbers)
             if count % SLICE == 0:
                 yield
+            if keep_names:
+                named.add(topic)
+            if held and topic in held:
+                self._held[topic, broker] = queue_data
+                continue
+            before = edited[topic] if edited_before and topic in edited else published.get(topic)
+            if before is None:
+                after: TopicQueues = (queue_data.fragment,)
+                if edited_before and topic in edited:
+                    self._went -= 1
+                else:
+                    came += 1
+            else:
+                after = _with_queue_data(before, queue_data, find)
+                if after is before:
+                    continue
+            edited[topic] = after
+            put[topic] = queue_data
+            if topic not in known:
+                gained.add(topic)
+        self._came += came
+        return named
 
-    def remove_live(self, live: BrokerLiveInfo) -> None:
+    def remove_topics_but(self, broker: BrokerKey, kept: set[str]) -> Steps[None]:
+        """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
+        dropped = self._tables.topics_by_broker.get(broker, set()) - kept
+        yield from self._remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
+        for topic, holders in self._tables.held_queue_table.items():
+            if broker in holders and topic not in kept:
+                self._held[topic, broker] = None
+
+    def remove_topic(self, topic: str, cluster_name: str | None) -> int:
+        """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups."""
+        find = self._tables.queue_datas.by_fragment
+        owners = [find[fragment].broker for fragment in self._tables.topic_queue_table.get(topic) or ()]
+        brokers = [broker for broker in owners if cluster_name in (None, broker.cluster_name)]
+        for broker in brokers:
+            for _ in self._remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR):
+                raise AssertionError("one topic is one slice")
+        return len(brokers)
+
+    def hold_topic(self, topic: str, cluster_name: str | None) -> int:
+        """Like ``remove_topic``, but keeps in mind what the brokers report of it."""
+        find = self._tables.queue_datas.by_fragment
+        for fragment in self._tables.topic_queue_table.get(topic) or ():
+            queue_data = find[fragment]
+            if cluster_name in (None, queue_data.broker.cluster_name):
+                self._held[topic, queue_data.broker] = queue_data
+        return self.remove_topic(topic, cluster_name)
+
+    def release_topic(self, topic: str) -> Steps[int]:
+        """Gives a topic back to the groups for which the intents do not hold it any more. Returns to how many."""
+        restored = 0
+        for broker, queue_data in self._tables.held_queue_table.get(topic, {}).items():
+            if topic not in self._intents.holds_of(broker.cluster_name):
+                yield from self.put_topics(broker, [(topic, queue_data.numbers)])
+                self._held[topic, broker] = None
+                restored += 1
+        return restored
+
+    def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
         """Removes a broker's live row and filter servers; its place in the group is the caller's business."""
         self._live[live.key] = None
-        self._filters[live.key] = None
+        self._filters[live.key] = ()
+        self._reasons[live.key] = reason
 
-    def remove_broker(self, live: BrokerLiveInfo) -> Steps[bool]:
+    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> Steps[bool]:
         """Removes a broker from all tables; the last one of a group takes the group and its queues with it.
 
         Returns:
             Whether the group went.
         """
-        self.remove_live(live)
+        self.remove_live(live, reason)
         group = self.group(live.broker)
         assert group is not None, "a live broker is always in its group"
         addrs = {broker_id: addr for broker_id, addr in group.addrs.items() if addr != live.broker_addr}
         if addrs:
-            self.put_group(replace(group, addrs=addrs))
+            self.put_group(replace(group, addrs=addrs, unconfirmed=group.unconfirmed & addrs.keys()))
             return False
         self._groups[live.broker] = None
-        for count, topic in enumerate(self._tables.topics_by_broker.get(live.broker, ()), 1):
-            queues = self._topics.get(topic) or self._tables.topic_queue_table[topic]
-            left = tuple(queue for queue in queues if queue.broker != live.broker)
-            if left:
-                self._topics[topic] = left
-            else:
-                self._topics_gone.add(topic)
-            if count % SLICE == 0:
-                yield
+        self._reasons[live.broker] = reason
+        topics = self._tables.topics_by_broker.get(live.broker, ())
+        yield from self._remove_queues(live.broker, topics, RemovalReason.GROUP_GONE)
+        for topic, holders in self._tables.held_queue_table.items():
+            if live.broker in holders:
+                self._held[topic, live.broker] = None
         return True
 
-    def publish(self) -> bool:
-        """Makes the edit the tables' state.
+    def prepare(self) -> Steps[None]:
+        """Works out what the edit changes beyond what was asked: the queues of groups whose rule changes."""
+        for key, group in self._groups.items():
+            before = self._tables.broker_addr_table.get(key)
+            if group is None or before is None or self._write_rule(key) is before.write:
+                continue
+            put = self._put.setdefault(key, {})
+            gone = self.lost_queues(key)
+            find = self._tables.queue_datas.by_fragment
+            for count, topic in enumerate(self._tables.topics_by_broker.get(key, ()), 1):
+                if topic not in gone and topic not in put:
+                    queues = self._queues_of(topic) or ()
+                    put[topic] = next(data for fragment in queues if (data := find[fragment]).broker == key)
+                if count % SLICE == 0:
+                    yield
+
+    # Publication
+
+    def publish(self) -> tuple[Row, ...]:
+        """Makes the edit the tables' state; the topic table must be settled. Call ``prepare`` before.
 
         Returns:
-            Whether anything changed that a reader of routes can see. Only that takes a revision.
+            What changed that a reader can see; empty if nothing did.
         """
-        visible = self._publish_filters()
-        visible |= self._publish_groups()
-        visible |= self._publish_live()
-        visible |= bool(self._topics or self._topics_gone)
-        self._publish_topics()
-        return visible
+        rows: list[Row] = []
+        self._publish_filters(rows)
+        self._publish_groups(rows)
+        self._publish_live(rows)
+        self._publish_topics(rows)
+        self._publish_held()
+        return tuple(rows)
 
-    def _publish_filters(self) -> bool:
+    def _publish_filters(self, rows: list[Row]) -> None:
         table = self._tables.filter_server_table
-        visible = False
         for key, filter_servers in self._filters.items():
-            visible |= table.get(key) != filter_servers
-            if filter_servers is None:
-                table.pop(key, None)
-            else:
-                table[key] = filter_servers
-        return visible
-
-    def _publish_groups(self) -> bool:
-        table = self._tables.broker_addr_table
-        visible = False
-        for key, group in self._groups.items():
-            if group is None:
-                visible = True
-                del table[key]
-                self._tables.topics_by_broker.pop(key, None)
-                self._tables.interned_queue_data.pop(key, None)
-                names = self._tables.cluster_addr_table[key.cluster_name]
-                names.discard(key.broker_name)
-                if not names:
-                    del self._tables.cluster_addr_table[key.cluster_name]
+            if table.get(key, ()) == filter_servers:
                 continue
-            visible |= table.get(key) != group
-            table[key] = self._with_fragments(group)
-            self._tables.cluster_addr_table.setdefault(key.cluster_name, set()).add(key.broker_name)
-        return visible
+            live = self._live.get(key) or self._tables.broker_live_table[key]
+            rows.append(FilterServersPut(key, live.broker, filter_servers))
+            table[key] = filter_servers
+            if not filter_servers:
+                del table[key]
 
-    def _publish_live(self) -> bool:
+    def _publish_groups(self, rows: list[Row]) -> None:
+        tables = self._tables
+        for key, group in self._groups.items():
+            before = tables.broker_addr_table.get(key)
+            names = tables.cluster_addr_table.setdefault(key.cluster_name, set())
+            if group is None:
+                if before is not None:
+                    rows.append(GroupRemoved(before, self._reasons[key]))
+                    del tables.broker_addr_table[key]
+                    tables.queue_datas.set_rule(key, WriteRule.REPORTED)
+                    names.discard(key.broker_name)
+                if not names:
+                    del tables.cluster_addr_table[key.cluster_name]
+                    rows.append(ClusterRemoved(key.cluster_name, self._reasons[key]))
+                continue
+            after = self._with_fragments(replace(group, write=self._write_rule(key)))
+            tables.queue_datas.set_rule(key, after.write)
+            tables.broker_addr_table[key] = after
+            if not names:
+                rows.append(ClusterPut(key.cluster_name, frozenset((key.broker_name,))))
+            names.add(key.broker_name)
+            if before != after:
+                rows.append(GroupPut(before, after))
+
+    def _publish_live(self, rows: list[Row]) -> None:
         table = self._tables.broker_live_table
-        visible = False
         for key, live in self._live.items():
             before = table.get(key)
-            if live is None:
-                visible |= before is not None
-                table.pop(key, None)
-            else:
-                visible |= before is None or not live.same_but_renewed(before)
+            if live is not None:
                 table[key] = live
-        return visible
+                if before is None or not live.same_but_renewed(before):
+                    rows.append(LivePut(live))
+            elif before is not None:
+                del table[key]
+                rows.append(LiveRemoved(before, self._reasons[key]))
 
-    def _publish_topics(self) -> None:
-        table = self._tables.topic_queue_table
-        for broker, gained in self._topics_gained.items():
-            known = self._tables.topics_by_broker.get(broker)
-            if known:
-                known.update(gained)
+    def _publish_topics(self, rows: list[Row]) -> None:
+        tables = self._tables
+        for broker, (lost, reason) in self._removed.items():
+            if lost:
+                rows.append(QueuesRemoved(broker, lost, reason))
+                tables.topics_by_broker[broker].difference_update(lost)
+        for broker, put in self._put.items():
+            rule = self._write_rule(broker)
+            if put:
+                rows.append(QueuesPut(broker, put, rule))
+                tables.queue_datas.set_rule(broker, rule)
+        for broker, gained in self._gained.items():
+            known = tables.topics_by_broker.setdefault(broker, gained)
+            smaller, larger = (known, gained) if len(known) < len(gained) else (gained, known)
+            larger |= smaller
+            tables.topics_by_broker[broker] = larger
+        for broker, group in self._groups.items():
+            if group is None:
+                tables.topics_by_broker.pop(broker, None)
+                tables.queue_datas.forget_group(broker)
+        if self._topics:
+            self.topic_names_changed = bool(self._came or self._went)
+            tables.topic_queue_table.publish(self._topics, self._came, self._went)
+
+    def _publish_held(self) -> None:
+        table = self._tables.held_queue_table
+        for (topic, broker), queue_data in self._held.items():
+            holders = table.setdefault(topic, {})
+            if queue_data is None:
+                holders.pop(broker, None)
             else:
-                self._tables.topics_by_broker[broker] = gained
-        count_before = len(table)
-        table.update(self._topics)
-        self.topic_names_changed = bool(self._topics_gone) or len(table) != count_before
-        for topic in self._topics_gone:
-            del table[topic]
+                holders[broker] = queue_data
+            if not holders:
+                del table[topic]
+
+    # Details
+
+    def _queues_of(self, topic: str) -> TopicQueues | None:
+        """A topic's queues as this edit would leave them."""
+        return self._topics[topic] if topic in self._topics else self._tables.topic_queue_table.get(topic)
+
+    def _write_rule(self, key: BrokerKey) -> WriteRule:
+        """The rule of a group as this edit would leave it: the operator's word, then a lost master."""
+        match self._intents.of_group(key):
+            case IntentKind.WIPE_WRITE_PERM:
+                return WriteRule.WIPED
+            case IntentKind.ADD_WRITE_PERM:
+                return WriteRule.ADDED
+        group = self.group(key)
+        return WriteRule.WIPED if group is not None and self._is_acted_for(group) else WriteRule.REPORTED
+
+    def _is_acted_for(self, group: BrokerData) -> bool:
+        """Whether a slave stands in for the master."""
+        enabled = self._behaviour.support_acting_master and bool(group.enable_acting_master)
+        return enabled and MASTER_ID not in group.addrs
+
+    def _remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Steps[None]:
+        lost, _ = self._removed.setdefault(broker, ({}, reason))
+        find, published = self._tables.queue_datas.by_fragment, self._tables.topic_queue_table
+        for count, topic in enumerate(topics, 1):
+            left = []
+            for fragment in self._queues_of(topic) or ():
+                queue_data = find[fragment]
+                if queue_data.broker == broker:
+                    lost[topic] = queue_data
+                else:
+                    left.append(fragment)
+            self._topics[topic] = tuple(left) or None
+            if not left:
+                self._went += 1
+                assert topic in published, "an edit takes queues before it gives some"
+            if count % SLICE == 0:
+                yield
+
+    def _drop_unused_queue_datas(self, broker: BrokerKey) -> Steps[None]:
+        tables = self._tables
+        topics = tables.topics_by_broker.get(broker, set())
+        if self._topics or not tables.queue_datas.is_crowded(broker, len(topics)):
+            return
+        find = tables.queue_datas.by_fragment
+        used = [holders[broker] for holders in tables.held_queue_table.values() if broker in holders]
+        for count, topic in enumerate(topics, 1):
+            used += [data for fragment in tables.topic_queue_table[topic] if (data := find[fragment]).broker == broker]
+            if count % SLICE == 0:
+                yield
+        tables.queue_datas.keep_only(broker, used)
 
     def _with_fragments(self, group: BrokerData) -> BrokerData:
         cluster_name = group.key.cluster_name
@@ -203,27 +412,27 @@ class TableEdit:
             for addr in group.addrs.values()
             if (filter_servers := self._tables.filter_server_table.get(LiveKey(cluster_name, addr)))
         )
-        fragment = fragments.broker_data_fragment(group.key, group.addrs, group.zone_name, group.enable_acting_master)
-        return replace(group, fragment=fragment, filter_fragment=filter_fragment)
+        acting_fragment = b""
+        if self._is_acted_for(group) and group.write is not WriteRule.ADDED:
+            others = {broker_id: addr for broker_id, addr in group.addrs.items() if broker_id != group.min_id}
+            acting_fragment = fragments.broker_data_fragment(group, {MASTER_ID: group.addrs[group.min_id], **others})
+        return replace(
+            group,
+            fragment=fragments.broker_data_fragment(group),
+            filter_fragment=filter_fragment,
+            acting_fragment=acting_fragment,
+        )
 
 
-def _intern(interned: dict[QueueNumbers, QueueData], broker: BrokerKey, numbers: QueueNumbers) -> QueueData:
-    if len(interned) >= MAX_INTERNED_PER_BROKER:
-        interned.clear()
-    queue_data = QueueData(broker, *numbers, fragment=fragments.queue_data_fragment(broker, *numbers))
-    interned[numbers] = queue_data
-    return queue_data
-
-
-def _with_queue_data(queues: TopicQueues, queue_data: QueueData) -> TopicQueues:
+def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: dict[bytes, QueueData]) -> TopicQueues:
     """The queues with one group's part added or replaced; the same tuple if that changes nothing."""
+    fragment, broker = queue_data.fragment, queue_data.broker
+    if fragment in queues:
+        return queues
     for index, present in enumerate(queues):
-        if present is queue_data:
-            return queues
-        if present.broker == queue_data.broker:
-            if present == queue_data:
-                return queues
-            return (*queues[:index], queue_data, *queues[index + 1 :])
-        if present.broker > queue_data.broker:
-            return (*queues[:index], queue_data, *queues[index:])
-    return (*queues, queue_data)
+        other = find[present].broker
+        if other == broker:
+            return (*queues[:index], fragment, *queues[index + 1 :])
+        if other > broker:
+            return (*queues[:index], fragment, *queues[index:])
+    return (*queues, fragment)

@@ -44,9 +44,10 @@ class TopicLists:
         """Topics with queues on any broker group of a cluster (RocketMQ: getTopicsByCluster)."""
         if cluster_name not in self._tables.cluster_addr_table:
             return []
+        find = self._tables.queue_datas.by_fragment
         return (
             yield from self._matching_after(
-                lambda queues: any(queue.broker.cluster_name == cluster_name for queue in queues), after, limit
+                lambda queues: any(find[queue].broker.cluster_name == cluster_name for queue in queues), after, limit
             )
         )
 
@@ -55,9 +56,10 @@ class TopicLists:
 
         As there, the topic's first QueueData alone decides; here that is of the first group by cluster and name.
         """
+        find = self._tables.queue_datas.by_fragment
         return (
             yield from self._matching_after(
-                lambda queues: queues[0].topic_sys_flag & (present | absent) == present, after, limit
+                lambda queues: find[queues[0]].topic_sys_flag & (present | absent) == present, after, limit
             )
         )
 
@@ -80,7 +82,7 @@ class TopicLists:
         names = self._names
         if names is None:
             changes = self._changes
-            names = yield from sorted_in_slices(self._tables.topic_queue_table)
+            names = yield from sorted_in_slices(self._tables.topic_queue_table.copy())
             if changes == self._changes:
                 self._names = names
         return names

@@ -65,13 +65,24 @@ class ChannelStreams:
     async def remove_brokers_of_ended(self) -> None:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
         while True:
-            channel_id = await self._ended.get()
-            if self._own_stalls.channel_ends_are_doubtful():
-                if brokers := self._manager.doubt_channel_end(channel_id, DOUBTED_SECONDS):
-                    _log.warning("channel_end_doubted", channel=channel_id[:8], brokers=brokers)
-                continue
-            for gone in await self._writer.apply(self._manager.on_channel_destroy(channel_id)):
+            ended = [await self._ended.get()]
+            while not self._ended.empty():  # ends that come together are judged together
+                ended.append(self._ended.get_nowait())
+            lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]
+            for gone in await self._writer.apply(self._manager.on_channel_destroy(lost)):
                 log_removed(gone)
+
+    def _may_come_back(self, channel_id: str) -> bool:
+        """Whether the end of a channel says nothing about its brokers; these get time to register again."""
+        if self._manager.channels.was_handed_over(channel_id):
+            seconds, why = self._manager.behaviour.channel_grace_seconds, "handed_over"
+        elif self._own_stalls.channel_ends_are_doubtful():
+            seconds, why = DOUBTED_SECONDS, "own_stall"
+        else:
+            return False
+        if brokers := self._manager.doubt_channel_end(channel_id, seconds):
+            _log.warning("channel_end_doubted", why=why, channel=channel_id[:8], brokers=brokers, seconds=seconds)
+        return True
 
     def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
         """Tells a channel's holder why, then ends the stream. A holder that does not read is ended all the same."""

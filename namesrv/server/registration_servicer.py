@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
+from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.records import DataVersion, LiveKey, Registration
@@ -37,7 +38,7 @@ class RegistrationServicer:
         self._idle_timeout_millis = idle_timeout_millis
 
     async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.RegisterBrokerRequest, _context: Context
+        self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
         identity = wire.broker_identity(request.broker)
@@ -53,7 +54,9 @@ class RegistrationServicer:
                 return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=staged)
             topic_configs = staged
         registration = self._registration(request, identity, version, topic_configs)
-        result = await self._writer.apply(self._manager.register_broker(registration))
+        result = await self._writer.apply(
+            self._manager.register_broker(registration, Cause("RegisterBroker", context.peer()))
+        )
         log_registered(registration, result, self._manager.revision)
         return pb.RegisterBrokerResponse(
             header=self._manager.header(),
@@ -61,17 +64,18 @@ class RegistrationServicer:
             master_addr=result.master_addr,
             generation=result.generation,
             changed=result.changed,
-            order_topic_config=self._manager.kv_config.entries(ORDER_TOPIC_CONFIG),
+            order_topic_config=self._order_topic_config(),
         )
 
     async def UnregisterBroker(  # noqa: N802
-        self, request: pb.UnregisterBrokerRequest, _context: Context
+        self, request: pb.UnregisterBrokerRequest, context: Context
     ) -> pb.UnregisterBrokerResponse:
         """UNREGISTER_BROKER, 104."""
         identity = wire.broker_identity(request.broker)
         reason = wire.unregister_reason(request.reason)
         generation = request.generation if request.HasField("generation") else None
-        change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation)
+        cause = Cause("UnregisterBroker", context.peer())
+        change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
         removed = await self._writer.apply(change)
         if removed is not None:
             log_removed(removed)
@@ -98,11 +102,13 @@ class RegistrationServicer:
         return pb.BrokerHeartbeatResponse(header=self._manager.header())
 
     async def RegisterTopic(  # noqa: N802
-        self, request: pb.RegisterTopicRequest, _context: Context
+        self, request: pb.RegisterTopicRequest, context: Context
     ) -> pb.RegisterTopicResponse:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = wire.topic_queues(request)
-        changed = await self._writer.apply(self._manager.register_topic(request.topic, queues))
+        changed = await self._writer.apply(
+            self._manager.register_topic(request.topic, queues, Cause("RegisterTopic", context.peer()))
+        )
         if changed:
             log_topic_registered(request.topic, len(queues), self._manager.revision)
         return pb.RegisterTopicResponse(header=self._manager.header(), changed=changed)
@@ -124,6 +130,21 @@ class RegistrationServicer:
                         return
             finally:
                 self._parts.drop_channel(channel_id)
+
+    async def HandOverChannel(  # noqa: N802
+        self, request: pb.HandOverChannelRequest, _context: Context
+    ) -> pb.HandOverChannelResponse:
+        """The end of a channel is announced; RocketMQ has nothing like it."""
+        brokers = self._manager.hand_over_channel(request.channel_id)
+        return pb.HandOverChannelResponse(
+            header=self._manager.header(),
+            channel_grace_millis=round(self._manager.behaviour.channel_grace_seconds * 1000),
+            broker_count=brokers,
+        )
+
+    def _order_topic_config(self) -> Mapping[str, str]:
+        wanted = self._manager.behaviour.return_order_topic_config_to_broker
+        return self._manager.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
 
     def _registration(
         self,

@@ -38,9 +38,9 @@ class RouteServicer(TopicListCalls):
         self, request: pb.GetTopicRouteRequest, _context: Context
     ) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
-        wire.refuse_fields(request, "zone_name")
+        zone_name = wire.zone_name(request)
         topic = request.topic
-        route = self._manager.pickup_topic_route_data(topic)
+        route = self._manager.pickup_topic_route_data(topic, zone_name)
         if route is None:
             wire.check_topic("topic", topic)
             raise TopicNotFound(topic)
@@ -50,10 +50,10 @@ class RouteServicer(TopicListCalls):
         self, request: pb.BatchGetTopicRoutesRequest, _context: Context
     ) -> bytes:
         """GetTopicRoute many times. Nothing gives way in between, so all routes are of one revision."""
-        wire.refuse_fields(request, "zone_name")
+        zone_name = wire.zone_name(request)
         routes, not_found, size = [], [], 0
         for field, topic in wire.batch_topics(request):
-            route = self._manager.pickup_topic_route_data(topic)
+            route = self._manager.pickup_topic_route_data(topic, zone_name)
             if route is None:
                 wire.check_topic(field, topic)
                 not_found.append(frame(_NOT_FOUND_NUMBER, topic.encode()))
@@ -86,7 +86,7 @@ class RouteServicer(TopicListCalls):
         group = self._manager.tables.broker_addr_table.get(key) or BrokerData(key, {})
         return pb.GetBrokerMemberGroupResponse(
             header=self._manager.header(),
-            broker_data=fragments.broker_data(key, group.addrs, group.zone_name, group.enable_acting_master),
+            broker_data=fragments.broker_data(group),
         )
 
     async def GetNamesrvStatus(  # noqa: N802

@@ -18,7 +18,8 @@ from namesrv_api.v1 import (
 
 from groundwork.listening import check_bindable
 from groundwork.version import __version__
-from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.core.route_state import NamesrvIdentity
 from namesrv.data_dir import DataDir, format_epoch
 from namesrv.kv_config_file import KvConfigFile
 from namesrv.server.admin_servicer import AdminServicer

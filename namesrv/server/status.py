@@ -22,7 +22,15 @@ CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
     errors.BrokerNotRegistered: (_Code.NOT_FOUND, _Reason.ERROR_REASON_BROKER_NOT_REGISTERED),
     errors.ChannelGone: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_CHANNEL_GONE),
     errors.NeedFullRegistration: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NEED_FULL_REGISTRATION),
+    errors.StaleStateVersion: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_STALE_STATE_VERSION),
+    errors.RegistryWarming: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_REGISTRY_WARMING),
+    errors.ListDisabled: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_LIST_DISABLED),
+    errors.IntentNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_INTENT_NOT_FOUND),
+    errors.SnapshotGone: (_Code.NOT_FOUND, _Reason.ERROR_REASON_SNAPSHOT_GONE),
+    errors.EpochChanged: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_EPOCH_CHANGED),
+    errors.RevisionCompacted: (_Code.OUT_OF_RANGE, _Reason.ERROR_REASON_REVISION_COMPACTED),
     errors.KvNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_KV_NOT_FOUND),
+    errors.ConfigKeyDenied: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_CONFIG_KEY_DENIED),
     errors.NoDataDir: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NO_DATA_DIR),
     errors.NotDurable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_NOT_DURABLE),
     errors.Crc32NotMatch: (_Code.DATA_LOSS, _Reason.ERROR_REASON_CRC32_NOT_MATCH),
@@ -33,7 +41,11 @@ CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
     errors.InternalDefect: (_Code.INTERNAL, _Reason.ERROR_REASON_INTERNAL_DEFECT),
 }
 
-RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {errors.ShuttingDown: 1.0, errors.Overloaded: 1.0}
+RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {
+    errors.ShuttingDown: 1.0,
+    errors.Overloaded: 1.0,
+    errors.RegistryWarming: 1.0,
+}
 """Where a retry helps: when."""
 
 

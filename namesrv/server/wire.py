@@ -229,6 +229,16 @@ def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
     raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
 
 
+def zone_name(
+    request: route_service_pb2.GetTopicRouteRequest | route_service_pb2.BatchGetTopicRoutesRequest,
+) -> str | None:
+    """The zone that a look-up asks from; None if it names none. Raises InvalidField."""
+    if not request.HasField("zone_name"):
+        return None
+    check_name("zone_name", request.zone_name)
+    return request.zone_name
+
+
 def page_size(value: int) -> int:
     """The page size in force. Raises InvalidField."""
     if value < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
-from bench import core, engines
+from bench import core, engines, event_loop
 from bench.figures import Sample, summarise, table
+from bench.loop_probe import LoopFigures, LoopProbe
 from bench.naive_server import NaiveNamesrv
-from bench.workload import Profile, topic_name
-from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
+from bench.pauses import Pauses
+from bench.workload import Profile, part, registration, topic_name
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.core.route_state import NamesrvIdentity
 from namesrv.core.steps import finish
 
 
@@ -31,11 +35,24 @@ def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(
         ("full registration of 50 topics", "all topics changed"),
         ("one registration of 50 topics, changed", "longest time that the event loop is held up"),
         ("expiry of 2 of 20 brokers", "all together"),
+        ("50 topics x 10 brokers x width 2", "one lookup, mean"),
         ("50 topics x 10 brokers x width 2", "lookups per second"),
-        ("50 topics x 10 brokers x width 2", "resident memory that it takes"),
+        *(
+            ("50 topics x 10 brokers x width 2", f"{what}, {figure}")
+            for what in ("loading it", "replacing all of it")
+            for figure in (
+                "all together",
+                "resident memory that it takes",
+                "longest garbage collection",
+                "young garbage collections",
+                "middle garbage collections",
+                "full garbage collections",
+            )
+        ),
         ("50 topics x 10 brokers x width 2", "full garbage collection after gc.freeze()"),
     }
-    assert all(len(figure["values"]) == 2 and min(figure["values"]) >= 0 for figure in report["figures"])
+    assert all(len(figure["values"]) == 2 for figure in report["figures"])
+    assert all(min(figure["values"]) >= 0 for figure in report["figures"] if figure["unit"] != "MiB")
     shown = capsys.readouterr()
     assert all(name in shown.out for _, name in figures)
     assert "round 2 of 2" in shown.err
@@ -48,6 +65,68 @@ def test_a_profile_is_the_same_at_each_run_and_as_wide_as_it_says() -> None:
     names = [config.topic_name for request in registered for config in request.topic_configs]
     assert sorted(names) == sorted(topic_name(number) for number in range(30) for _ in range(3))
     assert set(profile.topic_names(100)) <= set(names)
+
+
+def test_a_changed_profile_has_the_same_topics_with_other_queue_counts() -> None:
+    profile = Profile(30, 5, 3)
+    for usual, changed in zip(profile.registrations(), profile.registrations(counter=2, changed=True), strict=True):
+        before = registration_service_pb2.RegisterBrokerRequest.FromString(usual)
+        after = registration_service_pb2.RegisterBrokerRequest.FromString(changed)
+        assert before.broker == after.broker
+        assert before.data_version != after.data_version
+        for old, new in zip(before.topic_configs, after.topic_configs, strict=True):
+            assert old.topic_name == new.topic_name
+            assert old.read_queue_nums != new.read_queue_nums
+
+
+def test_a_part_is_the_registration_over_a_channel_with_its_number() -> None:
+    data = registration(7, range(3))
+    request = registration_service_pb2.RegisterBrokerRequest.FromString(part(data, "a channel", 0, 2))
+    assert (request.channel_id, request.part.index, request.part.count) == ("a channel", 0, 2)
+    request.ClearField("channel_id")
+    request.ClearField("part")
+    assert request == registration_service_pb2.RegisterBrokerRequest.FromString(data)
+
+
+def test_collections_are_counted_by_generation_while_the_block_runs_and_again_when_it_is_entered_again() -> None:
+    pauses = Pauses()
+    gc.collect(2)
+    for _ in range(2):
+        with pauses:
+            gc.collect(2)
+    gc.collect(2)
+    assert pauses.runs[2] == 2
+    assert pauses.longest_millis > 0
+    pauses.clear()
+    assert (pauses.runs, pauses.longest_millis) == ([0, 0, 0], 0.0)
+
+
+def test_a_probe_counts_the_ticks_that_a_long_delay_left_out() -> None:
+    probe = LoopProbe()
+    for _ in range(900):
+        probe.tick(late=-0.0001, busy=0.0002)
+    probe.tick(late=0.1, busy=0.05)
+    figures = probe.take()
+    assert figures.longest_delay_millis == pytest.approx(100)
+    assert figures.longest_busy_millis == pytest.approx(50)
+    assert figures.p99_delay_millis == pytest.approx(91)  # of 1,000 ticks, 100 came 1 to 100 ms late
+
+
+def test_a_probe_starts_again_when_its_figures_are_taken() -> None:
+    probe = LoopProbe()
+    probe.tick(late=0.1, busy=0.05)
+    probe.take()
+    assert probe.take() == LoopFigures(0, 0, 0, 0)
+    probe.tick(late=0.002, busy=0.001)
+    assert probe.take().longest_delay_millis == pytest.approx(2)
+
+
+def test_a_delay_is_shown_beside_the_bar_with_the_rounds_that_kept_it() -> None:
+    samples = [Sample("engine: phase", "event loop, longest delay", "ms", value) for value in (3.0, 9.0, 12.0)]
+    assert event_loop.verdicts(summarise(samples)).splitlines() == [
+        "event loop, longest delay   median    bar  kept",
+        "engine: phase                    9  10 ms  in 2 of 3 rounds",
+    ]
 
 
 def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
+from namesrv.core.behaviour import Behaviour
 from namesrv.core.records import (
     BrokerKey,
     DataVersion,
@@ -17,7 +18,8 @@ from namesrv.core.records import (
     RemovedBroker,
     TopicConfig,
 )
-from namesrv.core.route_info_manager import NamesrvIdentity, RouteInfoManager
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.core.route_state import NamesrvIdentity
 from namesrv.core.steps import finish
 
 CLUSTER = "DefaultCluster"
@@ -50,11 +52,11 @@ class VirtualClock:
 class Fleet:
     """Registers and removes brokers with one call each."""
 
-    def __init__(self) -> None:
+    def __init__(self, behaviour: Behaviour | None = None) -> None:
         self.clock = VirtualClock()
         numbers = itertools.count(1)
         identity = NamesrvIdentity("ns-test", "000000000000001-00000000")
-        self.manager = RouteInfoManager(identity, self.clock, lambda: f"channel-{next(numbers)}")
+        self.manager = RouteInfoManager(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour)
 
     def register(
         self,
@@ -70,6 +72,8 @@ class Fleet:
         channel_id: str | None = None,
         base_version: DataVersion | None = None,
         timeout_seconds: float | None = None,
+        zone_name: str | None = None,
+        enable_acting_master: bool | None = None,
     ) -> RegisterBrokerResult:
         configs = [(topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics]
         registration = Registration(
@@ -83,6 +87,8 @@ class Fleet:
             channel_id=channel_id,
             base_version=base_version,
             timeout_seconds=timeout_seconds,
+            zone_name=zone_name,
+            enable_acting_master=enable_acting_master,
         )
         return finish(self.manager.register_broker(registration))
 
@@ -97,7 +103,7 @@ class Fleet:
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
         self.manager.end_channel(channel_id)
-        return finish(self.manager.on_channel_destroy(channel_id))
+        return finish(self.manager.on_channel_destroy([channel_id]))
 
     def scan(self) -> list[RemovedBroker]:
         return finish(self.manager.scan_not_active_broker())

@@ -48,6 +48,15 @@ class ReferenceModel:
             if not filter_servers:
                 del self.filters[key]
 
+    def is_deposed(self, key: LiveKey, broker: Broker) -> bool:
+        """Whether another address holds the id with a higher state version."""
+        return any(
+            other != key
+            and (holder.group, holder.broker_id) == (broker.group, broker.broker_id)
+            and holder.version.state_version > broker.version.state_version
+            for other, holder in self.brokers.items()
+        )
+
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> bool:
         """Returns whether it is done: every group must be there."""
         if not queues.keys() <= self.group_addrs().keys():

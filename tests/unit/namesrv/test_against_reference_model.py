@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.errors import BrokerNotRegistered, StaleStateVersion
 from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueData, QueueNumbers, TopicConfig
 from namesrv.core.steps import finish
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
@@ -34,7 +37,7 @@ _TIMEOUT = 120.0
 class TablesAgreeWithTheModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.fleet = Fleet()
+        self.fleet = Fleet(Behaviour(mass_loss_percent=100))
         self.model = ReferenceModel()
         self.seen: object = self.model.visible()
         self.revision = 0
@@ -55,11 +58,15 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
         data: st.DataObject,
     ) -> None:
         channel = data.draw(st.sampled_from([None, *sorted(self.model.open_channels)]))
-        self.fleet.register(
-            addr, broker_id, topics, name=name, cluster=cluster, version=version,
-            filter_servers=filter_servers, channel_id=channel,
-        )  # fmt: skip
         broker = Broker(BrokerKey(cluster, name), broker_id, version, channel, self.fleet.clock.seconds)
+        deposed = self.model.is_deposed(LiveKey(cluster, addr), broker)
+        with pytest.raises(StaleStateVersion) if deposed else contextlib.nullcontext():
+            self.fleet.register(
+                addr, broker_id, topics, name=name, cluster=cluster, version=version,
+                filter_servers=filter_servers, channel_id=channel,
+            )  # fmt: skip
+        if deposed:
+            return
         self.model.register(LiveKey(cluster, addr), broker, topics, filter_servers)
 
     @rule(
@@ -130,8 +137,8 @@ class TablesAgreeWithTheModel(RuleBasedStateMachine):
         } == self.model.brokers
         rows = {
             (topic, queue.broker): _numbers(queue)
-            for topic, queues in tables.topic_queue_table.items()
-            for queue in queues
+            for topic, queues in tables.topic_queue_table.copy().items()
+            for queue in map(tables.queue_datas.by_fragment.__getitem__, queues)
         }
         assert rows == self.model.queues
         assert tables.topics_by_broker == {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core import fragments
-from namesrv.core.records import BrokerKey, QueueData
+from namesrv.core.records import BrokerData, BrokerKey
 from namesrv.core.snapshot import topic_row
 from tests.unit.namesrv.fleet import addrs_of
 
@@ -25,7 +25,7 @@ def test_varints_are_protobufs(value: int) -> None:
 @given(_TEXTS, _TEXTS, st.lists(_NUMBERS, min_size=4, max_size=4))
 def test_a_queue_data_fragment_is_a_field_of_the_route(cluster: str, name: str, numbers: list[int]) -> None:
     read, write, perm, flag = numbers
-    fragment = fragments.queue_data_fragment(BrokerKey(cluster, name), read, write, perm, flag)
+    fragment = fragments.queue_data_fragment(BrokerKey(cluster, name), (read, write, perm, flag))
     expected = route_data_pb2.TopicRouteData()
     expected.queue_datas.add(
         broker_name=name, cluster_name=cluster, read_queue_nums=read, write_queue_nums=write, perm=perm,
@@ -41,7 +41,7 @@ def test_a_queue_data_fragment_is_a_field_of_the_route(cluster: str, name: str, 
 def test_a_broker_data_fragment_is_a_field_of_the_route(
     cluster: str, name: str, addrs: dict[int, str], zone: str | None, acting: bool | None
 ) -> None:
-    fragment = fragments.broker_data_fragment(BrokerKey(cluster, name), addrs, zone, acting)
+    fragment = fragments.broker_data_fragment(BrokerData(BrokerKey(cluster, name), addrs, zone, acting))
     parsed = route_data_pb2.TopicRouteData.FromString(fragment)
     assert len(parsed.broker_datas) == 1
     group = parsed.broker_datas[0]
@@ -54,13 +54,8 @@ def test_a_broker_data_fragment_is_a_field_of_the_route(
 
 @given(st.text("abc%_-", min_size=1, max_size=127), st.integers(0, 400))
 def test_a_topic_row_is_a_field_of_a_snapshot_chunk(topic: str, width: int) -> None:
-    queues = tuple(
-        QueueData(
-            key := BrokerKey("cluster", f"broker-{number}"), 4, 4, 6, 0,
-            fragments.queue_data_fragment(key, 4, 4, 6, 0),
-        )
-        for number in range(width)
-    )  # fmt: skip
+    brokers = [BrokerKey("cluster", f"broker-{number}") for number in range(width)]
+    queues = tuple(fragments.queue_data_fragment(broker, (4, 4, 6, 0)) for broker in brokers)
     parsed = route_service_pb2.SnapshotChunk.FromString(topic_row(topic, queues))
     assert [row.topic for row in parsed.topics] == [topic]
-    assert [queue.broker_name for queue in parsed.topics[0].queue_datas] == [q.broker.broker_name for q in queues]
+    assert [queue.broker_name for queue in parsed.topics[0].queue_datas] == [broker.broker_name for broker in brokers]

@@ -475,4 +475,4 @@ def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
 
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
     fleet.register(topics=[f"t{number}" for number in range(100)])
-    assert len({id(queues[0]) for queues in fleet.manager.tables.topic_queue_table.values()}) == 1
+    assert len({id(queues[0]) for queues in fleet.manager.tables.topic_queue_table.copy().values()}) == 1

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.errors import LimitExceeded, NotImplementedYet
+from namesrv.core.errors import LimitExceeded
 from namesrv.server import limits
 from namesrv.server.own_stalls import TICK_SECONDS, OwnStalls
 from namesrv.server.route_servicer import RouteServicer
@@ -59,10 +59,13 @@ def test_the_routes_of_a_batch_may_have_so_many_bytes_and_not_one_more(
     assert caught.value.metadata["value"] == str(routes)
 
 
-def test_zones_are_refused_in_a_batch_too(servicer: RouteServicer) -> None:
-    request = pb.BatchGetTopicRoutesRequest(topics=["T"], zone_name="zone-1")
-    with pytest.raises(NotImplementedYet, match="zone_name"):
-        asyncio.run(servicer.BatchGetTopicRoutes(request, CONTEXT))
+def test_a_zone_leaves_out_masters_of_other_zones_in_a_batch_too(fleet: Fleet, servicer: RouteServicer) -> None:
+    fleet.register(A, zone_name="zone-1")
+    fleet.register(B, name="broker-b", zone_name="zone-2")
+    request = pb.BatchGetTopicRoutesRequest(topics=["TopicTest"], zone_name="ZONE-1")
+    answer = pb.BatchGetTopicRoutesResponse.FromString(asyncio.run(servicer.BatchGetTopicRoutes(request, CONTEXT)))
+    assert [group.broker_name for group in answer.routes[0].route.broker_datas] == ["broker-a"]
+    assert [queue.broker_name for queue in answer.routes[0].route.queue_datas] == ["broker-a"]
 
 
 def test_the_status_counts_what_is_there_and_tells_the_longest_delay(fleet: Fleet, servicer: RouteServicer) -> None:

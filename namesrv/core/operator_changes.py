@@ -1,0 +1,107 @@
+"""What operators change: intents, topics, and the configurations that travel with routes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from namesrv.core import kv_config
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.blast_radius import blast_radius
+from namesrv.core.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.intents import HoldKey, Intent, IntentTable
+from namesrv.core.records import BlastRadius, BrokerKey
+from namesrv.core.route_state import RouteState
+from namesrv.core.steps import Steps
+from namesrv.core.table_edit import TableEdit
+
+CHANGE_KV_CONFIG = Cause("KvConfig")
+
+
+class OperatorOutcome(NamedTuple):
+    """What an operator's change did, or would do."""
+
+    blast_radius: BlastRadius
+    queue_data_count: int
+    """Groups that lost queues of a topic, or have them again."""
+
+
+class OperatorChanges(RouteState):
+    """Changes that come from operators and not from brokers."""
+
+    def publish_intents(
+        self, intents: IntentTable, cause: Cause, *, validate_only: bool = False
+    ) -> Steps[OperatorOutcome]:
+        """Makes another table of intents the one in force; it must be durable already. Takes a revision.
+
+        Goes on after the beginning of a shutdown: what is durable must be in force.
+        """
+        before = self.intents
+        edit = yield from self._begin_edit(intents)
+        rows: list[Row] = [IntentLifted(intent) for key, intent in before.intents.items() if key not in intents.intents]
+        rows += [IntentPut(intent) for key, intent in intents.intents.items() if before.intents.get(key) != intent]
+        count = 0
+        for row in rows:
+            assert isinstance(row, IntentPut | IntentLifted)
+            count += yield from _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
+        yield from edit.prepare()
+        radius = yield from blast_radius(edit)
+        if not validate_only:
+            self.intents = intents
+            self._commit(edit, cause, *rows)
+            yield from self.tables.topic_queue_table.settle()
+        return OperatorOutcome(radius, count)
+
+    def delete_topic(
+        self, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool = False
+    ) -> Steps[OperatorOutcome]:
+        """Removes a topic's queues from all groups, or those of one cluster (RocketMQ: deleteTopic).
+
+        They come back with the next registration that has another DataVersion, or is the first.
+
+        Raises:
+            ShuttingDown: The tables are frozen.
+        """
+        self._check_not_frozen()
+        edit = yield from self._begin_edit()
+        count = edit.remove_topic(topic, cluster_name)
+        radius = yield from blast_radius(edit)
+        if not validate_only:
+            self._check_not_frozen()
+            self._commit(edit, cause)
+            yield from self.tables.topic_queue_table.settle()
+        return OperatorOutcome(radius, count)
+
+    def publish_kv_config(self, table: kv_config.KvConfigTable, cause: Cause = CHANGE_KV_CONFIG) -> None:
+        """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
+        rows = tuple(KvPut(*difference) for difference in table.differences_from(self.kv_config))
+        self.kv_config = table
+        self.append_change(cause, rows)
+
+    def publish_behaviour(self, behaviour: Behaviour, cause: Cause, rows: tuple[ConfigPut, ...]) -> None:
+        """Makes another behaviour the current one; it must be durable already. Takes a revision."""
+        self.behaviour = behaviour
+        self.append_change(cause, rows)
+
+    def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
+        """The groups, registered or with an intent, that an operator may mean."""
+        intents = (key for key in self.intents.intents if isinstance(key, BrokerKey))
+        known = {*self.tables.broker_addr_table, *intents}
+        return sorted(
+            key for key in known if key.broker_name == broker_name and cluster_name in (None, key.cluster_name)
+        )
+
+    def topic_count(self, broker: BrokerKey) -> int:
+        """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
+        return len(self.tables.topics_by_broker.get(broker, ()))
+
+
+def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> Steps[int]:
+    """Has an edit take an intent into account that comes or goes; returns how many groups of a topic that is about."""
+    if isinstance(intent.key, HoldKey):
+        if lifted:
+            return (yield from edit.release_topic(intent.key.topic))
+        return edit.hold_topic(*intent.key)
+    group = edit.group(intent.key)
+    if group is not None:
+        edit.put_group(group)
+    return 0
