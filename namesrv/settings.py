@@ -10,8 +10,8 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.endpoints import Endpoint
 from groundwork.logs import LogFormat, LogLevel
-from namesrv.core.behaviour import Behaviour
 from groundwork.settings import ProgramSettings
+from namesrv.core.behaviour import Behaviour
 
 Engine = Literal["grpcio", "native"]
 
@@ -66,7 +66,7 @@ class NamesrvSettings(ProgramSettings):
         45_000,
         ge=0,
         le=3_600_000,
-        description="After a start without a snapshot file: how long an unknown topic is UNAVAILABLE and not NOT_FOUND.",
+        description="After a start without a snapshot file: how long unknown topics are UNAVAILABLE and not NOT_FOUND.",
     )
     snapshot_interval_millis: int = Field(
         30_000,

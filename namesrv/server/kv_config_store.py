@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import structlog
 
-from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
+from namesrv.core.errors import LimitExceeded, NoDataDir, ShuttingDown
 from namesrv.core.kv_config import KvConfigTable
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.kv_config_file import KvConfigFile
 from namesrv.server.limits import MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_KV_CHANGES
+from namesrv.server.ordered_commits import OrderedCommits
 
 FIRST_PRINT_SECONDS = 60.0
 PRINT_SECONDS = 600.0
@@ -48,10 +49,7 @@ class KvConfigStore:
         """
         self._manager = manager
         self._file = file
-        self._max_waiting = max_waiting
-        self._waiting = 0
-        self._turn = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kv-config")
+        self._commits = OrderedCommits("kv_config", max_waiting)
         if file is not None:
             manager.kv_config = file.load()
 
@@ -67,16 +65,7 @@ class KvConfigStore:
             Overloaded: Too many changes wait already.
             ShuttingDown: The tables are frozen.
         """
-        if self._waiting >= self._max_waiting:
-            raise Overloaded(f"{self._waiting} changes of the KV configuration wait for their turn already")
-        self._waiting += 1
-        try:
-            await self._turn.acquire()
-        finally:
-            self._waiting -= 1
-        commit = asyncio.create_task(self._commit(change))
-        commit.add_done_callback(lambda _: self._turn.release())
-        return await asyncio.shield(commit)
+        return await self._commits.run(partial(self._commit, change))
 
     def preview(self, change: KvChange) -> KvConfigTable:
         """Checks a change as ``apply`` does, but changes nothing. Returns the table that it would be applied to."""
@@ -93,22 +82,13 @@ class KvConfigStore:
 
     async def close(self, deadline_seconds: float) -> None:
         """Waits for the write under way and ends the writer thread. The tables must be frozen before."""
-        try:
-            async with asyncio.timeout(deadline_seconds), self._turn:
-                self._thread.shutdown()
-        except TimeoutError:
-            _log.warning("kv_config_write_did_not_end")
-            self._thread.shutdown(wait=False)
+        await self._commits.close(deadline_seconds)
 
     async def _commit(self, change: KvChange) -> KvConfigTable:
         before = self._manager.kv_config
         file, after = self._prepare(change)
         if after is not before:
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, file.save, after)
-            except OSError as error:
-                _log.error("kv_config_not_durable", problem=error.strerror)
-                raise NotDurable(error.strerror or "unknown problem") from error
+            await self._commits.write(file.save, after)
             self._manager.publish_kv_config(after)
         return before
 

@@ -1,0 +1,62 @@
+"""The calls of AdminService that read and change the settings."""
+
+from __future__ import annotations
+
+import structlog
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from namesrv.config_keys import CONFIG_KEYS, Effect
+from namesrv.core.changes import Cause
+from namesrv.core.errors import ConfigKeyDenied, LimitExceeded
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.server.config_store import ConfigStore
+from namesrv.server.rpc import Context
+
+MAX_CONFIG_VALUES = 100
+"""Most settings in one update: more than there are. Each of them is checked on one step of the event loop."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ConfigCalls:
+    """Settings are checked and kept by ConfigStore; the answers are made here."""
+
+    def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
+        self._manager = manager
+        self._config = store
+
+    async def GetNamesrvConfig(  # noqa: N802 - calls have the names of the wire contract
+        self, _request: pb.GetNamesrvConfigRequest, _context: Context
+    ) -> pb.GetNamesrvConfigResponse:
+        """GET_NAMESRV_CONFIG, 319."""
+        settings = self._config.settings
+        entries = [_entry(name, key.text_of(settings)) for name, key in CONFIG_KEYS.items()]
+        return pb.GetNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+
+    async def UpdateNamesrvConfig(  # noqa: N802
+        self, request: pb.UpdateNamesrvConfigRequest, context: Context
+    ) -> pb.UpdateNamesrvConfigResponse:
+        """UPDATE_NAMESRV_CONFIG, 318. RocketMQ passes over unknown keys and over numbers that are none."""
+        if len(request.values) > MAX_CONFIG_VALUES:
+            raise LimitExceeded("settings of one update", len(request.values), MAX_CONFIG_VALUES)
+        values, caller = dict(request.values), context.peer()
+        try:
+            if request.validate_only:
+                rows = self._config.preview(values)
+            else:
+                rows = await self._config.change(values, Cause("UpdateNamesrvConfig", caller))
+        except ConfigKeyDenied as error:
+            _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
+            raise
+        entries = [_entry(row.key, row.value) for row in rows]
+        return pb.UpdateNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+
+
+def _entry(name: str, value: str) -> pb.ConfigEntry:
+    effect = CONFIG_KEYS[name].effect
+    return pb.ConfigEntry(
+        key=name,
+        value=value,
+        updatable=effect is not Effect.NEVER,
+        needs_restart=effect is Effect.AT_RESTART,
+    )
