@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from namesrv.server.limits import MAX_MESSAGE_BYTES
+from namesrv.server.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from namesrv.settings import NamesrvSettings
 
 
@@ -23,6 +23,9 @@ def _options(settings: NamesrvSettings) -> list[tuple[str, int]]:
     keepalive, timeout = settings.keepalive_time_millis, settings.keepalive_timeout_millis
     return [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        # Between the two, grpcio refuses calls at random: metadata of one size would be taken once and refused once.
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
         # Below the number of calls that come at once after a restart, grpcio answers CANCELLED to the rest.
         ("grpc.server.max_pending_requests", settings.max_pending_requests),

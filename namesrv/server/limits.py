@@ -5,6 +5,17 @@ from __future__ import annotations
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Largest request. Parsing is one call that holds the interpreter: 4 MiB take about 20 ms."""
 
+MAX_METADATA_BYTES = 16 * 1024
+"""Largest metadata of a request, as HTTP/2 counts it: name, value and 32 for each entry. Metadata is in memory before
+anything else of a call, and a permit is well below 8 KiB."""
+
+SMALL_REQUEST_BYTES = 64 * 1024
+"""Requests up to this size do not count as bytes under way: look-ups go on while registrations are refused."""
+
+MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
+"""Most bytes of larger requests that are being worked on or wait for their turn: a parsed one takes the same again and
+more, and 10,000 may wait."""
+
 MAX_TOPICS_PER_REGISTRATION = 200_000
 """Most topics of one registration, all parts together: publishing them is one step of the event loop."""
 
@@ -79,3 +90,59 @@ a list or an answer to a registration stays below the 4 MiB that clients take.""
 
 MAX_WAITING_KV_CHANGES = 1_000
 """Most calls that wait until the disk has taken the changes before them."""
+
+MAX_PRODUCT_ENV_NAMESRVS = 8
+"""Most name servers of the product environment: they share the time of a look-up, and errors name each of them."""
+
+PRODUCT_ENV_TIMEOUT_SECONDS = 3.0
+"""How long a look-up in the product environment may take, all its name servers together (RocketMQ:
+mqClientApiTimeout)."""
+
+MAX_PRODUCT_ENV_LOOKUPS = 100
+"""Most look-ups in the product environment at once: a flood of unknown topics must not pile up behind a name server
+that hangs. Below the calls that a connection carries at once."""
+
+MAX_PRODUCT_ENV_ANSWER_BYTES = MAX_BATCH_ROUTES_BYTES + 1024 * 1024
+"""Largest answer of the product environment: a full batch of routes, and the names of the topics that are not there."""
+
+DEFAULT_AUDIT_PAGE_SIZE = 100
+"""Entries of the journal in a page if the caller does not say."""
+
+MAX_AUDIT_PAGE_SIZE = 500
+"""Most entries of the journal in a page: with the longest summaries a page stays below the 4 MiB that clients take."""
+
+MAX_WAITING_AUDIT_CHANGES = 10_000
+"""Most changes that wait to be written to the audit file. A disk that hangs must not fill memory; what does not fit
+is counted in the file."""
+
+MAX_WAITING_AUDIT_ROWS = 500_000
+"""Most rows that those changes may have together, each topic of a group counted: about 40 MB."""
+
+MAX_COMMENT_LENGTH = 500
+"""Longest text by which an operator says why: it is kept with each intent, in the journal and in log lines."""
+
+MAX_INTENTS = 5_000
+"""Most intents that operators may have decided and not lifted: every change writes all of them to disk, and encoding so
+many with the longest comments holds the interpreter for 8 ms."""
+
+MAX_WAITING_INTENT_CHANGES = 1_000
+"""Most calls that wait until the disk has taken the intents before them."""
+
+DEFAULT_INTENT_PAGE_SIZE = 100
+"""Intents in a page if the caller does not say."""
+
+MAX_INTENT_PAGE_SIZE = 1_000
+"""Most intents in a page: with the longest comments a page stays below the 4 MiB that clients take."""
+
+DEFAULT_PIN_LEASE_SECONDS = 600
+"""How long a pinned snapshot is kept unless it is read, if the caller does not say: a Spark task starts, and is tried
+again, within minutes."""
+
+MIN_PIN_LEASE_SECONDS = 1
+"""Shortest lease of a pinned snapshot."""
+
+MAX_PIN_LEASE_SECONDS = 3_600
+"""Longest lease of a pinned snapshot: one that nobody reads any more holds one of few places, and memory."""
+
+MAX_SHARDS = 1_024
+"""Most shards of a snapshot: each of them passes over all topics."""

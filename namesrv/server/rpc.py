@@ -26,6 +26,7 @@ from namesrv.core.errors import (
     ShuttingDown,
     SlowReader,
 )
+from namesrv.server.request_memory import RequestMemory
 from namesrv.server.status import rich_error
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -40,7 +41,11 @@ CUT_SECONDS = 1.0
 
 
 def add_service(
-    server: grpc.aio.Server, service: ServiceDescriptor, servicer: object, slow_reader_seconds: float
+    server: grpc.aio.Server,
+    service: ServiceDescriptor,
+    servicer: object,
+    slow_reader_seconds: float,
+    memory: RequestMemory,
 ) -> None:
     """Adds a service to a server.
 
@@ -49,9 +54,10 @@ def add_service(
         service: The service from the wire contract.
         servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED.
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+        memory: Bounds the requests under way; one for the whole server.
     """
     handlers = {
-        method.name: _handler(method, getattr(servicer, method.name, None), slow_reader_seconds)
+        method.name: _handler(method, getattr(servicer, method.name, None), slow_reader_seconds, memory)
         for method in service.methods
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
@@ -64,30 +70,43 @@ def unimplemented(service: ServiceDescriptor, servicer_class: type) -> frozenset
     return frozenset(method.name for method in service.methods if not hasattr(servicer_class, method.name))
 
 
-def _handler(method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(
+    method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float, memory: RequestMemory
+) -> grpc.RpcMethodHandler[Any, Any]:
     request_class = GetMessageClass(method.input_type)
     if behaviour is None:
         behaviour = _unimplemented_stream(method) if method.server_streaming else _unimplemented_unary(method)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(method, request_class, behaviour, slow_reader_seconds))
-    return grpc.unary_unary_rpc_method_handler(_unary(method, request_class, behaviour))
+        handle = _stream(method, request_class, behaviour, slow_reader_seconds, memory)
+        return grpc.unary_stream_rpc_method_handler(handle)
+    return grpc.unary_unary_rpc_method_handler(_unary(method, request_class, behaviour, memory))
 
 
-def _unary(method: MethodDescriptor, request_class: type[Message], behaviour: UnaryBehaviour) -> Any:
+def _unary(
+    method: MethodDescriptor, request_class: type[Message], behaviour: UnaryBehaviour, memory: RequestMemory
+) -> Any:
     parse = request_class.FromString
 
     async def handle(request: bytes, context: Context) -> bytes:
+        taken = 0
         try:
+            taken = memory.take(len(request))
             answer = await behaviour(parse(request), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
             await _end_with(context, method, error)
+        finally:
+            memory.give_back(taken)
 
     return handle
 
 
 def _stream(
-    method: MethodDescriptor, request_class: type[Message], behaviour: StreamBehaviour, slow_reader_seconds: float
+    method: MethodDescriptor,
+    request_class: type[Message],
+    behaviour: StreamBehaviour,
+    slow_reader_seconds: float,
+    memory: RequestMemory,
 ) -> Any:
     parse = request_class.FromString
 
@@ -99,7 +118,9 @@ def _stream(
             raise SlowReader(slow_reader_seconds) from None
 
     async def handle(request: bytes, context: Context) -> None:
+        taken = 0
         try:
+            taken = memory.take(len(request))
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
             async with contextlib.aclosing(behaviour(parse(request), context)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
@@ -111,6 +132,8 @@ def _stream(
                     await _abort(context, error)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
             await _end_with(context, method, error)
+        finally:
+            memory.give_back(taken)
 
     return handle
 
@@ -119,7 +142,8 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
     """Ends a call with what went wrong, in words that the caller may read."""
     match error:
         case NamesrvError():
-            await _abort(context, error)
+            # Its traceback would hold the parsed request, up to 80 MiB, until the answer has left.
+            await _abort(context, error.with_traceback(None))
         case DecodeError():
             await _abort(context, MalformedRequest(method.input_type.full_name))
         case asyncio.CancelledError():

@@ -1,0 +1,51 @@
+"""docs/limits.md has every limit, with the value that is in force."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from groundwork import endpoints, topic_rules
+from namesrv.server import limits
+from namesrv.settings import NamesrvSettings
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
+SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
+"""Settings that are limits on what a caller may do."""
+
+_ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)
+
+
+def constants(module: ModuleType) -> dict[str, float]:
+    """The public numbers of a module."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, int | float)
+    }
+
+
+@pytest.fixture(scope="module")
+def rows() -> Mapping[str, str]:
+    """Name to value, as the page has them."""
+    return {row["name"]: row["value"] for row in _ROW.finditer(PAGE.read_text(encoding="utf-8"))}
+
+
+@pytest.fixture(scope="module")
+def in_force() -> Mapping[str, float]:
+    """Name to value, as the code has them."""
+    settings = {name: NamesrvSettings.model_fields[name].default for name in SETTINGS}
+    return constants(limits) | constants(topic_rules) | constants(endpoints) | settings
+
+
+def test_the_page_has_every_limit_and_no_other(rows: Mapping[str, str], in_force: Mapping[str, float]) -> None:
+    assert rows.keys() == in_force.keys()
+
+
+def test_the_values_on_the_page_are_those_in_force(rows: Mapping[str, str], in_force: Mapping[str, float]) -> None:
+    shown = {name: value.removeprefix("below ") for name, value in rows.items()}
+    assert shown == {name: f"{value:,}".removesuffix(".0") for name, value in in_force.items()}
