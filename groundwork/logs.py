@@ -40,6 +40,13 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
             logging.getLogger("groundwork.logs").warning("log_lines_dropped count=%d", dropped)
 
 
+def set_log_level(level: LogLevel) -> None:
+    """Sets the lowest level that is written; may be called again at any time."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
+
+
 def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     """Sends all logs, ours and the libraries', to standard error through one bounded queue.
 
@@ -80,7 +87,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     listener = logging.handlers.QueueListener(lines, writer)
     root = logging.getLogger()
     root.handlers[:] = [_BoundedQueueHandler(lines)]
-    root.setLevel(level.upper())
-    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
+    set_log_level(level)
     listener.start()
     atexit.register(listener.stop)

@@ -8,10 +8,11 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.endpoints import Endpoint
+from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
 from groundwork.settings import ProgramSettings
 from namesrv.core.behaviour import Behaviour
+from namesrv.server.limits import MAX_PRODUCT_ENV_NAMESRVS
 
 Engine = Literal["grpcio", "native"]
 
@@ -131,6 +132,19 @@ class NamesrvSettings(ProgramSettings):
     def _check_listen(cls, value: str) -> str:
         return str(Endpoint.parse(value, allow_port_zero=True))
 
+    @field_validator("product_env_namesrv")
+    @classmethod
+    def _check_product_env_namesrv(cls, value: str) -> str:
+        endpoints = parse_endpoints(value) if value else ()
+        if len(endpoints) > MAX_PRODUCT_ENV_NAMESRVS:
+            raise ValueError(f"has {len(endpoints)} name servers, at most {MAX_PRODUCT_ENV_NAMESRVS}")
+        return ";".join(map(str, endpoints))
+
+    @property
+    def product_env_endpoints(self) -> tuple[Endpoint, ...]:
+        """Who is asked for topics that are unknown here; nobody unless in cluster-test mode."""
+        return parse_endpoints(self.product_env_namesrv) if self.cluster_test else ()
+
     @property
     def endpoint(self) -> Endpoint:
         """Where to listen."""
@@ -155,6 +169,20 @@ class NamesrvSettings(ProgramSettings):
             mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
+
+    @model_validator(mode="after")
+    def _check_product_env(self) -> Self:
+        if self.cluster_test and not self.product_env_namesrv:
+            raise ValueError(
+                "product_env_namesrv is empty: cluster_test needs the name servers to ask, HOST:PORT;HOST:PORT"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_audit_file(self) -> Self:
+        if self.audit_file_max_bytes and self.data_dir is None:
+            raise ValueError("audit_file_max_bytes is set, but the file's place, data_dir, is not")
+        return self
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:

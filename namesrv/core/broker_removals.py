@@ -8,7 +8,15 @@ from dataclasses import replace
 from namesrv.core.blast_radius import blast_radius
 from namesrv.core.changes import Cause
 from namesrv.core.mass_loss_guard import LostBroker
-from namesrv.core.records import BlastRadius, BrokerKey, BrokerLiveInfo, LiveKey, RemovalReason, RemovedBroker
+from namesrv.core.records import (
+    BlastRadius,
+    BrokerKey,
+    BrokerLiveInfo,
+    LiveKey,
+    QueueData,
+    RemovalReason,
+    RemovedBroker,
+)
 from namesrv.core.route_state import RouteState, Unconfirmed
 from namesrv.core.steps import Steps
 from namesrv.core.table_edit import TableEdit
@@ -173,8 +181,12 @@ class BrokerRemovals(RouteState):
         self._keep_unconfirmed(edit, live)
         if lost.filter_servers:
             edit.put_filter_servers(live.key, lost.filter_servers)
-        known = self.tables.topics_by_broker.get(live.broker, ())
-        configs = ((topic, data.numbers) for topic, data in lost.queues.items() if topic not in known)
+        known, held = self.tables.topics_by_broker.get(live.broker, ()), self.tables.held_queue_table
+        configs = (
+            (topic, data.numbers)
+            for topic, data in lost.queues.items()
+            if topic not in known and live.broker not in held.get(topic, ())
+        )
         yield from edit.put_topics(live.broker, configs)
         return [live]
 
@@ -227,7 +239,7 @@ class BrokerRemovals(RouteState):
                     now,
                     gone.live,
                     tables.broker_addr_table[gone.live.broker],
-                    edit.lost_queues(gone.live.broker) if gone.group_gone else {},
+                    _lost_queues(edit, gone.live.broker) if gone.group_gone else {},
                     tables.filter_server_table.get(gone.live.key, ()),
                 )
                 for gone in removed
@@ -237,3 +249,8 @@ class BrokerRemovals(RouteState):
         self._commit(edit, cause)
         for gone in removed:
             self._forget(gone.live)
+
+
+def _lost_queues(edit: TableEdit, broker: BrokerKey) -> dict[str, QueueData]:
+    """What a group that goes had, and what it has reported of topics that are held back."""
+    return {**edit.lost_queues(broker), **edit.lost_held_queues(broker)}

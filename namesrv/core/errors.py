@@ -20,6 +20,7 @@
     +-- ConfigKeyDenied       a setting that never changes over the wire
     +-- NoDataDir             the call needs a data directory
     +-- NotDurable            the disk did not take the change
+    +-- ProductEnvUnavailable nobody in the product environment could tell about a topic
     +-- ShuttingDown
     +-- Overloaded
     +-- SlowReader            the reader of a stream was cut
@@ -31,7 +32,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class NamesrvError(Exception):
@@ -81,14 +82,17 @@ class TopicNotFound(NamesrvError):
 class BrokerNotRegistered(NamesrvError):
     """The broker, or the whole group, is not registered here, or not any more."""
 
-    def __init__(self, cluster_name: str, broker_name: str, broker_addr: str | None = None) -> None:
-        """Names the broker; without an address, its group."""
-        metadata = {"cluster_name": cluster_name, "broker_name": broker_name}
-        which = f"broker group {broker_name}"
+    def __init__(self, cluster_name: str | None, broker_name: str, broker_addr: str | None = None) -> None:
+        """Names the broker; without an address, its group; without a cluster, any group of the name."""
+        metadata = {"broker_name": broker_name}
+        which, where = f"broker group {broker_name}", ""
         if broker_addr is not None:
             metadata["broker_addr"] = broker_addr
             which = f"broker {broker_name} ({broker_addr})"
-        super().__init__(f"{which} of cluster {cluster_name} is not registered", metadata)
+        if cluster_name is not None:
+            metadata["cluster_name"] = cluster_name
+            where = f" of cluster {cluster_name}"
+        super().__init__(f"{which}{where} is not registered", metadata)
 
 
 class ChannelGone(NamesrvError):
@@ -198,6 +202,15 @@ class Crc32NotMatch(NamesrvError):
             f"body_crc32 is {stated}, but the topic table as it arrived has {actual}",
             {"stated": str(stated), "actual": str(actual)},
         )
+
+
+class ProductEnvUnavailable(NamesrvError):
+    """No name server of the product environment could tell whether it has the topics."""
+
+    def __init__(self, product_env: str, problems: Sequence[str]) -> None:
+        """Names the environment, and what each of its name servers did instead."""
+        text = f"unknown here, and the product environment {product_env!r} cannot tell: {'; '.join(problems)}"
+        super().__init__(text, {"product_env": product_env})
 
 
 class ShuttingDown(NamesrvError):

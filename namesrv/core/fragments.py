@@ -6,7 +6,7 @@ serves several messages because they give the field the same number; the asserts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
@@ -59,22 +59,22 @@ def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm:
     return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
 
 
-def broker_data_fragment(group: BrokerData, addrs: Mapping[int, str] | None = None) -> bytes:
-    """A BrokerData, framed as the field broker_datas; with other addresses than its own if some are given."""
-    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, broker_data(group, addrs).SerializeToString())
+def broker_data_fragment(group: BrokerData) -> bytes:
+    """A BrokerData, framed as the field broker_datas."""
+    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, broker_data(group).SerializeToString())
 
 
-def broker_data(group: BrokerData, addrs: Mapping[int, str] | None = None) -> route_data_pb2.BrokerData:
-    """A row of the broker address table as a message; with other addresses than its own if some are given."""
-    shown = group.addrs if addrs is None else addrs
+def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
+    """A row of the broker address table as a message."""
+    addrs = group.addrs
     message = route_data_pb2.BrokerData(
         cluster_name=group.key.cluster_name,
         broker_name=group.key.broker_name,
         broker_addrs=[
-            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=shown[broker_id]) for broker_id in sorted(shown)
+            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=addrs[broker_id]) for broker_id in sorted(addrs)
         ],
         zone_name=group.zone_name,
-        unconfirmed_broker_ids=sorted(broker_id for broker_id in group.unconfirmed if broker_id in shown),
+        unconfirmed_broker_ids=sorted(group.unconfirmed),
     )
     if group.enable_acting_master is not None:
         message.enable_acting_master = group.enable_acting_master

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 from namesrv.core.records import BrokerKey
 
@@ -18,8 +17,9 @@ class IntentKind(Enum):
     TOPIC_HOLD = 3
 
 
-class HoldKey(NamedTuple):
-    """What a topic hold is about: a topic, in one cluster or (None) in all."""
+@dataclass(frozen=True, slots=True)
+class HoldKey:
+    """What a topic hold is about: a topic, in one cluster or (None) in all. No tuple, or it could equal a BrokerKey."""
 
     topic: str
     cluster_name: str | None

@@ -20,7 +20,7 @@ class LostBroker(NamedTuple):
     group: BrokerData
     """Its group before it left."""
     queues: Mapping[str, QueueData]
-    """The group's queues by topic if it was the last of its group, else none."""
+    """The group's queues by topic if it was the last of its group, else none. Those of held topics are among them."""
     filter_servers: tuple[str, ...]
 
 

@@ -7,14 +7,12 @@ from typing import NamedTuple
 from namesrv.core import kv_config
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.blast_radius import blast_radius
-from namesrv.core.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.intents import HoldKey, Intent, IntentTable
 from namesrv.core.records import BlastRadius, BrokerKey
 from namesrv.core.route_state import RouteState
 from namesrv.core.steps import Steps
 from namesrv.core.table_edit import TableEdit
-
-CHANGE_KV_CONFIG = Cause("KvConfig")
 
 
 class OperatorOutcome(NamedTuple):
@@ -23,6 +21,8 @@ class OperatorOutcome(NamedTuple):
     blast_radius: BlastRadius
     queue_data_count: int
     """Groups that lost queues of a topic, or have them again."""
+    intents: tuple[IntentPut | IntentLifted, ...] = ()
+    """What was decided or lifted."""
 
 
 class OperatorChanges(RouteState):
@@ -37,11 +37,9 @@ class OperatorChanges(RouteState):
         """
         before = self.intents
         edit = yield from self._begin_edit(intents)
-        rows: list[Row] = [IntentLifted(intent) for key, intent in before.intents.items() if key not in intents.intents]
-        rows += [IntentPut(intent) for key, intent in intents.intents.items() if before.intents.get(key) != intent]
+        rows = _differences(before, intents)
         count = 0
         for row in rows:
-            assert isinstance(row, IntentPut | IntentLifted)
             count += yield from _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
         yield from edit.prepare()
         radius = yield from blast_radius(edit)
@@ -49,7 +47,7 @@ class OperatorChanges(RouteState):
             self.intents = intents
             self._commit(edit, cause, *rows)
             yield from self.tables.topic_queue_table.settle()
-        return OperatorOutcome(radius, count)
+        return OperatorOutcome(radius, count, rows)
 
     def delete_topic(
         self, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool = False
@@ -71,7 +69,7 @@ class OperatorChanges(RouteState):
             yield from self.tables.topic_queue_table.settle()
         return OperatorOutcome(radius, count)
 
-    def publish_kv_config(self, table: kv_config.KvConfigTable, cause: Cause = CHANGE_KV_CONFIG) -> None:
+    def publish_kv_config(self, table: kv_config.KvConfigTable, cause: Cause) -> None:
         """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
         rows = tuple(KvPut(*difference) for difference in table.differences_from(self.kv_config))
         self.kv_config = table
@@ -84,15 +82,35 @@ class OperatorChanges(RouteState):
 
     def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
         """The groups, registered or with an intent, that an operator may mean."""
-        intents = (key for key in self.intents.intents if isinstance(key, BrokerKey))
-        known = {*self.tables.broker_addr_table, *intents}
-        return sorted(
-            key for key in known if key.broker_name == broker_name and cluster_name in (None, key.cluster_name)
-        )
+        clusters = {name for name, brokers in self.tables.cluster_addr_table.items() if broker_name in brokers}
+        for key in self.intents.intents:
+            if isinstance(key, BrokerKey) and key.broker_name == broker_name:
+                clusters.add(key.cluster_name)
+        return [BrokerKey(name, broker_name) for name in sorted(clusters) if cluster_name in (None, name)]
+
+    def is_reported(self, topic: str, cluster_name: str | None) -> bool:
+        """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
+        find = self.tables.queue_datas.by_fragment
+        brokers = [find[fragment].broker for fragment in self.tables.topic_queue_table.get(topic) or ()]
+        brokers += self.tables.held_queue_table.get(topic, ())
+        return any(cluster_name in (None, broker.cluster_name) for broker in brokers)
 
     def topic_count(self, broker: BrokerKey) -> int:
         """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
         return len(self.tables.topics_by_broker.get(broker, ()))
+
+
+def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentPut | IntentLifted, ...]:
+    """What a change of the intents lifts, and then what it puts."""
+    rows: list[IntentPut | IntentLifted] = [
+        IntentLifted(intent) for key, intent in before.intents.items() if key not in after.intents
+    ]
+    for key, intent in after.intents.items():
+        former = before.intents.get(key)
+        # Most are the same object, and comparing their fields would take five times as long.
+        if former is not intent and former != intent:
+            rows.append(IntentPut(intent))
+    return tuple(rows)
 
 
 def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> Steps[int]:
@@ -100,7 +118,7 @@ def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> Steps[int]:
     if isinstance(intent.key, HoldKey):
         if lifted:
             return (yield from edit.release_topic(intent.key.topic))
-        return edit.hold_topic(*intent.key)
+        return edit.hold_topic(intent.key.topic, intent.key.cluster_name)
     group = edit.group(intent.key)
     if group is not None:
         edit.put_group(group)

@@ -203,6 +203,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
+        self.granted_seconds += seconds
         self._signs_of_life.grant_more_time(seconds)
 
     # Look-ups
@@ -347,5 +348,7 @@ def _check_base_version(registration: Registration, live: BrokerLiveInfo | None)
         return
     if live is None or live.broker != registration.broker or live.broker_id != registration.broker_id:
         raise NeedFullRegistration("this name server holds no registration of the broker; send the full table")
+    if live.unconfirmed:  # topics that operators hold are not in a snapshot file
+        raise NeedFullRegistration("this name server has what it holds not from the broker itself; send the full table")
     if live.data_version != base:
         raise NeedFullRegistration(f"this name server holds {live.data_version}, not {base}; send the full table")

@@ -34,7 +34,8 @@ def join_route(
     groups = [brokers[find[queue].broker] for queue in queues]
     parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
     if zone_name is not None:
-        kept = [index for index, group in enumerate(groups) if _is_in_zone(group, zone_name)]
+        acting = _may_act(topic)
+        kept = [index for index, group in enumerate(groups) if _is_in_zone(group, zone_name, acting=acting)]
         queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
     in_force = tables.queue_datas.in_force
     if not in_force:
@@ -42,14 +43,18 @@ def join_route(
         parts += [group.fragment for group in groups]
     else:
         parts += [in_force.get(queue, queue) for queue in queues]
-        acting = not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        acting = _may_act(topic)
         parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
     parts += [group.filter_fragment for group in groups if group.filter_fragment]
     return b"".join(parts)
 
 
-def _is_in_zone(group: BrokerData, zone_name: str) -> bool:
-    """As RocketMQ has it: a group without a master, real or acting, stays for its zone's sake or not."""
-    if MASTER_ID not in group.addrs and not group.acting_fragment:
+def _may_act(topic: str) -> bool:
+    return not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+
+
+def _is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:
+    """As RocketMQ has it: a group that is shown without a master, real or acting, stays whatever its zone."""
+    if MASTER_ID not in group.addrs and not (acting and group.acting_fragment):
         return True
     return group.zone_name is not None and group.zone_name.casefold() == zone_name.casefold()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from namesrv.core.mass_loss_guard import MassLossGuard
 from namesrv.core.records import BrokerLiveInfo, LiveKey
 from namesrv.core.signs_of_life import SignsOfLife
 from namesrv.core.snapshot import TopicTableCopies
-from namesrv.core.steps import Steps
+from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
+from namesrv.core.steps import Steps, finish
 from namesrv.core.table_edit import TableEdit, Tables
 from namesrv.core.topic_lists import TopicLists
 
@@ -79,6 +80,8 @@ class RouteState:
         """Brokers of the live table that are not confirmed, and why."""
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change any more."""
+        self.granted_seconds = 0.0
+        """How much time was granted to everybody so far, because this process did not run."""
         self._clock = clock
         self._expired_time = expired_time
         self._generation = 0
@@ -91,6 +94,34 @@ class RouteState:
     def revision(self) -> int:
         """Number of the last change; 0 before the first."""
         return self.change_log.last.revision
+
+    def load_snapshot(self, messages: Iterable[bytes]) -> LoadedSnapshot:
+        """Puts the messages of a snapshot file into empty tables: what this epoch begins with, at revision 0.
+
+        Its brokers are unconfirmed. Each has its own timeout to register again, but no more than the name server's. The
+        intents must be in force already; they apply to what the brokers reported. Does not give way: it is for the time
+        before anybody listens.
+
+        Returns:
+            What was loaded.
+
+        Raises:
+            UnusableSnapshot: The messages are no snapshot; nothing has changed.
+        """
+        assert not self.revision, "a snapshot is loaded before anything changes"
+        assert not self.tables.broker_live_table, "one snapshot is loaded"
+        loaded = read_snapshot(messages)
+        edit = finish(self._begin_edit())
+        loaded.put_into(edit)
+        edit.publish()  # its rows are no changes: nobody can have read the state before
+        finish(self.tables.topic_queue_table.settle())
+        self.topic_lists.names_changed()
+        for key, live in loaded.live.items():
+            self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
+            seconds = min(live.timeout_seconds, self._expired_time)
+            self._signs_of_life.loaded(key, loaded.last_update_millis[key], seconds)
+            self._generation = max(self._generation, live.generation)
+        return loaded
 
     def append_change(self, cause: Cause, rows: tuple[Row, ...]) -> None:
         """Gives rows that are in force already the next revision; nothing if there are none."""

@@ -40,6 +40,11 @@ class SignsOfLife:
         self._brokers.heard(key, self._clock.monotonic(), seconds)
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
+    def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
+        """A broker is known from an earlier epoch, in which it was heard of last, and has that much time from now."""
+        self._last_update_millis[key] = last_update_millis
+        self.give(key, seconds)
+
     def forget(self, key: LiveKey) -> None:
         """A broker is gone."""
         self._brokers.forget(key)

@@ -102,7 +102,7 @@ class RouteSnapshot:
             end.cluster_count, end.broker_data_count = len(self.clusters), len(self.groups)
             end.live_broker_count = len(self.live)
         rows = itertools.chain(self._broker_rows() if shard.has_brokers else (), self._topic_rows(shard, end))
-        for chunk in _chunks(rows):
+        for chunk in chunks(rows):
             yield self._message(_RESPONSE.CHUNK_FIELD_NUMBER, chunk) if chunk else b""
         yield self._message(_RESPONSE.SNAPSHOT_END_FIELD_NUMBER, end.SerializeToString())
 
@@ -148,7 +148,7 @@ def topic_queues(topic: str, queues: Iterable[bytes]) -> bytes:
     return b"".join((_TOPIC_NAME_TAG, _VARINTS[len(name)], name, *queues))
 
 
-def _chunks(rows: Iterable[bytes]) -> Iterator[bytes]:
+def chunks(rows: Iterable[bytes]) -> Iterator[bytes]:
     """Chunks of rows; an empty row is handed on as an empty chunk."""
     chunk: list[bytes] = []
     size = 0

@@ -58,12 +58,14 @@ class Tables:
 
 
 class TouchedTopic(NamedTuple):
-    """A topic that an edit changes."""
+    """A topic that an edit may change."""
 
     topic: str
     before: tuple[tuple[QueueData, WriteRule], ...]
     """Its queues before the edit, each with the rule of its group."""
     after: tuple[tuple[QueueData, WriteRule], ...]
+    regrouped: bool
+    """Whether one of its groups gets other addresses."""
 
 
 class TableEdit:
@@ -82,6 +84,7 @@ class TableEdit:
         self._filters: dict[LiveKey, tuple[str, ...]] = {}
         self._gained: dict[BrokerKey, set[str]] = {}
         self._held: dict[tuple[str, BrokerKey], QueueData | None] = {}
+        self._lost_held: dict[BrokerKey, dict[str, QueueData]] = {}
         self._reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self._came = 0
         self._went = 0
@@ -98,15 +101,25 @@ class TableEdit:
         """The queues that this edit takes from a group, by topic."""
         return self._removed[broker][0] if broker in self._removed else {}
 
+    def lost_held_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
+        """What a group that goes has reported of topics that are held back, by topic."""
+        return self._lost_held.get(broker, {})
+
     def put_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
         """The queues that this edit gives to a group or changes, by topic."""
         return self._put.get(broker, {})
 
     def touched_topics(self) -> Iterator[TouchedTopic]:
-        """Every topic whose route this edit changes, with its queues before and after. Call ``prepare`` before."""
+        """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before."""
         topics = {topic: None for queues in self._put.values() for topic in queues}
         topics.update((topic, None) for queues, _ in self._removed.values() for topic in queues)
         find, published = self._tables.queue_datas.by_fragment, self._tables.broker_addr_table
+        regrouped = {
+            key
+            for key, group in self._groups.items()
+            if group is not None and key in published and published[key].addrs != group.addrs
+        }
+        topics.update((topic, None) for key in regrouped for topic in self._tables.topics_by_broker.get(key, ()))
         for topic in topics:
             before = tuple(map(find.__getitem__, self._tables.topic_queue_table.get(topic) or ()))
             after = tuple(map(find.__getitem__, self._queues_of(topic) or ()))
@@ -114,6 +127,7 @@ class TableEdit:
                 topic,
                 tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
                 tuple((queue_data, self._write_rule(queue_data.broker)) for queue_data in after),
+                not regrouped.isdisjoint(queue_data.broker for queue_data in after),
             )
 
     # Changes
@@ -205,7 +219,8 @@ class TableEdit:
         """Gives a topic back to the groups for which the intents do not hold it any more. Returns to how many."""
         restored = 0
         for broker, queue_data in self._tables.held_queue_table.get(topic, {}).items():
-            if topic not in self._intents.holds_of(broker.cluster_name):
+            released = (topic, broker) in self._held
+            if not released and topic not in self._intents.holds_of(broker.cluster_name):
                 yield from self.put_topics(broker, [(topic, queue_data.numbers)])
                 self._held[topic, broker] = None
                 restored += 1
@@ -234,9 +249,13 @@ class TableEdit:
         self._reasons[live.broker] = reason
         topics = self._tables.topics_by_broker.get(live.broker, ())
         yield from self._remove_queues(live.broker, topics, RemovalReason.GROUP_GONE)
-        for topic, holders in self._tables.held_queue_table.items():
+        lost_held = self._lost_held.setdefault(live.broker, {})
+        for count, (topic, holders) in enumerate(self._tables.held_queue_table.items(), 1):
             if live.broker in holders:
+                lost_held[topic] = holders[live.broker]
                 self._held[topic, live.broker] = None
+            if count % SLICE == 0:
+                yield
         return True
 
     def prepare(self) -> Steps[None]:
@@ -284,27 +303,46 @@ class TableEdit:
 
     def _publish_groups(self, rows: list[Row]) -> None:
         tables = self._tables
+        clusters_removed = self._publish_clusters(rows)
         for key, group in self._groups.items():
             before = tables.broker_addr_table.get(key)
-            names = tables.cluster_addr_table.setdefault(key.cluster_name, set())
             if group is None:
                 if before is not None:
                     rows.append(GroupRemoved(before, self._reasons[key]))
                     del tables.broker_addr_table[key]
                     tables.queue_datas.set_rule(key, WriteRule.REPORTED)
-                    names.discard(key.broker_name)
-                if not names:
-                    del tables.cluster_addr_table[key.cluster_name]
-                    rows.append(ClusterRemoved(key.cluster_name, self._reasons[key]))
                 continue
             after = self._with_fragments(replace(group, write=self._write_rule(key)))
             tables.queue_datas.set_rule(key, after.write)
             tables.broker_addr_table[key] = after
-            if not names:
-                rows.append(ClusterPut(key.cluster_name, frozenset((key.broker_name,))))
-            names.add(key.broker_name)
             if before != after:
                 rows.append(GroupPut(before, after))
+        rows += clusters_removed
+
+    def _publish_clusters(self, rows: list[Row]) -> list[ClusterRemoved]:
+        """Publishes clusters that come; returns those that went, whose rows come after those of their groups.
+
+        A cluster may lose its only group and get another in one edit: then it has neither come nor gone.
+        """
+        table = self._tables.cluster_addr_table
+        before = {key.cluster_name: key.cluster_name in table for key in self._groups}
+        for key, group in self._groups.items():
+            names = table.setdefault(key.cluster_name, set())
+            if group is None:
+                names.discard(key.broker_name)
+            else:
+                names.add(key.broker_name)
+        removed: list[ClusterRemoved] = []
+        for cluster_name, was_there in before.items():
+            names = table[cluster_name]
+            if not names:
+                del table[cluster_name]
+            if names and not was_there:
+                rows.append(ClusterPut(cluster_name, frozenset(names)))
+            elif was_there and not names:
+                reason = next(self._reasons[key] for key in self._groups if key.cluster_name == cluster_name)
+                removed.append(ClusterRemoved(cluster_name, reason))
+        return removed
 
     def _publish_live(self, rows: list[Row]) -> None:
         table = self._tables.broker_live_table
@@ -414,14 +452,23 @@ class TableEdit:
         )
         acting_fragment = b""
         if self._is_acted_for(group) and group.write is not WriteRule.ADDED:
-            others = {broker_id: addr for broker_id, addr in group.addrs.items() if broker_id != group.min_id}
-            acting_fragment = fragments.broker_data_fragment(group, {MASTER_ID: group.addrs[group.min_id], **others})
+            acting_fragment = fragments.broker_data_fragment(_with_lowest_as_master(group))
         return replace(
             group,
             fragment=fragments.broker_data_fragment(group),
             filter_fragment=filter_fragment,
             acting_fragment=acting_fragment,
         )
+
+
+def _with_lowest_as_master(group: BrokerData) -> BrokerData:
+    """The group as readers of routes see it where its lowest slave stands in for the master."""
+    shown = {broker_id: MASTER_ID if broker_id == group.min_id else broker_id for broker_id in group.addrs}
+    return replace(
+        group,
+        addrs={shown[broker_id]: addr for broker_id, addr in group.addrs.items()},
+        unconfirmed=frozenset(shown[broker_id] for broker_id in group.unconfirmed),
+    )
 
 
 def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: dict[bytes, QueueData]) -> TopicQueues:

@@ -39,6 +39,8 @@ class ChannelStreams:
         self._own_stalls = own_stalls
         self._max_channels = max_channels
         self._events: dict[str, _Events] = {}
+        self._closed_here: set[str] = set()
+        """Channels that this name server closes itself: their brokers have done nothing wrong."""
         self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
 
     @asynccontextmanager
@@ -76,6 +78,9 @@ class ChannelStreams:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
         if self._manager.channels.was_handed_over(channel_id):
             seconds, why = self._manager.behaviour.channel_grace_seconds, "handed_over"
+        elif channel_id in self._closed_here:
+            self._closed_here.discard(channel_id)
+            seconds, why = DOUBTED_SECONDS, "closed_here"
         elif self._own_stalls.channel_ends_are_doubtful():
             seconds, why = DOUBTED_SECONDS, "own_stall"
         else:
@@ -84,11 +89,26 @@ class ChannelStreams:
             _log.warning("channel_end_doubted", why=why, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
+    def open_ids(self) -> list[str]:
+        """The open channels."""
+        return list(self._events)
+
+    def send(self, channel_id: str, event: pb.OpenChannelResponse) -> None:
+        """Tells a channel's holder something. One that is too far behind with reading is closed."""
+        events = self._events.get(channel_id)
+        if events is None:
+            return
+        if events.full():
+            self.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+        else:
+            events.put_nowait(event)
+
     def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
         """Tells a channel's holder why, then ends the stream. A holder that does not read is ended all the same."""
         events = self._events.get(channel_id)
         if events is None:
             return
+        self._closed_here.add(channel_id)
         while events.full():
             events.get_nowait()
         events.put_nowait(pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=reason)))

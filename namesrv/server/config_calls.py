@@ -29,8 +29,7 @@ class ConfigCalls:
         self, _request: pb.GetNamesrvConfigRequest, _context: Context
     ) -> pb.GetNamesrvConfigResponse:
         """GET_NAMESRV_CONFIG, 319."""
-        settings = self._config.settings
-        entries = [_entry(name, key.text_of(settings)) for name, key in CONFIG_KEYS.items()]
+        entries = [self._entry(name, self._config.pending(name)) for name in CONFIG_KEYS]
         return pb.GetNamesrvConfigResponse(header=self._manager.header(), entries=entries)
 
     async def UpdateNamesrvConfig(  # noqa: N802
@@ -48,15 +47,18 @@ class ConfigCalls:
         except ConfigKeyDenied as error:
             _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
             raise
-        entries = [_entry(row.key, row.value) for row in rows]
+        entries = [self._entry(row.key, row.value) for row in rows]
         return pb.UpdateNamesrvConfigResponse(header=self._manager.header(), entries=entries)
 
-
-def _entry(name: str, value: str) -> pb.ConfigEntry:
-    effect = CONFIG_KEYS[name].effect
-    return pb.ConfigEntry(
-        key=name,
-        value=value,
-        updatable=effect is not Effect.NEVER,
-        needs_restart=effect is Effect.AT_RESTART,
-    )
+    def _entry(self, name: str, new_value: str) -> pb.ConfigEntry:
+        """A setting that has, or would have from the next start on, a value."""
+        key = CONFIG_KEYS[name]
+        in_force = key.text_of(self._config.settings)
+        needs_restart = key.effect is Effect.AT_RESTART
+        return pb.ConfigEntry(
+            key=name,
+            value=in_force if needs_restart else new_value,
+            updatable=key.effect is not Effect.NEVER,
+            needs_restart=needs_restart,
+            pending_value=new_value if needs_restart and new_value != in_force else None,
+        )

@@ -98,6 +98,10 @@ class ConfigStore:
         """
         return self._prepare(values).rows
 
+    def pending(self, name: str) -> str:
+        """A setting's value as the next start would have it, as text."""
+        return CONFIG_KEYS[name].text_of(self._at_next_start)
+
     async def close(self, deadline_seconds: float) -> None:
         """Waits for the write under way and ends the writer thread. ``frozen`` must answer true before."""
         await self._commits.close(deadline_seconds)

@@ -1,9 +1,12 @@
-"""Log lines about brokers, written in one place so that they look the same whatever caused them."""
+"""Log lines about brokers and operators, written in one place so that they look the same whatever caused them."""
 
 from __future__ import annotations
 
 import structlog
 
+from namesrv.core.changes import Cause, IntentPut
+from namesrv.core.intents import HoldKey, IntentKey
+from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.records import RegisterBrokerResult, Registration, RemovedBroker
 
 _log = structlog.get_logger("namesrv.routes")
@@ -45,3 +48,44 @@ def log_removed(gone: RemovedBroker) -> None:
         group_gone=gone.group_gone,
         topics_removed=gone.topics_removed,
     )
+
+
+def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
+    """Intents were decided or lifted: a line for each, the first with what all of them together did to the routes."""
+    did = {
+        "topics_changed": outcome.blast_radius.topics_changed,
+        "losing_last_writable_queue": outcome.blast_radius.losing_last_writable_queue,
+        "vanishing": outcome.blast_radius.vanishing,
+    }
+    for row in outcome.intents:
+        intent = row.intent
+        _log.info(
+            "intent_decided" if isinstance(row, IntentPut) else "intent_lifted",
+            kind=intent.kind.name,
+            **_subject(intent.key),
+            ends_at_millis=intent.ends_at_millis,
+            cause=cause.call,
+            caller=cause.caller,
+            comment=cause.comment,
+            revision=revision,
+            **did,
+        )
+        did = {}
+
+
+def log_topic_deleted(key: HoldKey, outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
+    """An operator deleted a topic without holding it back."""
+    _log.info(
+        "topic_deleted",
+        **_subject(key),
+        groups=outcome.queue_data_count,
+        caller=cause.caller,
+        comment=cause.comment,
+        revision=revision,
+    )
+
+
+def _subject(key: IntentKey) -> dict[str, str | None]:
+    if isinstance(key, HoldKey):
+        return {"topic": key.topic, "cluster": key.cluster_name}
+    return {"broker": key.broker_name, "cluster": key.cluster_name}

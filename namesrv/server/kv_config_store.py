@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from namesrv.core.changes import Cause
 from namesrv.core.errors import LimitExceeded, NoDataDir, ShuttingDown
 from namesrv.core.kv_config import KvConfigTable
 from namesrv.core.route_info_manager import RouteInfoManager
@@ -53,7 +54,7 @@ class KvConfigStore:
         if file is not None:
             manager.kv_config = file.load()
 
-    async def apply(self, change: KvChange) -> KvConfigTable:
+    async def apply(self, change: KvChange, cause: Cause) -> KvConfigTable:
         """Applies a change and returns the table before it, once the one after it is durable.
 
         A change whose turn has come is made even if its caller goes away, because a write cannot be called back.
@@ -65,7 +66,7 @@ class KvConfigStore:
             Overloaded: Too many changes wait already.
             ShuttingDown: The tables are frozen.
         """
-        return await self._commits.run(partial(self._commit, change))
+        return await self._commits.run(partial(self._commit, change, cause))
 
     def preview(self, change: KvChange) -> KvConfigTable:
         """Checks a change as ``apply`` does, but changes nothing. Returns the table that it would be applied to."""
@@ -84,12 +85,12 @@ class KvConfigStore:
         """Waits for the write under way and ends the writer thread. The tables must be frozen before."""
         await self._commits.close(deadline_seconds)
 
-    async def _commit(self, change: KvChange) -> KvConfigTable:
+    async def _commit(self, change: KvChange, cause: Cause) -> KvConfigTable:
         before = self._manager.kv_config
         file, after = self._prepare(change)
         if after is not before:
             await self._commits.write(file.save, after)
-            self._manager.publish_kv_config(after)
+            self._manager.publish_kv_config(after, cause)
         return before
 
     def _prepare(self, change: KvChange) -> tuple[KvConfigFile, KvConfigTable]:

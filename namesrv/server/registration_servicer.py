@@ -45,6 +45,7 @@ class RegistrationServicer:
         version = wire.data_version("data_version", request.data_version)
         if request.HasField("ha_server_addr"):
             wire.check_address("ha_server_addr", request.ha_server_addr)
+        wire.check_topic_count(request)
         await drive(wire.check_body_crc32(request))
         topic_configs: Iterable[route_data_pb2.TopicConfig] = request.topic_configs
         if request.HasField("part"):

@@ -2,67 +2,91 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+import secrets
+import time
+from collections.abc import Mapping, Sequence
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
 from namesrv.core import fragments
-from namesrv.core.errors import LimitExceeded, Overloaded, TopicNotFound
+from namesrv.core.errors import LimitExceeded, ProductEnvUnavailable, TopicNotFound
 from namesrv.core.fragments import frame, tag, varint
+from namesrv.core.pins import Pins
 from namesrv.core.records import BrokerData, BrokerKey
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server import limits, wire
 from namesrv.server.own_stalls import OwnStalls
+from namesrv.server.product_env import ProductEnv, asked_by_cluster_test
 from namesrv.server.rpc import Context
+from namesrv.server.snapshot_calls import SnapshotCalls
 from namesrv.server.topic_list_calls import TopicListCalls
 
 _ROUTE_TAG = tag(pb.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _NOT_FOUND_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_NOT_FOUND_FIELD_NUMBER
+_WARMING_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_WARMING_FIELD_NUMBER
 _NAMED_ROUTE_TAG = tag(pb.BatchGetTopicRoutesResponse.ROUTES_FIELD_NUMBER)
 _TOPIC_OF_NAMED_TAG = tag(pb.NamedTopicRoute.TOPIC_FIELD_NUMBER)
 _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 
 
-class RouteServicer(TopicListCalls):
+class RouteServicer(TopicListCalls, SnapshotCalls):
     """Answers look-ups from joined fragments; nothing is encoded here but headers and short answers."""
 
-    def __init__(self, manager: RouteInfoManager, own_stalls: OwnStalls, started_at_millis: int) -> None:
-        super().__init__(manager)
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        own_stalls: OwnStalls,
+        started_at_millis: int,
+        product_env: ProductEnv | None = None,
+        pins: Pins | None = None,
+    ) -> None:
+        TopicListCalls.__init__(self, manager)
+        SnapshotCalls.__init__(self, manager, pins or Pins(time.monotonic, lambda: secrets.token_urlsafe(18)))
         self._own_stalls = own_stalls
         self._started_at_millis = started_at_millis
-        self._snapshot_streams = 0
+        self._product_env = product_env
 
     async def GetTopicRoute(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.GetTopicRouteRequest, _context: Context
+        self, request: pb.GetTopicRouteRequest, context: Context
     ) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         zone_name = wire.zone_name(request)
         topic = request.topic
-        route = self._manager.pickup_topic_route_data(topic, zone_name)
+        header, route = self._manager.header_fragment(), self._manager.pickup_topic_route_data(topic, zone_name)
         if route is None:
             wire.check_topic("topic", topic)
+            product_env = self._product_env_for(context)
+            route = await product_env.route(topic, zone_name) if product_env else None
+        if route is None:
             raise TopicNotFound(topic)
-        return b"".join((self._manager.header_fragment(), _ROUTE_TAG, varint(len(route)), route))
+        return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
     async def BatchGetTopicRoutes(  # noqa: N802
-        self, request: pb.BatchGetTopicRoutesRequest, _context: Context
+        self, request: pb.BatchGetTopicRoutesRequest, context: Context
     ) -> bytes:
-        """GetTopicRoute many times. Nothing gives way in between, so all routes are of one revision."""
+        """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
         zone_name = wire.zone_name(request)
-        routes, not_found, size = [], [], 0
+        header, batch = self._manager.header_fragment(), _Batch()
         for field, topic in wire.batch_topics(request):
             route = self._manager.pickup_topic_route_data(topic, zone_name)
             if route is None:
                 wire.check_topic(field, topic)
-                not_found.append(frame(_NOT_FOUND_NUMBER, topic.encode()))
-                continue
-            routes.append(_named_route(topic, route))
-            size += len(routes[-1])
-            if size > limits.MAX_BATCH_ROUTES_BYTES:
-                raise LimitExceeded("bytes of routes in one answer", size, limits.MAX_BATCH_ROUTES_BYTES)
-        return b"".join((self._manager.header_fragment(), *routes, *not_found))
+            batch.add(topic, route)
+        unknown, product_env = batch.without_route(), self._product_env_for(context)
+        if unknown and product_env:
+            try:
+                elsewhere = await product_env.routes(unknown, zone_name)
+            except ProductEnvUnavailable:  # what is known here must not fail with it
+                elsewhere = {}
+            batch.add_from_elsewhere(unknown, elsewhere)
+        return batch.encoded(header)
+
+    def _product_env_for(self, context: Context) -> ProductEnv | None:
+        """Whom to ask for unknown topics; nobody if the caller asks for another name server in cluster-test mode."""
+        if self._product_env is None or asked_by_cluster_test(context):
+            return None
+        return self._product_env
 
     async def GetBrokerClusterInfo(  # noqa: N802
         self, _request: pb.GetBrokerClusterInfoRequest, _context: Context
@@ -104,21 +128,6 @@ class RouteServicer(TopicListCalls):
             loop_lag_millis=self._own_stalls.longest_delay() * 1000,
             compacted_revision=self._manager.revision,  # no change log yet: nothing can be read after earlier ones
         )
-
-    async def StreamRouteSnapshot(  # noqa: N802
-        self, request: pb.StreamRouteSnapshotRequest, _context: Context
-    ) -> AsyncIterator[bytes]:
-        """All tables at one revision."""
-        wire.refuse_fields(request, "pin_id", "shard", "follow", "resume_after")
-        if self._snapshot_streams >= limits.MAX_SNAPSHOT_STREAMS:
-            raise Overloaded(f"{self._snapshot_streams} snapshots are being streamed already")
-        self._snapshot_streams += 1
-        try:
-            for message in self._manager.snapshot().messages():
-                yield message
-                await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
-        finally:
-            self._snapshot_streams -= 1
 
 
 def _named_route(topic: str, route: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Sequence
 
 import structlog
 from grpc_channelz.v1 import channelz
@@ -17,26 +18,31 @@ from namesrv_api.v1 import (
 )
 
 from groundwork.listening import check_bindable
+from groundwork.logs import set_log_level
 from groundwork.version import __version__
+from namesrv.config_file import ConfigFile
+from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import NamesrvIdentity
 from namesrv.data_dir import DataDir, format_epoch
 from namesrv.kv_config_file import KvConfigFile
 from namesrv.server.admin_servicer import AdminServicer
+from namesrv.server.audit_file import AUDIT_FILE, AuditFile, RotatingFile
+from namesrv.server.channel_notices import ChannelNotices
 from namesrv.server.channel_streams import ChannelStreams
+from namesrv.server.config_store import ConfigStore
 from namesrv.server.engines import build_server
-from namesrv.server.event_log import log_removed
 from namesrv.server.kv_config_store import KvConfigStore
 from namesrv.server.own_stalls import OwnStalls
+from namesrv.server.product_env import ProductEnv
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
+from namesrv.server.request_memory import RequestMemory
 from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import add_service
+from namesrv.server.silence_scans import SilenceScans
 from namesrv.server.table_writer import TableWriter
 from namesrv.settings import NamesrvSettings
-
-FIRST_SCAN_SECONDS = 5.0
-"""When the first scan for silent brokers runs (RocketMQ: NamesrvController.initialize)."""
 
 LAST_WRITE_SECONDS = 5.0
 """How long the disk may take for the write under way at shutdown."""
@@ -71,35 +77,55 @@ class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
     def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
-        """Binds the listener.
+        """Loads what is durable and binds the listener.
 
         Raises:
             CannotListen: The address is in use or not of this machine.
-            DataDirError: The epoch or the KV configuration cannot be read or written.
+            DataDirError: Something in the data directory cannot be read or written.
         """
-        self._settings = settings
+        config_file = ConfigFile(data_dir.path) if data_dir else None
+        self._config = ConfigStore(settings, config_file, self._apply_config, lambda: self._manager.frozen)
+        settings = self._config.settings
+        set_log_level(settings.log_level)
         self._grpc = build_server(settings)
-        self.endpoint = settings.endpoint._replace(port=self._bind())
+        self.endpoint = settings.endpoint._replace(port=self._bind(settings))
         clock = SystemClock()
         now = self._started_at_millis = clock.wall_millis()
         epoch = data_dir.next_epoch(now) if data_dir else format_epoch(now)
         identity = NamesrvIdentity(settings.name or str(self.endpoint), epoch)
-        self._expired_time = settings.broker_channel_expired_time_millis / 1000
-        self._manager = RouteInfoManager(identity, clock, lambda: secrets.token_urlsafe(18), self._expired_time)
+        self._manager = RouteInfoManager(
+            identity,
+            clock,
+            lambda: secrets.token_urlsafe(18),
+            settings.broker_channel_expired_time_millis / 1000,
+            settings.behaviour,
+        )
+        self._audit_file: AuditFile | None = None
+        if data_dir and settings.audit_file_max_bytes:
+            file = RotatingFile(data_dir.path / AUDIT_FILE, settings.audit_file_max_bytes, settings.audit_file_count)
+            self._audit_file = AuditFile(file, epoch)
+            self._manager.change_log.listen(self._audit_file.on_change)  # from the first change on
         self._writer = TableWriter()
         self._kv_config = KvConfigStore(self._manager, KvConfigFile(data_dir.path) if data_dir else None)
         # Peers that gave up on us during a stall show it within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(self._manager, self._writer, self._own_stalls)
+        self._notices = ChannelNotices(self._manager, self._channels)
+        self._product_env = (
+            ProductEnv(settings.product_env_name, settings.product_env_endpoints, clock.monotonic)
+            if settings.cluster_test
+            else None
+        )
+        self._scans = SilenceScans(self._manager, self._writer, self._channels, self._own_stalls)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        self._add_services(RegistrationParts(clock.monotonic))
+        self._add_services(settings, RegistrationParts(clock.monotonic))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         await self._grpc.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        identity, settings = self._manager.identity, self._settings
+        identity, settings = self._manager.identity, self._config.settings
         _log.info(
             "namesrv_started",
             name=identity.name,
@@ -114,37 +140,41 @@ class NamesrvServer:
                 tasks = [
                     background.create_task(self._own_stalls.watch()),
                     background.create_task(self._channels.remove_brokers_of_ended()),
+                    background.create_task(self._notices.tell_order_config_changes()),
+                    background.create_task(self._scans.run()),
                     background.create_task(self._kv_config.print_all_periodically()),
                 ]
-                if settings.scan_not_active_broker_interval_millis:
-                    tasks.append(background.create_task(self._scan_not_active_broker()))
+                if self._audit_file is not None:
+                    tasks.append(background.create_task(self._audit_file.keep_writing()))
+                self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
         finally:
             await self._shut_down()
 
-    def _bind(self) -> int:
-        listen = self._settings.endpoint
+    def _bind(self, settings: NamesrvSettings) -> int:
+        listen = settings.endpoint
         try:
             check_bindable(listen)
             return self._grpc.add_insecure_port(str(listen))
         except (RuntimeError, OSError) as error:
             raise CannotListen(f"setting listen: {error}") from error
 
-    def _add_services(self, parts: RegistrationParts) -> None:
+    def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
         registration, route, admin = SERVICES
-        idle_timeout_millis = self._settings.broker_channel_expired_time_millis
-        servicer = RegistrationServicer(self._manager, self._writer, self._channels, parts, idle_timeout_millis)
-        slow_reader_seconds = self._settings.slow_reader_timeout_millis / 1000
-        add_service(self._grpc, registration, servicer, slow_reader_seconds)
-        add_service(
-            self._grpc,
-            route,
-            RouteServicer(self._manager, self._own_stalls, self._started_at_millis),
-            slow_reader_seconds,
-        )
-        add_service(self._grpc, admin, AdminServicer(self._manager, self._kv_config), slow_reader_seconds)
+        idle_timeout_millis = settings.broker_channel_expired_time_millis
+        slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
+        memory = RequestMemory()
+        for service, servicer in (
+            (
+                registration,
+                RegistrationServicer(self._manager, self._writer, self._channels, parts, idle_timeout_millis),
+            ),
+            (route, RouteServicer(self._manager, self._own_stalls, self._started_at_millis, self._product_env)),
+            (admin, AdminServicer(self._manager, self._kv_config, self._config)),
+        ):
+            add_service(self._grpc, service, servicer, slow_reader_seconds, memory)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         # Takes either kind of server. On the native engine it sees only the inner fallback server.
         channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
@@ -155,23 +185,11 @@ class NamesrvServer:
         for name in ("", *(service.full_name for service in SERVICES)):
             await self._health.set(name, status)
 
-    async def _scan_not_active_broker(self) -> None:
-        interval = self._settings.scan_not_active_broker_interval_millis / 1000
-        pause = min(FIRST_SCAN_SECONDS, interval)
-        while True:
-            await asyncio.sleep(pause)
-            self._own_stalls.check()
-            for gone in await self._writer.apply(self._manager.scan_not_active_broker()):
-                log_removed(gone)
-                self._close_if_empty(gone.live.channel_id)
-            for channel_id in await self._writer.apply(self._manager.idle_channels()):
-                self._channels.close(channel_id, _ChannelClosing.REASON_IDLE)
-            pause = interval
-
-    def _close_if_empty(self, channel_id: str | None) -> None:
-        """Closes the channel of an expired broker, so that a living agent behind it reopens and registers."""
-        if channel_id is not None and not self._manager.channels.bound(channel_id):
-            self._channels.close(channel_id, _ChannelClosing.REASON_IDLE)
+    def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
+        """Puts changed settings in force."""
+        set_log_level(settings.log_level)
+        self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
+        self._manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
     async def _shut_down(self) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way."""
@@ -180,8 +198,13 @@ class NamesrvServer:
         self._manager.frozen = True
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         try:
-            await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
+            await self._grpc.stop(self._config.settings.shutdown_grace_millis / 1000)
         except TimeoutError:
             _log.warning("listener_did_not_close")
+        if self._product_env is not None:
+            await self._product_env.close()
         await self._kv_config.close(LAST_WRITE_SECONDS)
+        await self._config.close(LAST_WRITE_SECONDS)
+        if self._audit_file is not None:
+            await self._audit_file.close(LAST_WRITE_SECONDS)
         _log.info("namesrv_stopped")

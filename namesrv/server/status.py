@@ -34,6 +34,7 @@ CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
     errors.NoDataDir: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NO_DATA_DIR),
     errors.NotDurable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_NOT_DURABLE),
     errors.Crc32NotMatch: (_Code.DATA_LOSS, _Reason.ERROR_REASON_CRC32_NOT_MATCH),
+    errors.ProductEnvUnavailable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_PRODUCT_ENV_UNAVAILABLE),
     errors.ShuttingDown: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_SHUTTING_DOWN),
     errors.Overloaded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_OVERLOADED),
     errors.SlowReader: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_SLOW_READER),
@@ -45,6 +46,7 @@ RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {
     errors.ShuttingDown: 1.0,
     errors.Overloaded: 1.0,
     errors.RegistryWarming: 1.0,
+    errors.ProductEnvUnavailable: 1.0,
 }
 """Where a retry helps: when."""
 

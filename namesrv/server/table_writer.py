@@ -29,6 +29,17 @@ class TableWriter:
         """
         if self._waiting >= self._max_waiting:
             raise Overloaded(f"{self._waiting} changes wait for their turn already")
+        return await self._in_turn(change)
+
+    async def apply_durable(self, change: Steps[ResultT]) -> ResultT:
+        """Applies a change that is on disk already, so it must not be refused: whoever calls bounds how many wait.
+
+        Raises:
+            NamesrvError: What the change raises.
+        """
+        return await self._in_turn(change)
+
+    async def _in_turn(self, change: Steps[ResultT]) -> ResultT:
         self._waiting += 1
         try:
             async with self._turn:

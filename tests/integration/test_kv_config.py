@@ -247,7 +247,7 @@ def test_the_configuration_is_there_again_after_a_kill(engine: str, tmp_path: Pa
         process.kill()
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
         assert listed(client, NS) == [(NS, "kept", "1")]
-        assert process.events("kv_config_restored_from_copy") == []
+        assert process.events("restored_from_copy") == []
         assert process.terminate() == 0
 
 
@@ -279,7 +279,7 @@ def test_a_broken_file_is_restored_from_its_copy_at_the_next_start(engine: str, 
         put(client, "key", "two")
     (tmp_path / FILE).write_bytes(b'{"configTable": {')
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
-        assert process.wait_for("kv_config_restored_from_copy")["level"] == "warning"
+        assert process.wait_for("restored_from_copy")["level"] == "warning"
         assert get(client, "key") == "one"
         put(client, "key", "three")
     os.truncate(tmp_path / FILE, 0)

@@ -54,14 +54,24 @@ def value(client: Client, key: str) -> str:
     return entries(client)[key][0]
 
 
+def pending(client: Client, key: str) -> str | None:
+    answer = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT)
+    (entry,) = (entry for entry in answer.entries if entry.key == key)
+    return entry.pending_value if entry.HasField("pending_value") else None
+
+
 def update(client: Client, validate_only: bool = False, **values: str) -> pb.UpdateNamesrvConfigResponse:
     request = pb.UpdateNamesrvConfigRequest(values=values, validate_only=validate_only)
     return client.admin.UpdateNamesrvConfig(request, timeout=TIMEOUT)
 
 
 def changed(answer: pb.UpdateNamesrvConfigResponse) -> list[tuple[str, str, bool]]:
+    """Each key with its new value, and whether that waits for a restart."""
     assert all(entry.updatable for entry in answer.entries)
-    return [(entry.key, entry.value, entry.needs_restart) for entry in answer.entries]
+    return [
+        (entry.key, entry.pending_value if entry.needs_restart else entry.value, entry.needs_restart)
+        for entry in answer.entries
+    ]
 
 
 def failure(client: Client, values: Mapping[str, str], validate_only: bool = False) -> RichError:
@@ -129,9 +139,11 @@ def test_what_needs_a_restart_says_so_and_is_in_force_after_it(engine: str, data
         answer = update(client, supportActingMaster="true", enableAllTopicList="false")
         assert changed(answer) == [("enableAllTopicList", "false", False), ("supportActingMaster", "true", True)]
         assert value(client, "supportActingMaster") == "false"
+        assert pending(client, "supportActingMaster") == "true"
         assert process.terminate() == 0
     with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
         assert value(client, "supportActingMaster") == "true"
+        assert pending(client, "supportActingMaster") is None
         assert value(client, "enableAllTopicList") == "false"
 
 

@@ -147,6 +147,11 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
     ) -> NoReturn:
         raise NotImplementedError
 
+    def HandOverChannel(  # noqa: N802
+        self, request: pb.HandOverChannelRequest, context: grpc.ServicerContext
+    ) -> pb.HandOverChannelResponse:
+        raise NotImplementedError
+
     def _hang_if_told(self) -> None:
         if self.hanging:
             assert self._released.wait(60)

@@ -87,7 +87,7 @@ def test_a_missing_file_is_restored_from_the_copy_with_a_warning(saved: Path) ->
     main(saved).unlink()
     with capture_logs() as logs:
         assert KvConfigFile(saved).load() == ONE
-    assert [(line["event"], line["log_level"]) for line in logs] == [("kv_config_restored_from_copy", "warning")]
+    assert [(line["event"], line["log_level"]) for line in logs] == [("restored_from_copy", "warning")]
     assert "is missing" in logs[0]["problem"]
     assert main(saved).read_bytes() == copy(saved).read_bytes()
 

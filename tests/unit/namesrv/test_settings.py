@@ -47,6 +47,13 @@ def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: 
         (["--name", ""], "setting name:"),
         (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),
         (["--log-level", "loud"], "setting log_level:"),
+        (["--cluster-test"], "product_env_namesrv is empty: cluster_test needs the name servers to ask"),
+        (["--product-env-namesrv", "a:1;b"], "setting product_env_namesrv: address 'b' has no port"),
+        (
+            ["--product-env-namesrv", "a:1;;b:2"],
+            "setting product_env_namesrv: the endpoint list 'a:1;;b:2' has an empty",
+        ),
+        (["--product-env-namesrv", ";".join(f"a:{port}" for port in range(1, 10))], "has 9 name servers, at most 8"),
         (["--config", "/nowhere/at/all.toml"], "No such file"),
     ],
 )

@@ -1,0 +1,184 @@
+"""Changes as the rows of StreamRouteChanges: one for each key and revision, sharded as snapshots are.
+
+A change names a group's topics together; here each of them becomes a row of its own. Rows are unique by epoch,
+revision, table and key, and those after a revision make its snapshot that of any later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core import fragments
+from namesrv.core.changes import (
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+)
+from namesrv.core.fragments import frame, tag, varint
+from namesrv.core.records import RemovalReason
+from namesrv.core.route_state import NamesrvIdentity
+from namesrv.core.snapshot import SnapshotShard, chunks, topic_queues
+
+TOPIC_SLICE = 500
+"""Topics that are sent or passed over before giving way: about a millisecond."""
+
+BROKER_SLICE = 50
+"""Rows of brokers and clusters that are encoded before giving way: about a millisecond."""
+
+CHANGE_SLICE = 500
+"""Changes that are passed over before giving way: about a millisecond."""
+
+_RESPONSE = route_service_pb2.StreamRouteChangesResponse
+_CHANGES = route_service_pb2.RouteChanges
+_ROW = route_service_pb2.RouteChange
+_ROW_TAG = tag(_CHANGES.CHANGES_FIELD_NUMBER)
+_TOPIC_PUT_TAG = tag(_ROW.TOPIC_PUT_FIELD_NUMBER)
+_TOPIC_REMOVED_TAG = tag(_ROW.TOPIC_REMOVED_FIELD_NUMBER)
+_REMOVED_TOPIC_TAG = tag(route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER)
+
+
+def change_messages(
+    change: Change | None, up_to_revision: int, identity: NamesrvIdentity, shard: SnapshotShard
+) -> Iterator[bytes]:
+    """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
+
+    An empty one stands for a pause: so much was encoded or passed over that others should have a turn.
+
+    Args:
+        change: The first change to send; None if there is none. The caller must not hold on to it: every change
+            after it would stay in memory.
+        up_to_revision: The last revision to send.
+        identity: Name and epoch that headers carry.
+        shard: Which rows to send.
+    """
+    visited = 0
+    while change is not None and change.revision <= up_to_revision:
+        start = b""
+        for chunk in chunks(_rows(change, shard)):
+            if not chunk:
+                yield b""
+                continue
+            start = start or _header(identity, change.revision)
+            applied_at = _CHANGES(applied_at_millis=change.applied_at_millis).SerializeToString()
+            yield start + frame(_RESPONSE.CHANGES_FIELD_NUMBER, applied_at + chunk)
+        visited += 1
+        if visited % CHANGE_SLICE == 0:
+            yield b""
+        change = change.next
+    yield _header(identity, up_to_revision)
+
+
+def _header(identity: NamesrvIdentity, revision: int) -> bytes:
+    header = route_data_pb2.NamesrvHeader(namesrv_name=identity.name, epoch=identity.epoch, revision=revision)
+    return frame(_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString())
+
+
+def _rows(change: Change, shard: SnapshotShard) -> Iterator[bytes]:
+    """A change's rows, framed as the field changes of a RouteChanges; an empty one is a pause.
+
+    Intents and configurations are in no table of the routes: what they change there has rows of its own.
+    """
+    for count, row in enumerate(change.rows, 1):
+        match row:
+            case QueuesPut():
+                yield from _topic_rows(row.queues, shard, partial(_topic_put, row))
+            case QueuesRemoved():
+                yield from _topic_rows(row.topics, shard, partial(_topic_removed, _removal_of_any_topic(row)))
+            case GroupPut() | LivePut() | ClusterPut() | FilterServersPut() if shard.has_brokers:
+                yield _framed(_put(row, change.applied_at_millis).SerializeToString())
+            case GroupRemoved() | LiveRemoved() | ClusterRemoved() if shard.has_brokers:
+                yield _framed(_removal(row).SerializeToString())
+        if count % BROKER_SLICE == 0:
+            yield b""
+
+
+def _framed(row: bytes) -> bytes:
+    """A RouteChange, framed as the field changes of a RouteChanges."""
+    return b"".join((_ROW_TAG, varint(len(row)), row))
+
+
+def _topic_rows(topics: Collection[str], shard: SnapshotShard, encode: Callable[[str], bytes]) -> Iterator[bytes]:
+    for count, topic in enumerate(topics, 1):
+        if shard.has_topic(topic):
+            yield _framed(encode(topic))
+        if count % TOPIC_SLICE == 0:
+            yield b""
+
+
+def _topic_put(row: QueuesPut, topic: str) -> bytes:
+    """A RouteChange: the topic's queues on the group, as they are in force."""
+    queues = topic_queues(topic, (row.queues[topic].fragment_under(row.write),))
+    return b"".join((_TOPIC_PUT_TAG, varint(len(queues)), queues))
+
+
+def _removal_of_any_topic(row: QueuesRemoved) -> bytes:
+    """What the removals of a group's topics have in common: a TopicQueuesRemoval without the topic."""
+    cluster_name, broker_name = row.broker
+    return route_service_pb2.TopicQueuesRemoval(
+        cluster_name=cluster_name, broker_name=broker_name, reason=_reason(row.reason)
+    ).SerializeToString()
+
+
+def _topic_removed(rest: bytes, topic: str) -> bytes:
+    """A RouteChange: the topic has no queues on the group any more."""
+    name = topic.encode()
+    removal = b"".join((_REMOVED_TOPIC_TAG, varint(len(name)), name, rest))
+    return b"".join((_TOPIC_REMOVED_TAG, varint(len(removal)), removal))
+
+
+def _put(
+    row: GroupPut | LivePut | ClusterPut | FilterServersPut, applied_at_millis: int
+) -> route_service_pb2.RouteChange:
+    match row:
+        case GroupPut():
+            return _ROW(broker_put=fragments.broker_data(row.after))
+        case LivePut():
+            return _ROW(live_put=fragments.broker_live_info(row.live, applied_at_millis))
+        case ClusterPut():
+            names = sorted(row.broker_names)
+            return _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.cluster_name, broker_names=names))
+        case FilterServersPut():
+            cluster_name, broker_addr = row.key
+            filter_put = route_data_pb2.FilterServerData(
+                cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=row.filter_servers
+            )
+            return _ROW(filter_put=filter_put)
+
+
+def _removal(row: GroupRemoved | LiveRemoved | ClusterRemoved) -> route_service_pb2.RouteChange:
+    reason = _reason(row.reason)
+    match row:
+        case GroupRemoved():
+            cluster_name, broker_name = row.before.key
+            group_removed = route_service_pb2.BrokerGroupRemoval(
+                cluster_name=cluster_name, broker_name=broker_name, reason=reason
+            )
+            return _ROW(group_removed=group_removed)
+        case LiveRemoved():
+            live = row.live
+            broker_removed = route_service_pb2.BrokerRemoval(
+                cluster_name=live.broker.cluster_name,
+                broker_name=live.broker.broker_name,
+                broker_id=live.broker_id,
+                broker_addr=live.broker_addr,
+                reason=reason,
+            )
+            return _ROW(broker_removed=broker_removed)
+        case ClusterRemoved():
+            cluster_removed = route_service_pb2.ClusterRemoval(cluster_name=row.cluster_name, reason=reason)
+            return _ROW(cluster_removed=cluster_removed)
+
+
+def _reason(reason: RemovalReason) -> str:
+    """The wire's name of a reason, which is what the generated classes are typed for."""
+    return route_data_pb2.RemovalReason.Name(reason.value)

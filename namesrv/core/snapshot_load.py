@@ -1,0 +1,207 @@
+"""Reads the messages of a snapshot that was written to a file, and puts what they hold into empty tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core.records import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    TopicConfig,
+)
+from namesrv.core.steps import finish
+from namesrv.core.table_edit import TableEdit
+
+_Message = route_service_pb2.StreamRouteSnapshotResponse
+_Chunk = route_service_pb2.SnapshotChunk
+_NO_BROKER = BrokerKey("", "")
+"""Sorts before every group."""
+
+
+class UnusableSnapshot(Exception):
+    """The messages are not what a name server writes: they do not fit together. The text says where."""
+
+
+@dataclass(slots=True)
+class LoadedSnapshot:
+    """What a snapshot holds, as what an edit of the tables takes. Nobody has confirmed any of it."""
+
+    taken_at_millis: int = 0
+    """When it was taken, by the wall clock, milliseconds since the Unix epoch."""
+    topic_count: int = 0
+    groups: dict[BrokerKey, BrokerData] = field(default_factory=dict)
+    live: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
+    last_update_millis: dict[LiveKey, int] = field(default_factory=dict)
+    """When each live broker was heard of last, by the wall clock."""
+    filter_servers: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
+    topic_configs: dict[BrokerKey, list[TopicConfig]] = field(default_factory=dict)
+    """The topics of each group with the permissions that its broker reported, not those in force."""
+
+    def put_into(self, edit: TableEdit) -> None:
+        """Puts everything into an edit of empty tables, whose intents apply to it as they do to a registration."""
+        for group in self.groups.values():
+            edit.put_group(group)
+        for key, live in self.live.items():
+            edit.put_live(live)
+            if key in self.filter_servers:
+                edit.put_filter_servers(key, self.filter_servers[key])
+        for broker, configs in self.topic_configs.items():
+            finish(edit.put_topics(broker, configs))
+
+
+def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
+    """Reads the messages that ``RouteSnapshot.messages`` made.
+
+    All or nothing: a file has a checksum, so rows that do not fit together were written that way, and then the others
+    are not to be trusted either. What is not checked are the values of rows: they were when they were registered.
+
+    Raises:
+        UnusableSnapshot: The messages do not make a whole snapshot whose rows fit together.
+    """
+    reader = _Reader()
+    for message in messages:
+        try:
+            parsed = _Message.FromString(message)
+        except DecodeError as error:
+            raise UnusableSnapshot("a message cannot be parsed") from error
+        reader.take(parsed)
+    return reader.finish()
+
+
+class _Reader:
+    """Takes one message after the other. Brokers come before topics, as they are written."""
+
+    def __init__(self) -> None:
+        self._loaded = LoadedSnapshot()
+        self._clusters: dict[str, set[str]] = {}
+        self._topics: set[str] = set()
+        self._queue_data_count = 0
+        self._end: route_service_pb2.SnapshotEnd | None = None
+        self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]] = {}
+        """What each different QueueData means, by its encoding: there are few, and hundreds of thousands of rows."""
+        self._take_content: Callable[[_Message], None] = self._take_header
+
+    def take(self, message: _Message) -> None:
+        _check(self._end is None, "something follows the end marker")
+        self._take_content(message)
+
+    def finish(self) -> LoadedSnapshot:
+        """What was read, once everything fits together."""
+        end, loaded = self._end, self._loaded
+        if end is None:
+            raise UnusableSnapshot("the end marker is missing")
+        loaded.topic_count = len(self._topics)
+        counted = (
+            (end.cluster_count, len(self._clusters), "clusters"),
+            (end.broker_data_count, len(loaded.groups), "broker groups"),
+            (end.live_broker_count, len(loaded.live), "live brokers"),
+            (end.topic_count, loaded.topic_count, "topics"),
+            (end.queue_data_count, self._queue_data_count, "queue datas"),
+        )
+        for stated, read, what in counted:
+            _check(stated == read, f"the end marker counts {stated} {what}, and there are {read}")
+        self._check_brokers()
+        return loaded
+
+    def _check_brokers(self) -> None:
+        loaded = self._loaded
+        named = {BrokerKey(cluster, name) for cluster, names in self._clusters.items() for name in names}
+        _check(named == loaded.groups.keys(), "the clusters name other broker groups than there are")
+        members = {(key, *member) for key, group in loaded.groups.items() for member in group.addrs.items()}
+        live = {(live.broker, live.broker_id, live.broker_addr) for live in loaded.live.values()}
+        _check(members == live, "the broker groups have other members than there are live brokers")
+        _check(loaded.filter_servers.keys() <= loaded.live.keys(), "there are filter servers of no live broker")
+
+    def _take_header(self, message: _Message) -> None:
+        _check(message.HasField("snapshot_header"), "it does not start with a header")
+        self._loaded.taken_at_millis = message.snapshot_header.taken_at_millis
+        self._take_content = self._take_chunk_or_end
+
+    def _take_chunk_or_end(self, message: _Message) -> None:
+        if message.HasField("snapshot_end"):
+            self._end = message.snapshot_end
+            return
+        _check(message.HasField("chunk"), "a message is neither a chunk nor the end marker")
+        chunk = message.chunk
+        for cluster in chunk.clusters:
+            self._clusters[cluster.cluster_name] = set(cluster.broker_names)
+        for group in chunk.broker_datas:
+            self._take_group(group)
+        for filters in chunk.filter_servers:
+            key = LiveKey(filters.cluster_name, filters.broker_addr)
+            self._loaded.filter_servers[key] = tuple(filters.filter_servers)
+        for live in chunk.live_brokers:
+            self._take_live(live)
+        self._take_topics(chunk)
+
+    def _take_group(self, row: route_data_pb2.BrokerData) -> None:
+        key = BrokerKey(row.cluster_name, row.broker_name)
+        _check(key not in self._loaded.groups, f"broker group {key} is there twice")
+        addrs = {member.broker_id: member.broker_addr for member in row.broker_addrs}
+        _check(bool(addrs), f"broker group {key} has no members")
+        self._loaded.topic_configs[key] = []
+        self._loaded.groups[key] = BrokerData(
+            key,
+            addrs,
+            zone_name=row.zone_name if row.HasField("zone_name") else None,
+            enable_acting_master=row.enable_acting_master if row.HasField("enable_acting_master") else None,
+            unconfirmed=frozenset(addrs),
+        )
+
+    def _take_live(self, row: route_data_pb2.BrokerLiveInfo) -> None:
+        version = row.data_version
+        live = BrokerLiveInfo(
+            broker=BrokerKey(row.cluster_name, row.broker_name),
+            broker_id=row.broker_id,
+            broker_addr=row.broker_addr,
+            ha_server_addr=row.ha_server_addr if row.HasField("ha_server_addr") else None,
+            data_version=DataVersion(version.timestamp_millis, version.counter, version.state_version),
+            channel_id=None,
+            generation=row.generation,
+            timeout_seconds=row.heartbeat_timeout_millis / 1000,
+            unconfirmed=True,
+        )
+        self._loaded.live[live.key] = live
+        self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
+
+    def _take_topics(self, chunk: _Chunk) -> None:
+        # The rows under this loop are most of the time that a start takes: it has no calls that it can do without.
+        known = self._queue_datas
+        for row in chunk.topics:
+            topic = row.topic
+            _check(topic not in self._topics, f"topic {topic!r} is there twice")
+            self._topics.add(topic)
+            before = _NO_BROKER
+            for queue_data in row.queue_datas:
+                encoded = queue_data.SerializeToString()
+                broker, add, numbers = known.get(encoded) or self._take_queue_data(encoded, queue_data)
+                if broker <= before:
+                    raise UnusableSnapshot(f"the queues of topic {topic!r} are not in the order of their groups")
+                before = broker
+                add((topic, numbers))
+                self._queue_data_count += 1
+            _check(before is not _NO_BROKER, f"topic {topic!r} has no queues")
+
+    def _take_queue_data(
+        self, encoded: bytes, row: route_data_pb2.QueueData
+    ) -> tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]:
+        broker = BrokerKey(row.cluster_name, row.broker_name)
+        _check(broker in self._loaded.groups, f"there are queues of {broker}, which is no broker group")
+        perm = row.reported_perm if row.HasField("reported_perm") else row.perm
+        numbers = (row.read_queue_nums, row.write_queue_nums, perm, row.topic_sys_flag)
+        meaning = (broker, self._loaded.topic_configs[broker].append, numbers)
+        self._queue_datas[encoded] = meaning
+        return meaning
+
+
+def _check(condition: bool, problem: str) -> None:
+    if not condition:
+        raise UnusableSnapshot(problem)

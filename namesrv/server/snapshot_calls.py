@@ -1,0 +1,99 @@
+"""The calls of RouteService that stream whole tables: as they are, as they were pinned, and what changed since."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.change_rows import change_messages
+from namesrv.core.errors import EpochChanged, InvalidField, Overloaded, RevisionCompacted, ShuttingDown
+from namesrv.core.pins import Pins
+from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.core.snapshot import RouteSnapshot
+from namesrv.server import limits, wire
+from namesrv.server.rpc import Context
+
+
+class SnapshotCalls:
+    """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
+
+    def __init__(self, manager: RouteInfoManager, pins: Pins) -> None:
+        self._manager = manager
+        self._pins = pins
+        self._streams = 0
+
+    async def PinRouteSnapshot(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.PinRouteSnapshotRequest, _context: Context
+    ) -> pb.PinRouteSnapshotResponse:
+        """Holds the tables as they are now."""
+        lease_seconds = wire.pin_lease_seconds(request)
+        if self._manager.frozen:
+            raise ShuttingDown
+        pin_id = self._pins.pin(self._manager.revision, self._manager.snapshot, lease_seconds)
+        return pb.PinRouteSnapshotResponse(header=self._manager.header(), pin_id=pin_id, lease_seconds=lease_seconds)
+
+    async def StreamRouteSnapshot(  # noqa: N802
+        self, request: pb.StreamRouteSnapshotRequest, _context: Context
+    ) -> AsyncIterator[bytes]:
+        """All tables at one revision, or a shard of them."""
+        wire.refuse_fields(request, "follow", "resume_after")
+        shard = wire.snapshot_shard(request)
+        with self._stream(), self._snapshot(request) as snapshot:
+            async for message in _giving_way(snapshot.messages(shard)):
+                yield message
+
+    async def StreamRouteChanges(  # noqa: N802
+        self, request: pb.StreamRouteChangesRequest, _context: Context
+    ) -> AsyncIterator[bytes]:
+        """What changed after one revision up to another, or a shard of it."""
+        shard = wire.snapshot_shard(request)
+        after = wire.resume_point(request)
+        last = self._check_resumable(after)
+        up_to = request.up_to_revision if request.HasField("up_to_revision") else last
+        if not after.revision <= up_to <= last:
+            raise InvalidField("up_to_revision", f"is {up_to}, must be {after.revision} to {last}")
+        log, identity = self._manager.change_log, self._manager.identity
+        with self._stream():
+            async for message in _giving_way(change_messages(log.after(after.revision), up_to, identity, shard)):
+                yield message
+
+    def _check_resumable(self, after: pb.ResumePoint) -> int:
+        """Checks that the changes after a point are still there; returns the last revision."""
+        identity, log = self._manager.identity, self._manager.change_log
+        if after.epoch != identity.epoch:
+            raise EpochChanged(after.epoch, identity.epoch)
+        last = log.last.revision
+        if not log.compacted_revision <= after.revision <= last:
+            raise RevisionCompacted(after.revision, log.compacted_revision, last)
+        return last
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        """Counts a stream while it is open: whatever it has yet to send stays in memory."""
+        if self._streams >= limits.MAX_SNAPSHOT_STREAMS:
+            raise Overloaded(f"{self._streams} snapshots, or changes after one, are being streamed already")
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    @contextmanager
+    def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[RouteSnapshot]:
+        """The tables as they were pinned, or as they are now."""
+        if not request.HasField("pin_id"):
+            yield self._manager.snapshot()
+            return
+        with self._pins.reading(request.pin_id) as snapshot:
+            yield snapshot
+
+
+async def _giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Hands messages on and gives the event loop back after each; empty ones are pauses and are not handed on."""
+    for message in messages:
+        if message:
+            yield message
+        await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back

@@ -1,0 +1,40 @@
+"""The services of a name server, called without a network."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from namesrv.server.channel_streams import ChannelStreams
+from namesrv.server.own_stalls import OwnStalls
+from namesrv.server.registration_parts import RegistrationParts
+from namesrv.server.registration_servicer import RegistrationServicer
+from namesrv.server.route_servicer import RouteServicer
+from namesrv.server.rpc import Context
+from namesrv.server.table_writer import TableWriter
+from tests.unit.namesrv.fleet import Fleet
+
+
+class Caller:
+    """What servicers ask of a call's context."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
+class Calls:
+    """The servicers of a fleet's name server, and what is below them."""
+
+    CONTEXT = cast("Context", Caller())
+
+    def __init__(self, fleet: Fleet) -> None:
+        clock, manager = fleet.clock, fleet.manager
+        self.own_stalls = OwnStalls(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
+        self.writer = TableWriter()
+        self.channels = ChannelStreams(manager, self.writer, self.own_stalls)
+        self.routes = RouteServicer(manager, self.own_stalls, started_at_millis=clock.wall_millis())
+        self.registration = RegistrationServicer(
+            manager, self.writer, self.channels, RegistrationParts(clock.monotonic), idle_timeout_millis=120_000
+        )

@@ -1,0 +1,153 @@
+"""Ends of channels that are no broker's death: handed over, closed by us, or lost while we did not run ourselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from structlog.testing import capture_logs
+
+from namesrv.core.errors import ChannelGone
+from namesrv.core.records import RemovalReason
+from namesrv.server.channel_streams import DOUBTED_SECONDS
+from tests.unit.namesrv.fleet import A, B, Fleet
+from tests.unit.namesrv.scenarios.calls import Calls
+
+GRACE = 30.0
+STALL = 300.0
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def calls(fleet: Fleet) -> Calls:
+    return Calls(fleet)
+
+
+def judgement(calls: Calls, use: Callable[[str], object]) -> str:
+    """Opens a channel, does something with it, ends it, and returns what the log says of that."""
+
+    async def end() -> str:
+        judge = asyncio.create_task(calls.channels.remove_brokers_of_ended())
+        with capture_logs() as logs:
+            async with calls.channels.open("test") as (channel_id, _):
+                use(channel_id)
+            async with asyncio.timeout(20):
+                while not (said := [log.get("why") or log.get("reason") for log in logs if log["log_level"] != "debug"]):
+                    await asyncio.sleep(0)
+        judge.cancel()
+        return str(said[-1])
+
+    return asyncio.run(end())
+
+
+def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
+    """The call, without an event loop: it waits for nothing."""
+    call = calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT)
+    with pytest.raises(StopIteration) as ended:
+        call.send(None)
+    response = ended.value.value
+    assert isinstance(response, pb.HandOverChannelResponse)
+    return response
+
+
+def test_the_end_of_a_channel_removes_its_broker_at_once(fleet: Fleet, calls: Calls) -> None:
+    assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"
+    assert fleet.route() is None
+
+
+def test_a_channel_that_is_handed_over_leaves_its_brokers_the_grace(fleet: Fleet, calls: Calls) -> None:
+    def use(channel_id: str) -> None:
+        fleet.register(A, channel_id=channel_id)
+        fleet.register(B, name="broker-b", channel_id=channel_id)
+        answer = hand_over(calls, channel_id)
+        assert (answer.channel_grace_millis, answer.broker_count) == (30_000, 2)
+
+    assert judgement(calls, use) == "handed_over"
+    fleet.clock.advance(GRACE)
+    fleet.register(B, name="broker-b")
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert [(gone.live.broker_addr, gone.reason) for gone in fleet.scan()] == [(A, RemovalReason.EXPIRED)]
+
+
+def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channel(fleet: Fleet, calls: Calls) -> None:
+    async def take_over() -> None:
+        async with calls.channels.open("old") as (old, _), calls.channels.open("new") as (new, _):
+            fleet.register(A, channel_id=old)
+            hand_over(calls, old)
+            fleet.register(A, channel_id=new)
+            assert fleet.end_channel(old) == []
+            assert fleet.manager.channels.bound(new)
+
+    asyncio.run(take_over())
+    fleet.clock.advance(GRACE + 0.001)
+    assert fleet.scan() == []
+    assert fleet.addrs() == {0: A}
+
+
+@pytest.mark.parametrize("channel_id", ["ended", "never-opened", ""])
+def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
+    if channel_id == "ended":
+        channel_id = fleet.manager.open_channel()
+        fleet.end_channel(channel_id)
+    with pytest.raises(ChannelGone):
+        asyncio.run(
+            calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT)
+        )
+
+
+def test_a_channel_that_we_close_ourselves_leaves_its_broker_time_to_register_again(fleet: Fleet, calls: Calls) -> None:
+    def use(channel_id: str) -> None:
+        fleet.register(A, channel_id=channel_id)
+        calls.channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+
+    assert judgement(calls, use) == "closed_here"
+    fleet.clock.advance(DOUBTED_SECONDS)
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_stall_of_our_own_of_five_minutes_removes_nobody(fleet: Fleet, calls: Calls) -> None:
+    fleet.register(A)
+    fleet.register(B, name="broker-b", timeout_seconds=1.0)
+    fleet.clock.advance(STALL)
+    calls.own_stalls.check()  # what a scan does first
+    assert fleet.scan() == []
+    fleet.clock.advance(1.5)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]
+    fleet.clock.advance(118.0)
+    assert fleet.scan() == []
+    fleet.clock.advance(1.0)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
+
+
+def test_a_channel_that_ends_after_a_stall_of_our_own_leaves_its_broker_time_to_register_again(
+    fleet: Fleet, calls: Calls
+) -> None:
+    def use(channel_id: str) -> None:
+        fleet.register(A, channel_id=channel_id)
+        fleet.clock.advance(STALL)
+
+    assert judgement(calls, use) == "own_stall"
+    assert fleet.addrs() == {0: A}
+    fleet.clock.advance(DOUBTED_SECONDS)
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_shutdown_removes_nobody(fleet: Fleet) -> None:
+    channel_id = fleet.manager.open_channel()
+    fleet.register(A, channel_id=channel_id)
+    fleet.manager.frozen = True
+    assert fleet.end_channel(channel_id) == []
+    fleet.clock.advance(STALL)
+    assert fleet.scan() == []
+    assert fleet.addrs() == {0: A}

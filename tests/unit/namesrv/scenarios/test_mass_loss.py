@@ -1,0 +1,297 @@
+"""The guard against mass loss: half a fleet that vanishes at once is rather the network's fault, or ours.
+
+Upstream has none: a switch that flaps empties its routes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.records import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
+from namesrv.core.steps import finish
+from tests.unit.namesrv.fleet import CLUSTER, Fleet, addrs_of
+from tests.unit.namesrv.scenarios.groups import TEST, known_route, names, perms, version, wipe
+
+WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
+MASS_LOSS = Behaviour()
+
+
+def addr_of(number: int) -> str:
+    return f"10.0.0.{number}:10911"
+
+
+class LostFleet(Fleet):
+    """Masters of a group each, with a channel each."""
+
+    def __init__(self, size: int, behaviour: Behaviour = MASS_LOSS) -> None:
+        super().__init__(behaviour)
+        self.channels = {number: self.manager.open_channel() for number in range(size)}
+        for number in range(size):
+            self.come(number, self.channels[number])
+
+    def come(self, number: int, channel_id: str | None = None) -> None:
+        self.register(
+            addr_of(number),
+            name=f"broker-{number}",
+            topics=("shared", f"topic-{number}"),
+            filter_servers=(f"10.0.0.{number}:8080",),
+            zone_name=f"zone-{number}",
+            channel_id=channel_id,
+        )
+
+    def lose(self, *numbers: int) -> list[RemovedBroker]:
+        """Ends the channels of some brokers, one by one."""
+        return [gone for number in numbers for gone in self.end_channel(self.channels[number])]
+
+    def leave(self, number: int) -> None:
+        assert self.unregister(addr_of(number), name=f"broker-{number}") is not None
+
+    def beat(self, *numbers: int) -> None:
+        for number in numbers:
+            self.manager.broker_heartbeat(self.key(number), 0, addr_of(number))
+
+    def key(self, number: int) -> BrokerKey:
+        return BrokerKey(CLUSTER, f"broker-{number}")
+
+    @property
+    def unconfirmed(self) -> set[int]:
+        """Brokers that are routed without having said so; groups and live entries must agree."""
+        tables = self.manager.tables
+        shown = {int(key.broker_name[-1]) for key, group in tables.broker_addr_table.items() if group.unconfirmed}
+        live = {int(row.broker.broker_name[-1]) for row in tables.broker_live_table.values() if row.unconfirmed}
+        assert shown == live == {int(key.broker_addr.split(":")[0][-1]) for key in self.manager.unconfirmed}
+        return shown
+
+    @property
+    def routed(self) -> set[int]:
+        return {int(topic[-1]) for topic in self.topics if topic != "shared"}
+
+
+def test_half_of_a_fleet_may_go() -> None:
+    fleet = LostFleet(6)
+    assert len(fleet.lose(0, 1, 2)) == 3
+    assert (fleet.routed, fleet.unconfirmed) == ({3, 4, 5}, set())
+
+
+def test_more_than_half_of_a_fleet_comes_back_the_first_losses_included() -> None:
+    fleet = LostFleet(6)
+    before = known_route(fleet, "shared")
+    fleet.lose(0, 1, 2)
+    assert fleet.lose(3) == []
+    assert (fleet.routed, fleet.unconfirmed) == ({0, 1, 2, 3, 4, 5}, {0, 1, 2, 3})
+    after = known_route(fleet, "shared")
+    assert [list(group.unconfirmed_broker_ids) for group in after.broker_datas] == [[0]] * 4 + [[]] * 2
+    for group in after.broker_datas:
+        del group.unconfirmed_broker_ids[:]
+    assert after == before
+
+
+def test_what_comes_back_is_one_change_with_its_cause() -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2)
+    revision = fleet.manager.revision
+    fleet.lose(3)
+    assert fleet.manager.revision == revision + 1
+    assert fleet.manager.change_log.last.cause.call == "mass-loss guard"
+
+
+def test_a_fleet_that_is_lost_in_one_scan_stays() -> None:
+    fleet = LostFleet(5)
+    fleet.clock.advance(TIMEOUT + 0.001)
+    assert fleet.scan() == []
+    assert fleet.routed == fleet.unconfirmed == {0, 1, 2, 3, 4}
+
+
+def test_channels_that_end_together_are_one_loss() -> None:
+    fleet = LostFleet(3)
+    for channel_id in fleet.channels.values():
+        fleet.manager.end_channel(channel_id)
+    assert finish(fleet.manager.on_channel_destroy(fleet.channels.values())) == []
+    assert fleet.unconfirmed == {0, 1, 2}
+
+
+def test_ends_of_channels_and_silence_count_together() -> None:
+    fleet = LostFleet(6)
+    fleet.clock.advance(TIMEOUT - WINDOW)
+    fleet.beat(0, 1, 4, 5)
+    fleet.clock.advance(WINDOW)
+    fleet.lose(0, 1)
+    fleet.clock.advance(0.001)
+    assert fleet.scan() == []
+    assert fleet.unconfirmed == {0, 1, 2, 3}
+
+
+def test_fewer_than_three_brokers_always_go() -> None:
+    fleet = LostFleet(2)
+    assert len(fleet.lose(0, 1)) == 2
+    assert fleet.routed == set()
+
+
+def test_losses_within_the_window_count_together_and_older_ones_do_not() -> None:
+    within, beyond = LostFleet(5), LostFleet(5)
+    for fleet, pause in ((within, WINDOW), (beyond, WINDOW + 0.001)):
+        fleet.lose(0, 1)
+        fleet.clock.advance(pause)
+        fleet.lose(2)
+    assert within.unconfirmed == {0, 1, 2}
+    assert (beyond.unconfirmed, beyond.routed) == (set(), {3, 4})
+
+
+def test_losses_that_are_spread_over_more_than_the_window_empty_a_fleet() -> None:
+    fleet = LostFleet(6)
+    for number in range(6):
+        fleet.clock.advance(WINDOW + 0.001)
+        assert len(fleet.lose(number)) == 1
+    assert fleet.routed == set()
+
+
+def test_brokers_that_unregister_never_count() -> None:
+    fleet = LostFleet(6)
+    for number in range(4):
+        fleet.leave(number)
+    assert len(fleet.lose(4)) == 1
+    assert fleet.routed == {5}
+
+
+def test_brokers_that_came_back_do_not_count() -> None:
+    fleet = LostFleet(4)
+    fleet.lose(0, 1)
+    fleet.come(0)
+    fleet.come(1)
+    assert len(fleet.lose(2, 3)) == 2
+    assert (fleet.routed, fleet.unconfirmed) == ({0, 1}, set())
+
+
+def test_brokers_that_are_held_already_are_no_part_of_the_fleet_that_is_left() -> None:
+    fleet = LostFleet(8)
+    fleet.lose(0, 1, 2, 3, 4)
+    assert fleet.unconfirmed == {0, 1, 2, 3, 4}
+    fleet.lose(5, 6)
+    assert fleet.routed == {0, 1, 2, 3, 4, 7}
+    fleet.lose(7)
+    assert fleet.unconfirmed == set(range(8))
+
+
+def test_a_held_broker_goes_when_its_time_is_up_as_a_confirmed_loss() -> None:
+    fleet = LostFleet(5)
+    fleet.lose(0, 1, 2)
+    fleet.clock.advance(HOLD)
+    fleet.beat(3, 4)
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert {(gone.live.broker_addr, gone.reason) for gone in fleet.scan()} == {
+        (addr_of(number), RemovalReason.LOSS_CONFIRMED) for number in range(3)
+    }
+    assert (fleet.routed, fleet.unconfirmed) == ({3, 4}, set())
+
+
+def test_losses_that_were_confirmed_do_not_count_with_later_ones() -> None:
+    fleet = LostFleet(5)
+    fleet.lose(0, 1, 2)
+    fleet.clock.advance(HOLD + 0.001)
+    fleet.beat(3, 4)
+    fleet.scan()
+    assert len(fleet.lose(3)) == 1
+    assert fleet.unconfirmed == set()
+
+
+def test_a_registration_confirms_a_held_broker_with_its_own_word() -> None:
+    fleet = LostFleet(5)
+    fleet.lose(0, 1, 2)
+    assert fleet.query(addr_of(0), name="broker-0") == (True, version(1))
+    with pytest.raises(BrokerNotRegistered):
+        fleet.beat(0)
+    fleet.come(0)
+    assert fleet.unconfirmed == {1, 2}
+    assert fleet.query(addr_of(0), name="broker-0") == (False, version(1))
+    fleet.clock.advance(TIMEOUT)
+    fleet.beat(0, 3, 4)
+    fleet.clock.advance(HOLD - TIMEOUT)
+    fleet.beat(0, 3, 4)
+    fleet.clock.advance(0.001)
+    fleet.scan()
+    assert fleet.routed == {0, 3, 4}
+
+
+def test_a_held_broker_may_unregister_with_the_generation_that_it_has() -> None:
+    fleet = LostFleet(5)
+    generation = next(iter(fleet.manager.tables.broker_live_table.values())).generation
+    fleet.lose(0, 1, 2)
+    gone = fleet.unregister(addr_of(0), name="broker-0", generation=generation)
+    assert gone is not None
+    assert gone.reason is RemovalReason.UNREGISTERED
+    assert fleet.unconfirmed == {1, 2}
+
+
+def confirm(fleet: LostFleet, number: int | None, *, validate_only: bool = False) -> tuple[list[RemovedBroker], int]:
+    """Confirms the loss of one broker, or of all; returns who goes, and how many topics vanish."""
+
+    def wanted(live: BrokerLiveInfo) -> bool:
+        return number is None or live.broker == fleet.key(number)
+
+    removed, radius = finish(fleet.manager.confirm_broker_loss(wanted, TEST, validate_only=validate_only))
+    return removed, radius.vanishing
+
+
+@pytest.mark.parametrize(("number", "left"), [(1, {0, 2, 3, 4}), (None, {3, 4}), (4, {0, 1, 2, 3, 4})])
+def test_an_operator_confirms_the_loss_of_held_brokers_and_of_no_others(number: int | None, left: set[int]) -> None:
+    fleet = LostFleet(5)
+    fleet.lose(0, 1, 2)
+    revision = fleet.manager.revision
+    would_go, would_vanish = confirm(fleet, number, validate_only=True)
+    assert (fleet.routed, fleet.manager.revision) == ({0, 1, 2, 3, 4}, revision)
+    gone, vanished = confirm(fleet, number)
+    assert gone == would_go
+    assert vanished == would_vanish == 5 - len(left)
+    assert {broker.reason for broker in gone} <= {RemovalReason.LOSS_CONFIRMED}
+    assert fleet.routed == left
+
+
+def test_a_broker_that_came_back_meanwhile_keeps_its_place_and_does_not_come_back_twice() -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2)
+    fleet.register("10.0.0.9:10911", name="broker-0", topics=("shared", "topic-0"))  # another address, the same place
+    fleet.lose(3)
+    assert fleet.unconfirmed == {1, 2, 3}
+    assert addrs_of(known_route(fleet, "topic-0").broker_datas[0]) == {0: "10.0.0.9:10911"}
+
+
+def test_a_whole_group_comes_back_with_the_topics_that_went_with_its_last_broker() -> None:
+    fleet = Fleet()
+    members = [(fleet.manager.open_channel(), addr_of(number), number) for number in range(3)]
+    for channel_id, addr, broker_id in members:
+        fleet.register(addr, broker_id, channel_id=channel_id)
+    other = fleet.manager.open_channel()
+    fleet.register(addr_of(8), name="other", channel_id=other)
+    for channel_id, _, _ in members[:2]:
+        fleet.end_channel(channel_id)
+    assert fleet.end_channel(members[2][0]) == []
+    assert fleet.addrs() == {0: addr_of(0), 1: addr_of(1), 2: addr_of(2)}
+    assert names(fleet) == ["broker-a", "other"]
+
+
+def test_a_group_that_comes_back_is_still_wiped() -> None:
+    fleet = LostFleet(6)
+    wipe(fleet, fleet.key(0))
+    fleet.lose(0, 1, 2, 3)
+    assert perms(fleet, "topic-0") == [4]
+    assert perms(fleet, "topic-1") == [6]
+
+
+def test_the_numbers_of_the_guard_are_settings() -> None:
+    fleet = LostFleet(4, replace(MASS_LOSS, mass_loss_percent=25, mass_loss_min_brokers=2, mass_loss_hold_seconds=5.0))
+    assert len(fleet.lose(0)) == 1
+    assert fleet.lose(1) == []
+    assert fleet.unconfirmed == {0, 1}
+    fleet.clock.advance(5.001)
+    assert {gone.reason for gone in fleet.scan()} == {RemovalReason.LOSS_CONFIRMED}
+
+
+def test_at_100_percent_the_guard_is_off() -> None:
+    fleet = LostFleet(4, replace(MASS_LOSS, mass_loss_percent=100))
+    assert len(fleet.lose(0, 1, 2, 3)) == 4
+    assert fleet.routed == set()

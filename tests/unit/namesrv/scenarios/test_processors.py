@@ -1,0 +1,179 @@
+"""Scenarios of upstream's RequestProcessorTest, KVConfigManagerTest and their like, without a network.
+
+Those that need a process or a disk are in tests/integration/test_scenarios.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import registration_service_pb2 as reg
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.errors import Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
+from namesrv.core.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
+from namesrv.core.records import DataVersion
+from namesrv.kv_config_file import KvConfigFile
+from namesrv.server import wire
+from namesrv.settings import NamesrvSettings
+from tests.registrations import identity, registration
+from tests.unit.namesrv.fleet import CLUSTER, A, Fleet
+from tests.unit.namesrv.scenarios.calls import Calls
+from tests.unit.namesrv.scenarios.groups import GROUP, all_topics, names
+
+BROKER = identity("10.10.1.1:10911", broker_id=2333, name="broker")
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def calls(fleet: Fleet) -> Calls:
+    return Calls(fleet)
+
+
+def register(calls: Calls, request: reg.RegisterBrokerRequest) -> reg.RegisterBrokerResponse:
+    return asyncio.run(calls.registration.RegisterBroker(request, Calls.CONTEXT))
+
+
+def checksum(request: reg.RegisterBrokerRequest) -> int:
+    lines = [f"{config.topic_name} 4 4 6 0\n" for config in request.topic_configs]
+    return crc32("".join(lines).encode())
+
+
+@pytest.mark.parametrize("filter_servers", [None, ["10.10.1.1:8080"]])
+def test_a_slave_registers_with_a_valid_checksum(
+    fleet: Fleet, calls: Calls, filter_servers: Iterable[str] | None
+) -> None:
+    """Scenario 50, with and without the body that has filter servers."""
+    request = registration(("T1", "T2"), BROKER)
+    request.body_crc32 = checksum(request)
+    if filter_servers is not None:
+        request.filter_servers.filter_servers.extend(filter_servers)
+    assert register(calls, request).generation == 1
+    (group,) = fleet.manager.tables.broker_addr_table.values()
+    assert dict(group.addrs) == {2333: "10.10.1.1:10911"}
+    kept = [tuple(filter_servers)] if filter_servers else []
+    assert list(fleet.manager.tables.filter_server_table.values()) == kept
+
+
+def test_an_address_without_a_port_is_refused(fleet: Fleet, calls: Calls) -> None:
+    """Scenario 50. Upstream's own test registers one; no client could reach it."""
+    with pytest.raises(InvalidField, match="broker_addr"):
+        register(calls, registration(broker=identity("10.10.1.1", 2333)))
+    assert not fleet.manager.tables.broker_addr_table
+
+
+def test_a_wrong_checksum_changes_nothing_and_zero_is_not_checked(fleet: Fleet, calls: Calls) -> None:
+    """Own case: crc 0 skips the check."""
+    request = registration()
+    request.body_crc32 = checksum(request) ^ 1
+    with pytest.raises(Crc32NotMatch):
+        register(calls, request)
+    assert fleet.manager.revision == 0
+    request.body_crc32 = 0
+    assert register(calls, request).changed
+
+
+def test_an_unregistration_has_happened_when_it_is_answered(fleet: Fleet, calls: Calls) -> None:
+    """Scenario 51, decided otherwise: upstream answers first, and the stale order may remove a fresh registration."""
+    register(calls, registration())
+    request = reg.UnregisterBrokerRequest(broker=identity())
+    answer = asyncio.run(calls.registration.UnregisterBroker(request, Calls.CONTEXT))
+    assert answer.removed
+    assert not fleet.manager.tables.broker_addr_table
+
+
+def test_the_list_of_all_topics_can_be_switched_off(calls: Calls) -> None:
+    """Scenario 52."""
+    register(calls, registration())
+    request = pb.ListTopicsRequest()
+    assert list(asyncio.run(calls.routes.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
+    without = Calls(Fleet(Behaviour(enable_all_topic_list=False)))
+    with pytest.raises(ListDisabled, match="enableAllTopicList"):
+        asyncio.run(without.routes.ListTopics(request, Calls.CONTEXT))
+
+
+def test_a_known_topic_has_a_route_and_an_unknown_one_an_error(calls: Calls) -> None:
+    """Scenario 53."""
+    register(calls, registration())
+    known, unknown = (pb.GetTopicRouteRequest(topic=topic) for topic in ("TopicTest", "unknown"))
+    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.GetTopicRoute(known, Calls.CONTEXT)))
+    assert answer.route.broker_datas[0].broker_name == "broker-a"
+    with pytest.raises(TopicNotFound, match="unknown"):
+        asyncio.run(calls.routes.GetTopicRoute(unknown, Calls.CONTEXT))
+
+
+def test_an_unknown_cluster_has_an_empty_list(calls: Calls) -> None:
+    """Own case: code 224 for an unknown cluster, which upstream answers by way of a swallowed exception."""
+    register(calls, registration())
+    request = pb.ListTopicsByClusterRequest(cluster_name="unknown")
+    answer = asyncio.run(calls.routes.ListTopicsByCluster(request, Calls.CONTEXT))
+    assert (list(answer.topics), answer.next_page_token) == ([], "")
+
+
+def test_a_value_can_be_read_until_it_is_deleted() -> None:
+    """Scenario 58: put, get and delete."""
+    table = EMPTY.with_value("ns", "key", "value")
+    assert table.get("ns", "key") == "value"
+    assert table.without("ns", "key").get("ns", "key") is None
+
+
+def test_the_file_of_the_kv_configuration_gives_back_all_entries(tmp_path: Path) -> None:
+    """Scenario 58: the round trip through JSON."""
+    entries = {"UnitTest1": "broker-a:4", "UnitTest2": "broker-b:4;broker-c:8", "größer €": ""}
+    file = KvConfigFile(tmp_path)
+    file.save(KvConfigTable.of({ORDER_TOPIC_CONFIG: entries}))
+    assert KvConfigFile(tmp_path).load().entries(ORDER_TOPIC_CONFIG) == entries
+
+
+def test_a_name_server_listens_on_9876_unless_told_otherwise() -> None:
+    """Scenario 59: its port."""
+    assert NamesrvSettings().endpoint.port == 9876
+
+
+def test_the_end_of_an_unknown_channel_changes_nothing(fleet: Fleet) -> None:
+    """Scenario 60: close, exception and idle are one thing here, and a channel that is not there is nobody's."""
+    fleet.register(A)
+    assert fleet.end_channel("unknown") == []
+    assert fleet.end_channel("") == []
+    assert names(fleet) == [GROUP.broker_name]
+    assert fleet.manager.revision == 1
+
+
+def test_cluster_info_tells_clusters_and_addresses(calls: Calls) -> None:
+    """Scenario 66: what cluster info encodes is what was registered."""
+    register(calls, registration(broker=BROKER))
+    answer = asyncio.run(calls.routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), Calls.CONTEXT))
+    info = pb.GetBrokerClusterInfoResponse.FromString(answer)
+    assert [(cluster.cluster_name, list(cluster.broker_names)) for cluster in info.clusters] == [(CLUSTER, ["broker"])]
+    assert [(addr.broker_id, addr.broker_addr) for addr in info.broker_datas[0].broker_addrs] == [
+        (2333, "10.10.1.1:10911")
+    ]
+
+
+def test_versions_are_equal_only_in_all_their_parts() -> None:
+    """Scenario 67. A version without a counter, which upstream compares to others, is refused."""
+    assert DataVersion(1, 2, 3) == DataVersion(1, 2, 3)
+    assert len({DataVersion(1, 2, 3), DataVersion(1, 3, 3), DataVersion(2, 2, 3), DataVersion(1, 2, 4)}) == 4
+    message = registration().data_version
+    message.ClearField("counter")
+    with pytest.raises(InvalidField, match=r"data_version\.counter"):
+        wire.data_version("data_version", message)
+
+
+def test_a_registration_of_10000_topics_arrives_as_it_was_sent(fleet: Fleet, calls: Calls) -> None:
+    """Scenario 68, plain: compression is gRPC's business, so the test over the wire has it."""
+    sent: Message = registration(f"topic-{number}" for number in range(10_000))
+    register(calls, reg.RegisterBrokerRequest.FromString(sent.SerializeToString()))
+    assert len(fleet.topics) == 10_000
+    assert fleet.query() == (False, DataVersion(1_000, 1))
+    assert all_topics(fleet)[0] == "topic-0"
