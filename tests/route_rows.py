@@ -48,34 +48,28 @@ class RouteRows:
 
     def apply(self, change: pb.RouteChange) -> None:
         """Takes one change in."""
-        match change.WhichOneof("row"):
+        name = change.WhichOneof("row")
+        table, *parts = key_of(change)
+        key = tuple(parts)
+        match name:
             case "topic_put":
-                (queue_data,) = change.topic_put.queue_datas
-                self._put_queues(change.topic_put.topic, queue_data)
-            case "topic_removed":
-                del self.queues[key_of(change)[1:]]
-            case "broker_put":
-                cluster_name, broker_name = key = key_of(change)[1:]
-                self.groups[key] = change.broker_put
-                self.clusters[cluster_name] |= {broker_name}
-            case "group_removed":
-                cluster_name, broker_name = key = key_of(change)[1:]
-                del self.groups[key]
-                self.clusters[cluster_name] -= {broker_name}
+                (self.queues[key],) = change.topic_put.queue_datas
             case "live_put":
                 self._put_live(change.live_put)
-            case "broker_removed":
-                del self.live[key_of(change)[1:]]
+            case "topic_removed" | "broker_removed":
+                del getattr(self, table)[key]
+            case "broker_put":
+                self.groups[key] = change.broker_put
+                self.clusters[key[0]] |= {key[1]}
+            case "group_removed":
+                del self.groups[key]
+                self.clusters[key[0]] -= {key[1]}
             case "cluster_put":
-                self.clusters[change.cluster_put.cluster_name] = frozenset(change.cluster_put.broker_names)
+                self.clusters[key[0]] = frozenset(change.cluster_put.broker_names)
             case "cluster_removed":
-                assert self.clusters.pop(change.cluster_removed.cluster_name) == frozenset()
-            case "filter_put" if change.filter_put.filter_servers:
-                self.filters[key_of(change)[1:]] = tuple(change.filter_put.filter_servers)
+                assert self.clusters.pop(key[0]) == frozenset()
             case "filter_put":
-                del self.filters[key_of(change)[1:]]
-            case nothing:
-                raise AssertionError(f"a change of {nothing}")
+                self._put_filter_servers(key, tuple(change.filter_put.filter_servers))
 
     def shard(self, index: int, count: int) -> RouteRows:
         """A copy of the rows that belong to a shard."""
@@ -87,6 +81,12 @@ class RouteRows:
     def _put_queues(self, topic: str, queue_data: route_data_pb2.QueueData) -> None:
         self.queues[topic, queue_data.cluster_name, queue_data.broker_name] = queue_data
 
+    def _put_filter_servers(self, key: Key, filter_servers: tuple[str, ...]) -> None:
+        if filter_servers:
+            self.filters[key] = filter_servers
+        else:
+            del self.filters[key]
+
     def _put_live(self, live: route_data_pb2.BrokerLiveInfo) -> None:
         row = route_data_pb2.BrokerLiveInfo()
         row.CopyFrom(live)
@@ -95,27 +95,25 @@ class RouteRows:
         self.live[row.cluster_name, row.broker_addr] = row
 
 
+_KEYS = {
+    "topic_removed": ("queues", "topic", "cluster_name", "broker_name"),
+    "broker_put": ("groups", "cluster_name", "broker_name"),
+    "group_removed": ("groups", "cluster_name", "broker_name"),
+    "live_put": ("live", "cluster_name", "broker_addr"),
+    "broker_removed": ("live", "cluster_name", "broker_addr"),
+    "cluster_put": ("clusters", "cluster_name"),
+    "cluster_removed": ("clusters", "cluster_name"),
+    "filter_put": ("filters", "cluster_name", "broker_addr"),
+}
+"""Table and fields of the key, by the kind of the change."""
+
+
 def key_of(change: pb.RouteChange) -> Key:
     """Table and key of a change."""
-    match change.WhichOneof("row"):
-        case "topic_put":
-            (queues,) = change.topic_put.queue_datas
-            return "queues", change.topic_put.topic, queues.cluster_name, queues.broker_name
-        case "topic_removed":
-            removed = change.topic_removed
-            return "queues", removed.topic, removed.cluster_name, removed.broker_name
-        case "broker_put":
-            return "groups", change.broker_put.cluster_name, change.broker_put.broker_name
-        case "group_removed":
-            return "groups", change.group_removed.cluster_name, change.group_removed.broker_name
-        case "live_put":
-            return "live", change.live_put.cluster_name, change.live_put.broker_addr
-        case "broker_removed":
-            return "live", change.broker_removed.cluster_name, change.broker_removed.broker_addr
-        case "cluster_put":
-            return "clusters", change.cluster_put.cluster_name
-        case "cluster_removed":
-            return "clusters", change.cluster_removed.cluster_name
-        case "filter_put":
-            return "filters", change.filter_put.cluster_name, change.filter_put.broker_addr
-    raise AssertionError(f"a change without a row: {change}")
+    if change.HasField("topic_put"):
+        (queues,) = change.topic_put.queue_datas
+        return "queues", change.topic_put.topic, queues.cluster_name, queues.broker_name
+    name = change.WhichOneof("row")
+    assert name is not None, "a change without a row"
+    table, *fields = _KEYS[name]
+    return table, *(str(getattr(getattr(change, name), part)) for part in fields)

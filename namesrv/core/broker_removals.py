@@ -150,13 +150,13 @@ class BrokerRemovals(RouteState):
         for live in losing:
             self._keep_unconfirmed(edit, live)
         brought_back: list[BrokerLiveInfo] = []
-        for lost in self._guard.recent():
+        for lost in self._guard.recently_removed():
             brought_back += yield from self._bring_back(edit, lost)
         yield from edit.prepare()
         if len(self._due([live.key for live in losing], still_due)) != len(losing):
             return False
         self._commit(edit, Cause("mass-loss guard"))
-        self._guard.forget()
+        self._guard.held(live.key for live in losing)
         for live in (*losing, *brought_back):
             self.unconfirmed[live.key] = Unconfirmed.GUARD
             self._signs_of_life.give(live.key, self.behaviour.mass_loss_hold_seconds)
@@ -233,7 +233,7 @@ class BrokerRemovals(RouteState):
     def _commit_removal(self, edit: TableEdit, removed: list[RemovedBroker], cause: Cause) -> None:
         vanished = (RemovalReason.CHANNEL_CLOSED, RemovalReason.EXPIRED)
         now, tables = self._clock.monotonic(), self.tables
-        self._guard.lost(
+        self._guard.removed(
             [
                 LostBroker(
                     now,

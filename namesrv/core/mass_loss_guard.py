@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from namesrv.core.behaviour import Behaviour
@@ -29,12 +29,16 @@ class MassLossGuard:
 
     What it counts are confirmed brokers that vanish without unregistering, whether their channel ended or their time
     was up. The first of them are removed before anybody can know that more follow, so they are kept in mind and come
-    back when the guard trips.
+    back when the guard trips. Those that it holds go on counting until the window has passed, so that the rest of a
+    fleet that vanishes little by little is held as well.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._recent: deque[LostBroker] = deque()
+        self._removed: dict[LiveKey, LostBroker] = {}
+        """Lost within the window and removed, oldest first."""
+        self._held: dict[LiveKey, float] = {}
+        """Lost within the window and held, with the time of each loss, oldest first."""
 
     def trips(self, behaviour: Behaviour, losing: int, live: int) -> bool:
         """Whether so many losses more are too many.
@@ -45,28 +49,32 @@ class MassLossGuard:
             live: Confirmed live brokers, those included.
         """
         self._forget_old(behaviour.mass_loss_window_seconds)
-        lost = losing + len(self._recent)
-        before = live + len(self._recent)
+        recent = len(self._removed) + len(self._held)
+        lost, before = losing + recent, live + recent
         return lost >= behaviour.mass_loss_min_brokers and lost * 100 > before * behaviour.mass_loss_percent
 
-    def lost(self, brokers: list[LostBroker]) -> None:
-        """These were removed."""
-        self._recent.extend(brokers)
+    def removed(self, brokers: list[LostBroker]) -> None:
+        """These were lost and removed."""
+        self._removed.update((lost.live.key, lost) for lost in brokers)
+
+    def recently_removed(self) -> list[LostBroker]:
+        """What was lost and removed within the window, oldest first."""
+        return list(self._removed.values())
+
+    def held(self, keys: Iterable[LiveKey]) -> None:
+        """These were lost and are held; what was removed right before them has been brought back, or replaced."""
+        self._held.update((key, lost.at) for key, lost in self._removed.items())
+        self._removed.clear()
+        self._held.update(dict.fromkeys(keys, self._clock.monotonic()))
 
     def came_back(self, key: LiveKey) -> None:
         """A broker registered: if it was lost a moment ago, it does not count any more."""
-        if self._recent and any(lost.live.key == key for lost in self._recent):
-            self._recent = deque(lost for lost in self._recent if lost.live.key != key)
-
-    def recent(self) -> list[LostBroker]:
-        """The losses within the window, oldest first."""
-        return list(self._recent)
-
-    def forget(self) -> None:
-        """The losses within the window have been undone."""
-        self._recent.clear()
+        self._removed.pop(key, None)
+        self._held.pop(key, None)
 
     def _forget_old(self, window_seconds: float) -> None:
-        now = self._clock.monotonic()
-        while self._recent and self._recent[0].at + window_seconds < now:
-            self._recent.popleft()
+        begin = self._clock.monotonic() - window_seconds
+        for key in list(itertools.takewhile(lambda key: self._removed[key].at < begin, self._removed)):
+            del self._removed[key]
+        for key in list(itertools.takewhile(lambda key: self._held[key] < begin, self._held)):
+            del self._held[key]

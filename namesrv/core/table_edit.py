@@ -416,15 +416,15 @@ class TableEdit:
         lost, _ = self._removed.setdefault(broker, ({}, reason))
         find, published = self._tables.queue_datas.by_fragment, self._tables.topic_queue_table
         for count, topic in enumerate(topics, 1):
-            left = []
-            for fragment in self._queues_of(topic) or ():
+            queues, left = self._queues_of(topic) or (), []
+            for fragment in queues:
                 queue_data = find[fragment]
                 if queue_data.broker == broker:
                     lost[topic] = queue_data
                 else:
                     left.append(fragment)
             self._topics[topic] = tuple(left) or None
-            if not left:
+            if queues and not left:  # two holds that come together may take the same queues
                 self._went += 1
                 assert topic in published, "an edit takes queues before it gives some"
             if count % SLICE == 0:

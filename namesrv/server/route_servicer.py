@@ -42,7 +42,9 @@ class RouteServicer(TopicListCalls, SnapshotCalls):
         pins: Pins | None = None,
     ) -> None:
         TopicListCalls.__init__(self, manager)
-        SnapshotCalls.__init__(self, manager, pins or Pins(time.monotonic, lambda: secrets.token_urlsafe(18)))
+        if pins is None:
+            pins = Pins(time.monotonic, lambda: secrets.token_urlsafe(18))
+        SnapshotCalls.__init__(self, manager, pins)
         self._own_stalls = own_stalls
         self._started_at_millis = started_at_millis
         self._product_env = product_env
@@ -128,6 +130,46 @@ class RouteServicer(TopicListCalls, SnapshotCalls):
             loop_lag_millis=self._own_stalls.longest_delay() * 1000,
             compacted_revision=self._manager.revision,  # no change log yet: nothing can be read after earlier ones
         )
+
+
+class _Batch:
+    """The answer to a batch while it is put together, in the order asked."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, bytes | None] = {}
+        """Each topic's NamedTopicRoute, framed; None if it is not there, or not known yet."""
+        self._not_known_yet: list[str] = []
+        self._size = 0
+
+    def add(self, topic: str, route: bytes | None) -> None:
+        """Adds a topic, or the route that was found for it elsewhere.
+
+        Raises:
+            LimitExceeded: The routes are too many bytes.
+        """
+        named = self._routes[topic] = None if route is None else _named_route(topic, route)
+        self._size += len(named or b"")
+        if self._size > limits.MAX_BATCH_ROUTES_BYTES:
+            raise LimitExceeded("bytes of routes in one answer", self._size, limits.MAX_BATCH_ROUTES_BYTES)
+
+    def add_from_elsewhere(self, topics: Sequence[str], told: Mapping[str, bytes | None]) -> None:
+        """Adds what the product environment told about topics; those that it told nothing about are not known yet."""
+        for topic in topics:
+            self.add(topic, told.get(topic))
+        self._not_known_yet = [topic for topic in topics if topic not in told]
+
+    def without_route(self) -> list[str]:
+        """Topics that have no route so far."""
+        return [topic for topic, route in self._routes.items() if route is None]
+
+    def encoded(self, header: bytes) -> bytes:
+        """The BatchGetTopicRoutesResponse."""
+        routes = (route for route in self._routes.values() if route is not None)
+        not_known_yet = set(self._not_known_yet)
+        not_found = (topic for topic in self.without_route() if topic not in not_known_yet)
+        named = [frame(_NOT_FOUND_NUMBER, topic.encode()) for topic in not_found]
+        named += [frame(_WARMING_NUMBER, topic.encode()) for topic in self._not_known_yet]
+        return b"".join((header, *routes, *named))
 
 
 def _named_route(topic: str, route: bytes) -> bytes:

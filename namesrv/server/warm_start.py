@@ -67,14 +67,15 @@ class SnapshotWrites:
         """Starts nothing yet.
 
         Args:
-            manager: What is written. Its present revision counts as written, because it is what was loaded.
+            manager: What is written.
             warm_up: Tells from when on.
             file: Where to.
         """
         self._manager = manager
         self._warm_up = warm_up
         self._file = file
-        self._written_revision = manager.revision
+        self._written_revision = 0
+        """What the file in place holds; revision 0 is what was loaded from it, or nothing."""
         self._problem: str | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot-file")
         self._closing: asyncio.Future[None] | None = None

@@ -187,4 +187,4 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
 
 
 TestChangesMakeSnapshots = ChangesMakeSnapshots.TestCase
-TestChangesMakeSnapshots.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestChangesMakeSnapshots.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)

@@ -1,4 +1,4 @@
-"""Loading a snapshot: the routes are what they were, but for who is confirmed; what does not fit together is refused."""
+"""Loading a snapshot: routes are what they were, but for who is confirmed; what does not fit together is refused."""
 
 from __future__ import annotations
 
@@ -308,6 +308,12 @@ def row_with_two_groups(messages: list[Message]) -> route_service_pb2.TopicQueue
     return next(row for row in chunk(messages).topics if len(row.queue_datas) == 2)
 
 
+def without_the_last_group(messages: list[Message]) -> None:
+    chunk(messages).broker_datas.pop()
+    row_with_two_groups(messages).queue_datas.pop()
+    messages[-1].snapshot_end.queue_data_count = 2
+
+
 DAMAGES: dict[str, Damage] = {
     "does not start with a header": lambda messages: messages.pop(0),
     "end marker is missing": lambda messages: messages.pop(),
@@ -317,11 +323,7 @@ DAMAGES: dict[str, Damage] = {
     "counts 2 topics, and there are 1": lambda messages: chunk(messages).topics.pop(),
     "counts 3 queue datas": lambda messages: row_with_two_groups(messages).queue_datas.pop(),
     "counts 3 live brokers": lambda messages: chunk(messages).live_brokers.pop(),
-    "counts 2 broker groups": lambda messages: (
-        chunk(messages).broker_datas.pop(),
-        row_with_two_groups(messages).queue_datas.pop(),
-        setattr(messages[-1].snapshot_end, "queue_data_count", 2),
-    ),
+    "counts 2 broker groups": without_the_last_group,
     "name other broker groups": lambda messages: chunk(messages).clusters[0].broker_names.append("other"),
     "there twice": lambda messages: chunk(messages).topics.append(chunk(messages).topics[0]),
     "broker_name='broker-a') is there twice": lambda messages: chunk(messages).broker_datas.append(
@@ -331,7 +333,7 @@ DAMAGES: dict[str, Damage] = {
     "other members than there are live": lambda messages: chunk(messages).broker_datas[0].broker_addrs.pop(),
     "filter servers of no live broker": lambda messages: chunk(messages).filter_servers.add(broker_addr=A),
     "has no queues": lambda messages: chunk(messages).topics[0].ClearField("queue_datas"),
-    "which is no broker group": lambda messages: setattr(chunk(messages).topics[0].queue_datas[0], "broker_name", "x"),
+    "which is no broker group": lambda messages: chunk(messages).topics[0].queue_datas.add(broker_name="x"),
     "not in the order of their groups": lambda messages: (
         chunk(messages).topics[0].queue_datas.append(chunk(messages).topics[0].queue_datas[0])
     ),

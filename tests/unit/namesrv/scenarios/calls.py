@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from namesrv.server.channel_streams import ChannelStreams
+from namesrv.server.intent_calls import IntentCalls
+from namesrv.server.intent_store import IntentStore
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
@@ -38,3 +40,5 @@ class Calls:
         self.registration = RegistrationServicer(
             manager, self.writer, self.channels, RegistrationParts(clock.monotonic), idle_timeout_millis=120_000
         )
+        intents = IntentStore(manager, self.writer, None, clock.wall_millis)
+        self.operators = IntentCalls(manager, self.writer, intents)

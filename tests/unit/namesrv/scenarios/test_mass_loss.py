@@ -14,7 +14,7 @@ from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.records import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
 from namesrv.core.steps import finish
 from tests.unit.namesrv.fleet import CLUSTER, Fleet, addrs_of
-from tests.unit.namesrv.scenarios.groups import TEST, known_route, names, perms, version, wipe
+from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
 MASS_LOSS = Behaviour()
@@ -170,6 +170,7 @@ def test_brokers_that_are_held_already_are_no_part_of_the_fleet_that_is_left() -
     fleet = LostFleet(8)
     fleet.lose(0, 1, 2, 3, 4)
     assert fleet.unconfirmed == {0, 1, 2, 3, 4}
+    fleet.clock.advance(WINDOW + 0.001)
     fleet.lose(5, 6)
     assert fleet.routed == {0, 1, 2, 3, 4, 7}
     fleet.lose(7)
@@ -280,6 +281,16 @@ def test_a_group_that_comes_back_is_still_wiped() -> None:
     fleet.lose(0, 1, 2, 3)
     assert perms(fleet, "topic-0") == [4]
     assert perms(fleet, "topic-1") == [6]
+
+
+@pytest.mark.parametrize(("cluster_name", "stays"), [(None, False), (CLUSTER, False), ("other-cluster", True)])
+def test_a_topic_that_an_operator_deleted_meanwhile_does_not_come_back(cluster_name: str | None, stays: bool) -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2)
+    delete_topic(fleet, "shared", cluster_name)
+    fleet.lose(3)
+    assert fleet.routed == {0, 1, 2, 3, 4, 5}
+    assert (fleet.route("shared") is not None) is stays
 
 
 def test_the_numbers_of_the_guard_are_settings() -> None:

@@ -172,6 +172,14 @@ def test_a_slaves_version_is_its_own(fleet: Fleet) -> None:
     assert fleet.query(A) == (False, VERSION)
 
 
+def test_a_registration_that_names_no_zone_and_no_acting_master_leaves_the_groups_as_they_are(fleet: Fleet) -> None:
+    """Upstream takes absent for false and none, so that any old slave takes them from its group."""
+    fleet.register(A, zone_name="zone-1", enable_acting_master=True)
+    fleet.register(B, 1)
+    (group,) = known_route(fleet).broker_datas
+    assert (group.zone_name, group.enable_acting_master) == ("zone-1", True)
+
+
 # Late words about a broker that has come back
 
 

@@ -12,20 +12,22 @@ from zlib import crc32
 
 import pytest
 from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as adm
 from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.errors import Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
+from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
 from namesrv.core.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
 from namesrv.core.records import DataVersion
+from namesrv.core.warm_up import WarmUp
 from namesrv.kv_config_file import KvConfigFile
 from namesrv.server import wire
 from namesrv.settings import NamesrvSettings
 from tests.registrations import identity, registration
 from tests.unit.namesrv.fleet import CLUSTER, A, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
-from tests.unit.namesrv.scenarios.groups import GROUP, all_topics, names
+from tests.unit.namesrv.scenarios.groups import GROUP, TEST, all_topics, names
 
 BROKER = identity("10.10.1.1:10911", broker_id=2333, name="broker")
 
@@ -118,6 +120,53 @@ def test_an_unknown_cluster_has_an_empty_list(calls: Calls) -> None:
     request = pb.ListTopicsByClusterRequest(cluster_name="unknown")
     answer = asyncio.run(calls.routes.ListTopicsByCluster(request, Calls.CONTEXT))
     assert (list(answer.topics), answer.next_page_token) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("call", "request_type", "field"),
+    [
+        ("WipeWritePermOfBroker", adm.WipeWritePermOfBrokerRequest, "broker_name"),
+        ("AddWritePermOfBroker", adm.AddWritePermOfBrokerRequest, "broker_name"),
+        ("DeleteTopic", adm.DeleteTopicRequest, "topic"),
+    ],
+)
+def test_an_operators_call_is_refused_if_it_does_not_say_what_it_is_about(
+    calls: Calls, call: str, request_type: type[Message], field: str
+) -> None:
+    """Scenario 55, decided otherwise: upstream answers success to empty headers of 205, 327 and 216."""
+    with pytest.raises(InvalidField) as caught:
+        asyncio.run(getattr(calls.operators, call)(request_type(), Calls.CONTEXT))
+    assert caught.value.field == field
+
+
+def test_what_is_not_there_cannot_be_wiped_or_deleted(calls: Calls) -> None:
+    """Codes 205 and 216, decided otherwise: upstream answers success though nothing happened."""
+    with pytest.raises(BrokerNotRegistered, match="broker-x"):
+        wipe_request = adm.WipeWritePermOfBrokerRequest(broker_name="broker-x")
+        asyncio.run(calls.operators.WipeWritePermOfBroker(wipe_request, Calls.CONTEXT))
+    with pytest.raises(TopicNotFound, match="TopicTest"):
+        asyncio.run(calls.operators.DeleteTopic(adm.DeleteTopicRequest(topic="TopicTest"), Calls.CONTEXT))
+
+
+@pytest.mark.parametrize(
+    ("need_wait", "wait_seconds", "waits"), [(True, 0, False), (False, 45, False), (True, 45, True)]
+)
+def test_look_ups_wait_only_if_told_to_and_for_a_time(
+    fleet: Fleet, need_wait: bool, wait_seconds: int, waits: bool
+) -> None:
+    """Scenario 57."""
+    behaviour = Behaviour(need_wait_for_service=need_wait, wait_seconds_for_service=wait_seconds)
+    fleet.manager.publish_behaviour(behaviour, TEST, ())
+    assert WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0).must_wait() is waits
+
+
+def test_look_ups_wait_no_longer_once_the_time_has_passed() -> None:
+    """Scenario 57: 3 s, asked at once and after 4 s. Upstream refused again after its first answer (its #9182)."""
+    fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=3))
+    warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0)
+    assert warm_up.must_wait()
+    fleet.clock.advance(4.0)
+    assert [warm_up.must_wait() for _ in range(3)] == [False] * 3
 
 
 def test_a_value_can_be_read_until_it_is_deleted() -> None:
