@@ -27,7 +27,7 @@ from namesrv.core.records import Registration
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
 from namesrv.core.steps import Steps, finish
-from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.garbage_collection import collecting, tune_garbage_collection
 from namesrv.server import wire
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
@@ -102,7 +102,7 @@ def slices(sizes: Sizes) -> list[Sample]:
                 began = time.perf_counter()
                 request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
                 parse = _millis_since(began)
-                held_up = list(_step_millis(manager.register_broker(_record(manager, request))))
+                held_up = list(_step_millis(collecting(manager.register_broker(_record(manager, request)))))
             samples += [
                 Sample(workload, "parsing the message", "ms", parse),
                 Sample(workload, "longest step", "ms", max(held_up)),
@@ -133,7 +133,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
         manager.broker_heartbeat(*identity)
     clock.seconds = all_registered + BROKER_CHANNEL_EXPIRED_TIME + 1
     with _frozen():
-        held_up = list(_step_millis(manager.scan_not_active_broker()))
+        held_up = list(_step_millis(collecting(manager.scan_not_active_broker())))
     left = len(manager.tables.broker_live_table)
     assert left == sizes.expiry_brokers - sizes.expiring_brokers, f"{left} brokers are left"
     workload = f"expiry of {sizes.expiring_brokers:,} of {sizes.expiry_brokers:,} brokers"
@@ -162,7 +162,7 @@ def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
 def register(manager: RouteInfoManager, data: bytes) -> Steps[Any]:
     """What the server does with a registration's bytes."""
     request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
-    return manager.register_broker(_record(manager, request))
+    return collecting(manager.register_broker(_record(manager, request)))
 
 
 def measure(sizes: Sizes, rounds: int, *, fresh_processes: bool = True) -> list[Sample]:

@@ -47,9 +47,7 @@ SERVICERS: dict[str, type] = {
 """What answers the calls of a service; a call that its class does not have answers UNIMPLEMENTED."""
 
 REFUSED_FIELDS = {
-    "GetTopicRoute": ("zone_name",),
-    "BatchGetTopicRoutes": ("zone_name",),
-    "StreamRouteSnapshot": ("pin_id", "shard", "follow", "resume_after"),
+    "StreamRouteSnapshot": ("follow", "resume_after"),
 }
 """Fields of requests that are refused with NOT_IMPLEMENTED so far: what the servicers give to ``refuse_fields``."""
 

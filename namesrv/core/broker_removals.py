@@ -24,6 +24,9 @@ from namesrv.core.table_edit import TableEdit
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
 
+BROKER_SLICE = 50
+"""Brokers that are prepared before giving way: some milliseconds."""
+
 UNREGISTER_BROKER = Cause("UnregisterBroker")
 
 StillDue = Callable[[BrokerLiveInfo], bool]
@@ -113,10 +116,12 @@ class BrokerRemovals(RouteState):
         radius = yield from blast_radius(edit)
         if not validate_only:
             self._check_not_frozen()
-            if any(live.key not in self.unconfirmed for live in lives):  # one came back meanwhile
-                return (yield from self.confirm_broker_loss(wanted, cause))
-            self._commit_removal(edit, removed, cause)
-            yield from self.tables.topic_queue_table.settle()
+            removed = yield from self._remove(
+                [live.key for live in lives],
+                lambda _: RemovalReason.LOSS_CONFIRMED,
+                lambda live: live.key in self.unconfirmed,  # it may have come back meanwhile
+                cause,
+            )
         return removed, radius
 
     # Losses
@@ -128,11 +133,11 @@ class BrokerRemovals(RouteState):
         while True:
             due = self._due(keys, still_due)
             losing = [live for live in due if live.key not in self.unconfirmed]
+            others = [live.key for live in due if live.key in self.unconfirmed]
             live_count = len(self.tables.broker_live_table) - len(self.unconfirmed)
             if not losing or not self._guard.trips(self.behaviour, len(losing), live_count):
                 break
-            if (yield from self._hold(losing, still_due)):
-                keys = [live.key for live in due if live not in losing]
+            keys = others + (yield from self._hold(losing, still_due))
         return (yield from self._remove(keys, lambda live: self._loss_reason(live, reason), still_due, cause))
 
     def _loss_reason(self, live: BrokerLiveInfo, reason: RemovalReason) -> RemovalReason:
@@ -140,15 +145,29 @@ class BrokerRemovals(RouteState):
         held = self.unconfirmed.get(live.key) is Unconfirmed.GUARD
         return RemovalReason.LOSS_CONFIRMED if held else reason
 
-    def _hold(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Steps[bool]:
+    def _hold(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Steps[list[LiveKey]]:
+        """Keeps brokers as unconfirmed, some in each change.
+
+        Returns:
+            Those that are not held because one of them was heard of meanwhile, so that all has to be judged anew.
+        """
+        for start in range(0, len(losing), BROKERS_PER_CHANGE):
+            batch = losing[start : start + BROKERS_PER_CHANGE]
+            if not (yield from self._hold_in_one_change(batch, still_due)):
+                return [live.key for live in losing[start:]]
+        return []
+
+    def _hold_in_one_change(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Steps[bool]:
         """Keeps brokers as unconfirmed, and brings back those that were lost right before them.
 
         Returns:
             False if one of them was heard of meanwhile: then nothing has changed.
         """
         edit = yield from self._begin_edit()
-        for live in losing:
+        for count, live in enumerate(losing, 1):
             self._keep_unconfirmed(edit, live)
+            if count % BROKER_SLICE == 0:
+                yield
         brought_back: list[BrokerLiveInfo] = []
         for lost in self._guard.recently_removed():
             brought_back += yield from self._bring_back(edit, lost)
@@ -222,11 +241,13 @@ class BrokerRemovals(RouteState):
         self, edit: TableEdit, lives: list[BrokerLiveInfo], reason_of: Callable[[BrokerLiveInfo], RemovalReason]
     ) -> Steps[list[RemovedBroker]]:
         removed = []
-        for live in lives:
+        for count, live in enumerate(lives, 1):
             reason = reason_of(live)
             group_gone = yield from edit.remove_broker(live, reason)
             topics = len(edit.lost_queues(live.broker)) if group_gone else 0
             removed.append(RemovedBroker(live, reason, group_gone, topics))
+            if count % BROKER_SLICE == 0:
+                yield
         yield from edit.prepare()
         return removed
 

@@ -69,13 +69,17 @@ class IntentTable:
 
     def with_intent(self, intent: Intent) -> IntentTable:
         """A table with the intent, in place of the one with the same key."""
-        kept = {key: other for key, other in self.intents.items() if key != intent.key}
-        return IntentTable({**kept, intent.key: intent})
+        intents = dict(self.intents)
+        intents.pop(intent.key, None)  # or it would keep the place of the older one
+        intents[intent.key] = intent
+        return IntentTable(intents)
 
     def without(self, keys: Iterable[IntentKey]) -> IntentTable:
         """A table without these."""
-        gone = set(keys)
-        return IntentTable({key: intent for key, intent in self.intents.items() if key not in gone})
+        intents = dict(self.intents)
+        for key in keys:
+            intents.pop(key, None)
+        return IntentTable(intents)
 
     def of_group(self, broker: BrokerKey) -> IntentKind | None:
         """The permission intent about a group; None if there is none."""

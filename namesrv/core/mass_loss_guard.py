@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from namesrv.core.behaviour import Behaviour
@@ -19,7 +19,7 @@ class LostBroker(NamedTuple):
     live: BrokerLiveInfo
     group: BrokerData
     """Its group before it left."""
-    queues: Mapping[str, QueueData]
+    queues: dict[str, QueueData]
     """The group's queues by topic if it was the last of its group, else none. Those of held topics are among them."""
     filter_servers: tuple[str, ...]
 
@@ -60,6 +60,12 @@ class MassLossGuard:
     def recently_removed(self) -> list[LostBroker]:
         """What was lost and removed within the window, oldest first."""
         return list(self._removed.values())
+
+    def topic_deleted(self, topic: str, cluster_name: str | None) -> None:
+        """An operator deleted a topic, in one cluster or in all: it does not come back with what was removed."""
+        for lost in self._removed.values():
+            if cluster_name in (None, lost.live.broker.cluster_name):
+                lost.queues.pop(topic, None)
 
     def held(self, keys: Iterable[LiveKey]) -> None:
         """These were lost and are held; what was removed right before them has been brought back, or replaced."""

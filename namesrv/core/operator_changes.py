@@ -14,6 +14,12 @@ from namesrv.core.route_state import RouteState
 from namesrv.core.steps import Steps
 from namesrv.core.table_edit import TableEdit
 
+COMPARE_SLICE = 1_000
+"""Intents that are compared before giving way: about a millisecond."""
+
+APPLY_SLICE = 50
+"""Intents that an edit takes into account before giving way: about a millisecond."""
+
 
 class OperatorOutcome(NamedTuple):
     """What an operator's change did, or would do."""
@@ -37,9 +43,11 @@ class OperatorChanges(RouteState):
         """
         before = self.intents
         edit = yield from self._begin_edit(intents)
-        rows = _differences(before, intents)
+        rows = yield from _differences(before, intents)
         count = 0
-        for row in rows:
+        for number, row in enumerate(rows, 1):
+            if number % APPLY_SLICE == 0:
+                yield
             count += yield from _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
         yield from edit.prepare()
         radius = yield from blast_radius(edit)
@@ -66,6 +74,7 @@ class OperatorChanges(RouteState):
         if not validate_only:
             self._check_not_frozen()
             self._commit(edit, cause)
+            self._guard.topic_deleted(topic, cluster_name)
             yield from self.tables.topic_queue_table.settle()
         return OperatorOutcome(radius, count)
 
@@ -100,16 +109,21 @@ class OperatorChanges(RouteState):
         return len(self.tables.topics_by_broker.get(broker, ()))
 
 
-def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentPut | IntentLifted, ...]:
+def _differences(before: IntentTable, after: IntentTable) -> Steps[tuple[IntentPut | IntentLifted, ...]]:
     """What a change of the intents lifts, and then what it puts."""
-    rows: list[IntentPut | IntentLifted] = [
-        IntentLifted(intent) for key, intent in before.intents.items() if key not in after.intents
-    ]
-    for key, intent in after.intents.items():
+    rows: list[IntentPut | IntentLifted] = []
+    for count, (key, intent) in enumerate(before.intents.items(), 1):
+        if key not in after.intents:
+            rows.append(IntentLifted(intent))
+        if count % COMPARE_SLICE == 0:
+            yield
+    for count, (key, intent) in enumerate(after.intents.items(), 1):
         former = before.intents.get(key)
         # Most are the same object, and comparing their fields would take five times as long.
         if former is not intent and former != intent:
             rows.append(IntentPut(intent))
+        if count % COMPARE_SLICE == 0:
+            yield
     return tuple(rows)
 
 

@@ -53,8 +53,10 @@ class TopicTable:
         """All rows as they are now."""
         if not self._unmerged:
             return self._rows.copy()
-        merged = {**self._rows, **self._unmerged}
-        return {topic: queues for topic, queues in merged.items() if queues is not None}
+        rows: dict[str, TopicQueues | None] = {**self._rows, **self._unmerged}
+        for topic in [topic for topic, queues in self._unmerged.items() if queues is None]:
+            del rows[topic]
+        return rows  # type: ignore[return-value]  # none of them is None any more
 
     def publish(self, changed: dict[str, TopicQueues | None], came: int, went: int) -> None:
         """Makes a change show, in one step.

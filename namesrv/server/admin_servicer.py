@@ -6,14 +6,19 @@ from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server.audit_calls import AuditCalls
 from namesrv.server.config_calls import ConfigCalls
 from namesrv.server.config_store import ConfigStore
+from namesrv.server.durable_routes import DurableRoutes
+from namesrv.server.intent_calls import IntentCalls
 from namesrv.server.kv_config_calls import KvConfigCalls
-from namesrv.server.kv_config_store import KvConfigStore
+from namesrv.server.table_writer import TableWriter
 
 
-class AdminServicer(KvConfigCalls, ConfigCalls, AuditCalls):
+class AdminServicer(KvConfigCalls, ConfigCalls, IntentCalls, AuditCalls):
     """All calls of the service, by subject in the classes that it is made of."""
 
-    def __init__(self, manager: RouteInfoManager, kv_config: KvConfigStore, config: ConfigStore) -> None:
-        KvConfigCalls.__init__(self, manager, kv_config)
+    def __init__(
+        self, manager: RouteInfoManager, writer: TableWriter, durable: DurableRoutes, config: ConfigStore
+    ) -> None:
+        KvConfigCalls.__init__(self, manager, durable.kv_config)
         ConfigCalls.__init__(self, manager, config)
+        IntentCalls.__init__(self, manager, writer, durable.intents)
         AuditCalls.__init__(self, manager)

@@ -69,7 +69,11 @@ class KvConfigStore:
         return await self._commits.run(partial(self._commit, change, cause))
 
     def preview(self, change: KvChange) -> KvConfigTable:
-        """Checks a change as ``apply`` does, but changes nothing. Returns the table that it would be applied to."""
+        """Checks a change as ``apply`` does, but changes nothing and needs no file.
+
+        Returns:
+            The table that it would be applied to.
+        """
         self._prepare(change)
         return self._manager.kv_config
 
@@ -87,18 +91,18 @@ class KvConfigStore:
 
     async def _commit(self, change: KvChange, cause: Cause) -> KvConfigTable:
         before = self._manager.kv_config
-        file, after = self._prepare(change)
+        after = self._prepare(change)
+        if self._file is None:
+            raise NoDataDir
         if after is not before:
-            await self._commits.write(file.save, after)
+            await self._commits.write(self._file.save, after)
             self._manager.publish_kv_config(after, cause)
         return before
 
-    def _prepare(self, change: KvChange) -> tuple[KvConfigFile, KvConfigTable]:
-        """The file to write and the table to write to it."""
+    def _prepare(self, change: KvChange) -> KvConfigTable:
+        """The table to write."""
         if self._manager.frozen:
             raise ShuttingDown
-        if self._file is None:
-            raise NoDataDir
         before = self._manager.kv_config
         after = change(before)
         # A file from elsewhere may be over the limits: then it may only shrink.
@@ -106,7 +110,7 @@ class KvConfigStore:
             raise LimitExceeded("keys of the KV configuration", after.key_count, MAX_KV_KEYS)
         if after.byte_size > max(before.byte_size, MAX_KV_BYTES):
             raise LimitExceeded("bytes of the KV configuration", after.byte_size, MAX_KV_BYTES)
-        return self._file, after
+        return after
 
     async def _print_all(self, sleep: Callable[[float], Awaitable[None]]) -> None:
         table = self._manager.kv_config

@@ -146,3 +146,11 @@ MAX_PIN_LEASE_SECONDS = 3_600
 
 MAX_SHARDS = 1_024
 """Most shards of a snapshot: each of them passes over all topics."""
+
+MAX_DIGEST_PAGE_SIZE = 2_000
+"""Most brokers in a page of digests: encoding so many holds up the event loop for about a millisecond, and with the
+longest names the page stays below the 4 MiB that clients take."""
+
+MAX_EXPLANATIONS = 1_000
+"""Most groups that ExplainTopicRoute tells of in one answer: with the longest names and comments it stays below the
+4 MiB that clients take."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -18,7 +19,8 @@ class _Staged:
     data_version: DataVersion
     count: int
     deadline: float
-    topic_configs: list[route_data_pb2.TopicConfig] = field(default_factory=list)
+    topic_configs: deque[Iterable[route_data_pb2.TopicConfig]] = field(default_factory=deque)
+    """Of each part, as they are in its request."""
     parts: int = 0
     byte_size: int = 0
 
@@ -33,8 +35,8 @@ class RegistrationParts:
 
     def add(
         self, key: LiveKey, data_version: DataVersion, request: pb.RegisterBrokerRequest
-    ) -> list[route_data_pb2.TopicConfig] | int:
-        """Takes a part.
+    ) -> Iterator[route_data_pb2.TopicConfig] | int:
+        """Takes a part. The request must not be changed afterwards.
 
         Returns:
             All topic configurations once the last part is there; before, the number of parts staged.
@@ -52,10 +54,10 @@ class RegistrationParts:
             staged = _Staged(data_version, count, 0.0)
         if staged is None or (staged.parts, staged.count, staged.data_version) != (index, count, data_version):
             raise NeedFullRegistration(f"part {index} of {count} does not follow what is staged; start from part 0")
-        staged.topic_configs.extend(request.topic_configs)
+        staged.topic_configs.append(request.topic_configs)
         staged.parts += 1
         if staged.parts == count:
-            return staged.topic_configs
+            return _consumed(staged.topic_configs)
         staged.byte_size += request.ByteSize()
         total = staged.byte_size + sum(other.byte_size for other in self._staged.values())
         if total > self._max_bytes:
@@ -74,6 +76,12 @@ class RegistrationParts:
         """Drops what is staged on a channel that has ended."""
         for place in [place for place in self._staged if place[0] == channel_id]:
             del self._staged[place]
+
+
+def _consumed(parts: deque[Iterable[route_data_pb2.TopicConfig]]) -> Iterator[route_data_pb2.TopicConfig]:
+    """The topic configurations of all parts; each part is freed when it is done with, for that takes a while."""
+    while parts:
+        yield from parts.popleft()
 
 
 def _checked_numbers(request: pb.RegisterBrokerRequest) -> tuple[int, int]:

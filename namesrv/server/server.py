@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import structlog
 from grpc_channelz.v1 import channelz
@@ -22,17 +23,16 @@ from groundwork.logs import set_log_level
 from groundwork.version import __version__
 from namesrv.config_file import ConfigFile
 from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.pins import Pins
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import NamesrvIdentity
 from namesrv.data_dir import DataDir, format_epoch
-from namesrv.kv_config_file import KvConfigFile
 from namesrv.server.admin_servicer import AdminServicer
-from namesrv.server.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.server.channel_notices import ChannelNotices
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.config_store import ConfigStore
+from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server
-from namesrv.server.kv_config_store import KvConfigStore
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
 from namesrv.server.registration_parts import RegistrationParts
@@ -42,10 +42,11 @@ from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import add_service
 from namesrv.server.silence_scans import SilenceScans
 from namesrv.server.table_writer import TableWriter
+from namesrv.server.warm_start import watch_warm_up
 from namesrv.settings import NamesrvSettings
 
-LAST_WRITE_SECONDS = 5.0
-"""How long the disk may take for the write under way at shutdown."""
+PIN_CHECK_SECONDS = 5.0
+"""Pause between two looks for pins whose lease has ended."""
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -53,7 +54,10 @@ SERVICES = (
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 
+ROUTE_SERVICE = SERVICES[1]
+
 _log = structlog.get_logger(__name__)
+_Status = health_pb2.HealthCheckResponse
 _ChannelClosing = registration_service_pb2.ChannelClosing
 
 
@@ -100,13 +104,9 @@ class NamesrvServer:
             settings.broker_channel_expired_time_millis / 1000,
             settings.behaviour,
         )
-        self._audit_file: AuditFile | None = None
-        if data_dir and settings.audit_file_max_bytes:
-            file = RotatingFile(data_dir.path / AUDIT_FILE, settings.audit_file_max_bytes, settings.audit_file_count)
-            self._audit_file = AuditFile(file, epoch)
-            self._manager.change_log.listen(self._audit_file.on_change)  # from the first change on
         self._writer = TableWriter()
-        self._kv_config = KvConfigStore(self._manager, KvConfigFile(data_dir.path) if data_dir else None)
+        self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
+        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
         # Peers that gave up on us during a stall show it within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
@@ -124,7 +124,7 @@ class NamesrvServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         await self._grpc.start()
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self._set_health()
         identity, settings = self._manager.identity, self._config.settings
         _log.info(
             "namesrv_started",
@@ -135,23 +135,32 @@ class NamesrvServer:
             data_dir=settings.data_dir and str(settings.data_dir),
             version=__version__,
         )
+        self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         try:
             async with asyncio.TaskGroup() as background:
-                tasks = [
-                    background.create_task(self._own_stalls.watch()),
-                    background.create_task(self._channels.remove_brokers_of_ended()),
-                    background.create_task(self._notices.tell_order_config_changes()),
-                    background.create_task(self._scans.run()),
-                    background.create_task(self._kv_config.print_all_periodically()),
-                ]
-                if self._audit_file is not None:
-                    tasks.append(background.create_task(self._audit_file.keep_writing()))
-                self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
+                tasks = [background.create_task(work) for work in self._background_work()]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
         finally:
             await self._shut_down()
+
+    def _background_work(self) -> list[Coroutine[Any, Any, None]]:
+        return [
+            self._own_stalls.watch(),
+            self._channels.remove_brokers_of_ended(),
+            self._notices.tell_order_config_changes(),
+            self._scans.run(),
+            self._drop_expired_pins(),
+            watch_warm_up(self._durable.warm_up, self._set_health),
+            *self._durable.tasks(),
+        ]
+
+    async def _drop_expired_pins(self) -> None:
+        """Frees the snapshots that nobody asks for any more."""
+        while True:
+            await asyncio.sleep(PIN_CHECK_SECONDS)
+            self._pins.drop_expired()
 
     def _bind(self, settings: NamesrvSettings) -> int:
         listen = settings.endpoint
@@ -171,8 +180,18 @@ class NamesrvServer:
                 registration,
                 RegistrationServicer(self._manager, self._writer, self._channels, parts, idle_timeout_millis),
             ),
-            (route, RouteServicer(self._manager, self._own_stalls, self._started_at_millis, self._product_env)),
-            (admin, AdminServicer(self._manager, self._kv_config, self._config)),
+            (
+                route,
+                RouteServicer(
+                    self._manager,
+                    self._own_stalls,
+                    self._durable.warm_up,
+                    self._pins,
+                    product_env=self._product_env,
+                    started_at_millis=self._started_at_millis,
+                ),
+            ),
+            (admin, AdminServicer(self._manager, self._writer, self._durable, self._config)),
         ):
             add_service(self._grpc, service, servicer, slow_reader_seconds, memory)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
@@ -181,9 +200,12 @@ class NamesrvServer:
         names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
+    async def _set_health(self) -> None:
+        """Everything serves from the start, also before it is warm, but the look-ups."""
+        warm = self._durable.warm_up.is_warm()
         for name in ("", *(service.full_name for service in SERVICES)):
-            await self._health.set(name, status)
+            serves = warm or name != ROUTE_SERVICE.full_name
+            await self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         """Puts changed settings in force."""
@@ -196,6 +218,7 @@ class NamesrvServer:
         _log.info("namesrv_stopping")
         await self._health.enter_graceful_shutdown()
         self._manager.frozen = True
+        await self._durable.write_last_snapshot()
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         try:
             await self._grpc.stop(self._config.settings.shutdown_grace_millis / 1000)
@@ -203,8 +226,6 @@ class NamesrvServer:
             _log.warning("listener_did_not_close")
         if self._product_env is not None:
             await self._product_env.close()
-        await self._kv_config.close(LAST_WRITE_SECONDS)
+        await self._durable.close()
         await self._config.close(LAST_WRITE_SECONDS)
-        if self._audit_file is not None:
-            await self._audit_file.close(LAST_WRITE_SECONDS)
         _log.info("namesrv_stopped")

@@ -74,7 +74,7 @@ class SnapshotCalls:
     def _stream(self) -> Iterator[None]:
         """Counts a stream while it is open: whatever it has yet to send stays in memory."""
         if self._streams >= limits.MAX_SNAPSHOT_STREAMS:
-            raise Overloaded(f"{self._streams} snapshots, or changes after one, are being streamed already")
+            raise Overloaded(f"{self._streams} snapshots are being streamed already, or changes after them")
         self._streams += 1
         try:
             yield

@@ -124,7 +124,8 @@ def test_most_brokers_at_once_are_held_as_unconfirmed_until_they_register_or_an_
     assert route is not None
     assert addrs_of(route.broker_datas[0]) == {0: "127.0.0.1:12911"}
     assert list(route.broker_datas[0].unconfirmed_broker_ids) == [0]
-    register(client, client.open_channel(), identity("127.0.0.1:12911", name="broker-2"), "Topic2")
+    reopened = client.open_channel()
+    register(client, reopened, identity("127.0.0.1:12911", name="broker-2"), "Topic2")
     returned = client.route("Topic2")
     assert returned is not None
     assert not returned.broker_datas[0].unconfirmed_broker_ids

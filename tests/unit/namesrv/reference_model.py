@@ -1,10 +1,19 @@
-"""What the tables should hold, written as plainly as possible: one dictionary of brokers, one of queues."""
+"""What the tables should hold, written as plainly as possible: one dictionary of brokers, one of reported queues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueNumbers, TopicConfig
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.errors import ChannelGone, NamesrvError, NeedFullRegistration, StaleStateVersion
+from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
+
+TIMEOUT = 120.0
+"""Seconds of silence that a broker may have that asks for nothing else."""
+
+Place = tuple[str, BrokerKey]
+"""A topic and a group: where queues are."""
 
 
 @dataclass
@@ -13,95 +22,174 @@ class Broker:
     broker_id: int
     version: DataVersion
     channel: str | None
-    last_heard: float
+    timeout: float
+    due: float
+    unconfirmed: bool = False
+
+
+@dataclass
+class Lost:
+    """A broker that vanished, as the guard keeps it in mind."""
+
+    at: float
+    broker: Broker
+    facts: tuple[str | None, bool | None]
+    queues: dict[str, QueueNumbers]
+    """Of its group, if that went with it."""
+    filters: tuple[str, ...] | None
 
 
 @dataclass
 class ReferenceModel:
+    behaviour: Behaviour
     brokers: dict[LiveKey, Broker] = field(default_factory=dict)
-    queues: dict[tuple[str, BrokerKey], QueueNumbers] = field(default_factory=dict)
+    facts: dict[BrokerKey, tuple[str | None, bool | None]] = field(default_factory=dict)
+    """Zone of each group, and whether it enables an acting master."""
+    queues: dict[Place, QueueNumbers] = field(default_factory=dict)
+    """As reported, those of held topics among them."""
     filters: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
+    intents: dict[IntentKey, Intent] = field(default_factory=dict)
+    kv: dict[tuple[str, str], str] = field(default_factory=dict)
+    recent: dict[LiveKey, Lost] = field(default_factory=dict)
+    """Losses that the guard counts, oldest first."""
     open_channels: set[str] = field(default_factory=set)
+    ended_channels: set[str] = field(default_factory=set)
+    """Those that have ended and whose brokers nobody has removed yet."""
 
-    def register(
-        self,
-        key: LiveKey,
-        broker: Broker,
-        topics: list[TopicConfig],
-        filter_servers: tuple[str, ...] | None,
-    ) -> None:
+    # Registration
+
+    def refusal(self, registration: Registration) -> type[NamesrvError] | None:
+        """Why a registration is refused, if it is."""
+        live = self.brokers.get(registration.live_key)
+        if registration.channel_id is not None and registration.channel_id not in self.open_channels:
+            return ChannelGone
+        if registration.base_version is not None and (
+            live is None
+            or (live.group, live.broker_id) != (registration.broker, registration.broker_id)
+            or live.unconfirmed
+            or live.version != registration.base_version
+        ):
+            return NeedFullRegistration
+        holder = self._holder(registration)
+        stated = registration.data_version.state_version
+        return StaleStateVersion if holder and self.brokers[holder].version.state_version > stated else None
+
+    def register(self, registration: Registration, now: float) -> None:
+        key, group, broker_id = registration.live_key, registration.broker, registration.broker_id
         before = self.brokers.get(key)
-        if before is not None and before.group != broker.group:
+        if before is not None and before.group != group:
             self.remove(key)
-            before = None
-        for other, holder in list(self.brokers.items()):
-            if other != key and (holder.group, holder.broker_id) == (broker.group, broker.broker_id):
-                del self.brokers[other]
-                self.filters.pop(other, None)
-        changed = before is None or (before.broker_id, before.version) != (broker.broker_id, broker.version)
-        self.brokers[key] = broker
-        if broker.broker_id == 0 and changed:
-            for topic, numbers in topics:
-                self.queues[topic, broker.group] = numbers
-        if filter_servers is not None:
-            self.filters[key] = filter_servers
-            if not filter_servers:
-                del self.filters[key]
-
-    def is_deposed(self, key: LiveKey, broker: Broker) -> bool:
-        """Whether another address holds the id with a higher state version."""
-        return any(
-            other != key
-            and (holder.group, holder.broker_id) == (broker.group, broker.broker_id)
-            and holder.version.state_version > broker.version.state_version
-            for other, holder in self.brokers.items()
+        holder = self._holder(registration)
+        if holder is not None:
+            del self.brokers[holder]
+            self.filters.pop(holder, None)
+        zone, acting = self.facts.get(group, (None, None))
+        self.facts[group] = (
+            zone if registration.zone_name is None else registration.zone_name,
+            acting if registration.enable_acting_master is None else registration.enable_acting_master,
         )
+        timeout = TIMEOUT if registration.timeout_seconds is None else registration.timeout_seconds
+        version = registration.data_version
+        self.brokers[key] = Broker(group, broker_id, version, registration.channel_id, timeout, now + timeout)
+        known = (
+            before is not None
+            and not before.unconfirmed
+            and (before.group, before.broker_id, before.version) == (group, broker_id, version)
+        )
+        exactly = self.behaviour.delete_topic_with_broker_registration
+        if self._speaks_for_group(registration) and (exactly or not known):
+            if exactly and registration.base_version is None:
+                self._drop_queues(group)
+            self.queues.update({(topic, group): numbers for topic, numbers in registration.topic_configs})
+        if registration.filter_servers is not None:
+            self.filters.pop(key, None)
+            if registration.filter_servers:
+                self.filters[key] = registration.filter_servers
+        self.recent.pop(key, None)
 
-    def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> bool:
-        """Returns whether it is done: every group must be there."""
-        if not queues.keys() <= self.group_addrs().keys():
-            return False
+    def _holder(self, registration: Registration) -> LiveKey | None:
+        """Who holds the id under another address."""
+        place = registration.broker, registration.broker_id
+        for key, broker in self.brokers.items():
+            if key != registration.live_key and (broker.group, broker.broker_id) == place:
+                return key
+        return None
+
+    def _speaks_for_group(self, registration: Registration) -> bool:
+        if registration.broker_id == 0:
+            return True
+        knows_acting = self.behaviour.support_acting_master and registration.enable_acting_master is not None
+        return knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
+
+    def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
         self.queues.update({(topic, group): numbers for group, numbers in queues.items()})
-        return True
+
+    # Removal
 
     def remove(self, key: LiveKey) -> None:
         gone = self.brokers.pop(key)
         self.filters.pop(key, None)
-        if all(broker.group != gone.group for broker in self.brokers.values()):
-            self.queues = {place: topic for place, topic in self.queues.items() if place[1] != gone.group}
+        if gone.group not in self.group_addrs():
+            del self.facts[gone.group]
+            self._drop_queues(gone.group)
 
-    def end_channel(self, channel: str) -> None:
-        self.open_channels.discard(channel)
-        for key in [key for key, broker in self.brokers.items() if broker.channel == channel]:
-            self.remove(key)
+    def _drop_queues(self, group: BrokerKey) -> None:
+        self.queues = {place: numbers for place, numbers in self.queues.items() if place[1] != group}
 
-    def scan(self, now: float, timeout: float) -> None:
-        for key in [key for key, broker in self.brokers.items() if broker.last_heard + timeout < now]:
-            self.remove(key)
-
-    def visible(self) -> object:
-        """Everything that a reader of routes can see."""
-        return (
-            {key: (broker.group, broker.broker_id, broker.version) for key, broker in self.brokers.items()},
-            dict(self.queues),
-            dict(self.filters),
-        )
-
-    def lists(self) -> dict[str, list[str]]:
-        """Topics by cluster, by first flags and system topics, as the lists should have them."""
-        first_flag = {topic: self.queues[topic, group][3] for topic, group in sorted(self.queues, reverse=True)}
-        groups = self.group_addrs()
-        return {
-            "all": sorted(first_flag),
-            "c1": sorted({topic for topic, group in self.queues if group.cluster_name == "c1"}),
-            "unit": sorted(topic for topic, flag in first_flag.items() if flag & 1),
-            "sub": sorted(topic for topic, flag in first_flag.items() if flag & 2),
-            "sub not unit": sorted(topic for topic, flag in first_flag.items() if flag & 3 == 2),
-            "system": sorted({name for group in groups for name in group}),
-        }
+    # What readers see
 
     def group_addrs(self) -> dict[BrokerKey, dict[int, str]]:
         groups: dict[BrokerKey, dict[int, str]] = {}
         for key, broker in self.brokers.items():
             groups.setdefault(broker.group, {})[broker.broker_id] = key.broker_addr
         return groups
+
+    def unconfirmed(self) -> set[LiveKey]:
+        return {key for key, broker in self.brokers.items() if broker.unconfirmed}
+
+    def is_held(self, place: Place) -> bool:
+        topic, group = place
+        return HoldKey(topic, None) in self.intents or HoldKey(topic, group.cluster_name) in self.intents
+
+    def shown(self) -> dict[Place, QueueNumbers]:
+        """Queues that are in routes, with the permission that is reported."""
+        return {place: numbers for place, numbers in self.queues.items() if not self.is_held(place)}
+
+    def is_acted_for(self, group: BrokerKey) -> bool:
+        """Whether a slave stands in for the master."""
+        enabled = self.behaviour.support_acting_master and bool(self.facts[group][1])
+        return enabled and 0 not in self.group_addrs()[group]
+
+    def rule_of(self, group: BrokerKey) -> WriteRule:
+        intent = self.intents.get(group)
+        if intent is not None:
+            return WriteRule.WIPED if intent.kind is IntentKind.WIPE_WRITE_PERM else WriteRule.ADDED
+        return WriteRule.WIPED if self.is_acted_for(group) else WriteRule.REPORTED
+
+    def visible(self) -> object:
+        """Everything that a reader can see."""
+        return (
+            {
+                key: (broker.group, broker.broker_id, broker.version, broker.timeout, broker.unconfirmed)
+                for key, broker in self.brokers.items()
+            },
+            {group: (facts, self.rule_of(group)) for group, facts in self.facts.items()},
+            self.shown(),
+            dict(self.filters),
+            dict(self.intents),
+            dict(self.kv),
+            self.behaviour,
+        )
+
+    def lists(self) -> dict[str, list[str]]:
+        """Topics by cluster, by first flags and system topics, as the lists should have them."""
+        shown = self.shown()
+        first_flag = {topic: shown[topic, group][3] for topic, group in sorted(shown, reverse=True)}
+        return {
+            "all": sorted(first_flag),
+            "c1": sorted({topic for topic, group in shown if group.cluster_name == "c1"}),
+            "unit": sorted(topic for topic, flag in first_flag.items() if flag & 1),
+            "sub": sorted(topic for topic, flag in first_flag.items() if flag & 2),
+            "sub not unit": sorted(topic for topic, flag in first_flag.items() if flag & 3 == 2),
+            "system": sorted({name for group in self.facts for name in group}),
+        }

@@ -18,11 +18,11 @@ from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
 from namesrv.server.request_memory import RequestMemory
-from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import Context
 from namesrv.server.table_writer import TableWriter
 from tests.registrations import identity, registration
 from tests.unit.namesrv.fleet import Fleet
+from tests.unit.namesrv.servicers import route_servicer
 
 
 class CallFromNowhere:
@@ -125,7 +125,7 @@ def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
     monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 2)
 
     async def run() -> None:
-        servicer = RouteServicer(fleet.manager, own_stalls(fleet), started_at_millis=0)
+        servicer = route_servicer(fleet)
         request = route_service_pb2.StreamRouteSnapshotRequest()
         async with AsyncExitStack() as streams:
             for _ in range(2):

@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.changes import Cause, IntentLifted, IntentPut, QueuesPut, QueuesRemoved
 from namesrv.core.errors import ShuttingDown
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.records import BlastRadius, BrokerKey, DataVersion, RemovalReason, WriteRule
 from namesrv.core.steps import finish
@@ -224,6 +224,12 @@ def test_a_wipe_counts_the_topics_that_lose_their_last_writable_queue(fleet: Fle
     assert wipe(fleet).blast_radius == BlastRadius(3, 3, 0, ("here-too", "not-writable-there", "only-here"))
 
 
+def test_the_first_hundred_topics_of_the_worst_kind_are_named(fleet: Fleet) -> None:
+    topics = [f"t{number:04}" for number in range(2_000)]
+    fleet.register(topics=[*reversed(topics), ("a-read-only-one", (4, 4, 4, 0))])
+    assert wipe(fleet).blast_radius == BlastRadius(2_000, 2_000, 0, tuple(topics[:100]))
+
+
 def test_a_queue_count_of_zero_is_no_writable_queue(fleet: Fleet) -> None:
     fleet.register(topics=[("TopicTest", (4, 4, 6, 0))])
     fleet.register(B, name="broker-b", topics=[("TopicTest", (4, 0, 6, 0))])
@@ -368,6 +374,14 @@ def test_two_holds_of_a_topic_lifted_at_once_bring_it_back_once(fleet: Fleet) ->
     assert lift(fleet, *keys).queue_data_count == 2
     assert len(queues(fleet)) == 2
     assert len(fleet.manager.tables.topic_queue_table) == 1
+
+
+def test_two_holds_of_a_topic_decided_at_once_count_each_group_once(fleet: Fleet) -> None:
+    fleet.register()
+    now = fleet.clock.wall_millis()
+    holds = (Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", cluster), "op", now) for cluster in (None, CLUSTER))
+    outcome = finish(fleet.manager.publish_intents(IntentTable.of(holds), CAUSE))
+    assert (outcome.blast_radius, outcome.queue_data_count) == (BlastRadius(1, 0, 1, ("TopicTest",)), 1)
 
 
 def test_a_hold_comes_before_the_topic_and_still_keeps_it_away(fleet: Fleet) -> None:

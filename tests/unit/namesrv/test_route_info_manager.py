@@ -206,7 +206,7 @@ def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(
     next(change)
     fleet.manager.end_channel(channel_id)
     with pytest.raises(ChannelGone):
-        next(change)
+        finish(change)
     assert fleet.topics == set()
     assert fleet.manager.tables.broker_live_table == {}
 

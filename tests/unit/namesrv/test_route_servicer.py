@@ -10,10 +10,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import LimitExceeded
 from namesrv.server import limits
-from namesrv.server.own_stalls import TICK_SECONDS, OwnStalls
+from namesrv.server.own_stalls import TICK_SECONDS
 from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import Context
 from tests.unit.namesrv.fleet import A, B, Fleet
+from tests.unit.namesrv.servicers import route_servicer
 
 CONTEXT = cast("Context", None)
 """Look-ups do not ask for it."""
@@ -26,8 +27,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def servicer(fleet: Fleet) -> RouteServicer:
-    stalls = OwnStalls(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
-    return RouteServicer(fleet.manager, stalls, started_at_millis=12_345)
+    return route_servicer(fleet, started_at_millis=12_345)
 
 
 def batch(servicer: RouteServicer, *topics: str) -> bytes:

@@ -8,7 +8,8 @@ import pytest
 
 from namesrv.core.errors import Overloaded
 from namesrv.core.steps import Steps
-from namesrv.server.table_writer import TableWriter
+from namesrv.server.table_writer import MOST_TURNS, TableWriter, drive
+from tests.unit.namesrv.fleet import VirtualClock
 
 
 def test_changes_run_one_after_another_and_others_run_in_between() -> None:
@@ -76,3 +77,55 @@ def test_more_waiting_changes_than_the_limit_are_refused() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(run())
+
+
+def test_a_durable_change_waits_for_its_turn_though_the_queue_is_full() -> None:
+    events: list[str] = []
+
+    def change(name: str) -> Steps[str]:
+        yield
+        events.append(name)
+        return name
+
+    async def run() -> None:
+        writer = TableWriter(max_waiting=1)
+        first = asyncio.create_task(writer.apply(change("first")))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await writer.apply(change("refused"))
+        assert await writer.apply_durable(change("durable")) == "durable"
+        assert await first == "first"
+
+    asyncio.run(run())
+    assert events == ["first", "durable"]
+
+
+async def turns_between_two_slices(slice_seconds: float, turn_seconds: float) -> int:
+    clock = VirtualClock()
+    turns = 0
+
+    def slices() -> Steps[None]:
+        clock.advance(slice_seconds)
+        yield
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+            clock.advance(turn_seconds)
+
+    busy = asyncio.create_task(others())
+    await asyncio.sleep(0)  # it waits for its first turn
+    await drive(slices(), clock.monotonic)
+    busy.cancel()
+    return turns
+
+
+def test_others_get_as_much_time_as_a_slice_took() -> None:
+    assert asyncio.run(turns_between_two_slices(1.0, 0.125)) == 8
+    assert asyncio.run(turns_between_two_slices(1.0, 1.5)) == 1
+
+
+def test_an_idle_event_loop_holds_a_change_up_for_a_bounded_number_of_turns_only() -> None:
+    assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MOST_TURNS

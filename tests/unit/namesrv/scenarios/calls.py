@@ -10,10 +10,10 @@ from namesrv.server.intent_store import IntentStore
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import Context
 from namesrv.server.table_writer import TableWriter
 from tests.unit.namesrv.fleet import Fleet
+from tests.unit.namesrv.servicers import route_servicer
 
 
 class Caller:
@@ -31,12 +31,12 @@ class Calls:
 
     CONTEXT = cast("Context", Caller())
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
         clock, manager = fleet.clock, fleet.manager
         self.own_stalls = OwnStalls(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
-        self.writer = TableWriter()
+        self.writer = TableWriter(max_waiting_writers)
         self.channels = ChannelStreams(manager, self.writer, self.own_stalls)
-        self.routes = RouteServicer(manager, self.own_stalls, started_at_millis=clock.wall_millis())
+        self.routes = route_servicer(fleet, self.own_stalls, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
             manager, self.writer, self.channels, RegistrationParts(clock.monotonic), idle_timeout_millis=120_000
         )

@@ -17,6 +17,8 @@ from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0
 STALL = 300.0
+ROUNDS = 10
+"""Rounds of the event loop; judging the end of a channel takes fewer."""
 
 
 @pytest.fixture
@@ -32,18 +34,17 @@ def calls(fleet: Fleet) -> Calls:
 def judgement(calls: Calls, use: Callable[[str], object]) -> str:
     """Opens a channel, does something with it, ends it, and returns what the log says of that."""
 
-    async def end() -> str:
+    async def end() -> list[str]:
         judge = asyncio.create_task(calls.channels.remove_brokers_of_ended())
         with capture_logs() as logs:
             async with calls.channels.open("test") as (channel_id, _):
                 use(channel_id)
-            async with asyncio.timeout(20):
-                while not (said := [log.get("why") or log.get("reason") for log in logs if log["log_level"] != "debug"]):
-                    await asyncio.sleep(0)
+            for _ in range(ROUNDS):
+                await asyncio.sleep(0)
         judge.cancel()
-        return str(said[-1])
+        return [str(log.get("why") or log.get("reason")) for log in logs if log["log_level"] != "debug"]
 
-    return asyncio.run(end())
+    return asyncio.run(end())[-1]
 
 
 def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
@@ -57,6 +58,13 @@ def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
 
 
 def test_the_end_of_a_channel_removes_its_broker_at_once(fleet: Fleet, calls: Calls) -> None:
+    assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"
+    assert fleet.route() is None
+
+
+@pytest.mark.xfail(reason="ends of channels go through TableWriter.apply, which may refuse them", raises=IndexError)
+def test_the_end_of_a_channel_waits_for_its_turn_however_many_registrations_wait(fleet: Fleet) -> None:
+    calls = Calls(fleet, max_waiting_writers=0)
     assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"
     assert fleet.route() is None
 
@@ -97,9 +105,7 @@ def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, cha
         channel_id = fleet.manager.open_channel()
         fleet.end_channel(channel_id)
     with pytest.raises(ChannelGone):
-        asyncio.run(
-            calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT)
-        )
+        asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT))
 
 
 def test_a_channel_that_we_close_ourselves_leaves_its_broker_time_to_register_again(fleet: Fleet, calls: Calls) -> None:

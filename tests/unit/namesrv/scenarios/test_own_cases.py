@@ -46,7 +46,7 @@ def group_changes(fleet: Fleet, after_revision: int) -> list[tuple[int | None, i
     while change is not None:
         changes += [row for row in change.rows if isinstance(row, GroupPut)]
         change = change.next
-    return [(row.before and row.before.min_id, row.after.min_id) for row in changes]
+    return [(row.before.min_id if row.before else None, row.after.min_id) for row in changes]
 
 
 # A deposed master

@@ -16,6 +16,7 @@ from namesrv_api.v1 import admin_service_pb2 as adm
 from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.endpoints import Endpoint
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
 from namesrv.core.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
@@ -141,11 +142,11 @@ def test_an_operators_call_is_refused_if_it_does_not_say_what_it_is_about(
 
 def test_what_is_not_there_cannot_be_wiped_or_deleted(calls: Calls) -> None:
     """Codes 205 and 216, decided otherwise: upstream answers success though nothing happened."""
+    wipe, delete = adm.WipeWritePermOfBrokerRequest(broker_name="broker-x"), adm.DeleteTopicRequest(topic="TopicTest")
     with pytest.raises(BrokerNotRegistered, match="broker-x"):
-        wipe_request = adm.WipeWritePermOfBrokerRequest(broker_name="broker-x")
-        asyncio.run(calls.operators.WipeWritePermOfBroker(wipe_request, Calls.CONTEXT))
+        asyncio.run(calls.operators.WipeWritePermOfBroker(wipe, Calls.CONTEXT))
     with pytest.raises(TopicNotFound, match="TopicTest"):
-        asyncio.run(calls.operators.DeleteTopic(adm.DeleteTopicRequest(topic="TopicTest"), Calls.CONTEXT))
+        asyncio.run(calls.operators.DeleteTopic(delete, Calls.CONTEXT))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_the_file_of_the_kv_configuration_gives_back_all_entries(tmp_path: Path)
 
 def test_a_name_server_listens_on_9876_unless_told_otherwise() -> None:
     """Scenario 59: its port."""
-    assert NamesrvSettings().endpoint.port == 9876
+    assert Endpoint.parse(NamesrvSettings.model_fields["listen"].default).port == 9876
 
 
 def test_the_end_of_an_unknown_channel_changes_nothing(fleet: Fleet) -> None:

@@ -1,0 +1,120 @@
+"""What the reference model says of operators' changes, and what routes it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.records import BlastRadius, BrokerKey, LiveKey, WriteRule, perm_under
+from tests.unit.namesrv.reference_model import ReferenceModel
+
+SYNC_MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_a"
+"""No slave stands in for its master here."""
+
+
+def without_topic(model: ReferenceModel, topic: str, cluster_name: str | None) -> ReferenceModel:
+    """The model after a deletion: what is held stays held."""
+    kept = {
+        (name, group): numbers
+        for (name, group), numbers in model.queues.items()
+        if name != topic or cluster_name not in (None, group.cluster_name) or model.is_held((name, group))
+    }
+    return replace(model, queues=kept)
+
+
+def without_brokers(model: ReferenceModel, keys: Collection[LiveKey]) -> ReferenceModel:
+    """The model after these have gone."""
+    after = replace(
+        model, brokers=dict(model.brokers), facts=dict(model.facts), filters=dict(model.filters)
+    )
+    for key in keys:
+        after.remove(key)
+    return after
+
+
+def moved_queues(before: ReferenceModel, after: ReferenceModel) -> int:
+    """Groups that lost queues of a topic, or have them again."""
+    return len(before.shown().keys() ^ after.shown().keys())
+
+
+def blast_radius(before: ReferenceModel, after: ReferenceModel) -> BlastRadius:
+    """What differs in the routes of the two."""
+    queues_before, queues_after = before.shown(), after.shown()
+    addrs_before, addrs_after = before.group_addrs(), after.group_addrs()
+    changed, losing, vanishing = set(), set(), set()
+    for topic in {topic for topic, _ in [*queues_before, *queues_after]}:
+        owners_before = {group for name, group in queues_before if name == topic}
+        owners_after = {group for name, group in queues_after if name == topic}
+        if (
+            owners_before == owners_after
+            and all(addrs_before[group] == addrs_after[group] for group in owners_after)
+            and all(queue_data(before, topic, group) == queue_data(after, topic, group) for group in owners_after)
+        ):
+            continue
+        changed.add(topic)
+        if not owners_after:
+            vanishing.add(topic)
+        elif _is_writable(before, topic) and not _is_writable(after, topic):
+            losing.add(topic)
+    worst = vanishing or losing or changed
+    return BlastRadius(len(changed), len(losing), len(vanishing), tuple(sorted(worst)))
+
+
+def _is_writable(model: ReferenceModel, topic: str) -> bool:
+    shown = model.shown()
+    datas = [queue_data(model, topic, group) for name, group in shown if name == topic]
+    return any(data.write_queue_nums and data.perm & 2 for data in datas)
+
+
+def queue_data(model: ReferenceModel, topic: str, group: BrokerKey) -> route_data_pb2.QueueData:
+    """Queues as they are in force."""
+    read, write, perm, flag = model.queues[topic, group]
+    in_force = perm_under(model.rule_of(group), perm)
+    return route_data_pb2.QueueData(
+        broker_name=group.broker_name,
+        cluster_name=group.cluster_name,
+        read_queue_nums=read,
+        write_queue_nums=write,
+        perm=in_force,
+        topic_sys_flag=flag,
+        reported_perm=None if in_force == perm else perm,
+    )
+
+
+def expected_route(model: ReferenceModel, topic: str, zone_name: str | None = None) -> route_data_pb2.TopicRouteData:
+    """The route of a topic that has queues."""
+    expected = route_data_pb2.TopicRouteData()
+    if model.behaviour.order_message_enable and (ORDER_TOPIC_CONFIG, topic) in model.kv:
+        expected.order_topic_conf = model.kv[ORDER_TOPIC_CONFIG, topic]
+    owners = sorted(owner for name, owner in model.shown() if name == topic)
+    groups = model.group_addrs()
+    shown = {owner: _ids_shown(model, topic, owner) for owner in owners}
+    if zone_name is not None:
+        owners = [
+            owner
+            for owner in owners
+            if 0 not in shown[owner].values() or (model.facts[owner][0] or "").upper() == zone_name.upper()
+        ]
+    expected.queue_datas.extend(queue_data(model, topic, owner) for owner in owners)
+    for owner in owners:
+        zone, acting = model.facts[owner]
+        data = expected.broker_datas.add(
+            cluster_name=owner.cluster_name, broker_name=owner.broker_name, zone_name=zone, enable_acting_master=acting
+        )
+        for broker_id, addr in sorted(groups[owner].items()):
+            data.broker_addrs.add(broker_id=shown[owner][broker_id], broker_addr=addr)
+            if model.brokers[LiveKey(owner.cluster_name, addr)].unconfirmed:
+                data.unconfirmed_broker_ids.append(shown[owner][broker_id])
+    return expected
+
+
+def _ids_shown(model: ReferenceModel, topic: str, group: BrokerKey) -> dict[int, int]:
+    """Each broker id as the topic's readers see it: the lowest slave may stand in for the master."""
+    ids = {broker_id: broker_id for broker_id in model.group_addrs()[group]}
+    acts = model.is_acted_for(group) and model.rule_of(group) is not WriteRule.ADDED
+    if acts and topic != SYNC_MEMBER_TOPIC:
+        ids[min(ids)] = 0
+    return ids
