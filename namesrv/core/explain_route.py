@@ -33,6 +33,9 @@ EXPLAIN_SLICE = 100
 BROKERS_NAMED = 3
 """Brokers of a group that a sentence names; the others are counted."""
 
+MAX_TEXT_LENGTH = 900
+"""Most characters of an explanation: there is room for the longest comment and most of a second one."""
+
 _LEFT = {
     RemovalReason.UNREGISTERED: "unregistered",
     RemovalReason.CHANNEL_CLOSED: "lost its channel",
@@ -99,7 +102,7 @@ def explain_route(state: RouteState, started_at_millis: int, question: Question)
         brokers |= {broker for broker in now.groups if question.is_about(broker)}
     explanations = []
     for count, broker in enumerate(sorted(brokers), 1):
-        explanations.append(_explanation(broker, now, past))
+        explanations.append(_shortened(_explanation(broker, now, past)))
         if count % EXPLAIN_SLICE == 0:
             yield
     if not explanations and question.broker_name is not None:
@@ -228,6 +231,13 @@ def _explanation(broker: BrokerKey, now: _Now, past: _Past) -> Explanation:
         return _of_removed_queues(broker, now, change, row)
     text = f"not in the route: {broker.broker_name} of {broker.cluster_name} is {_registered(broker, now)}"
     return Explanation(broker, in_route=False, text="; ".join((text, *_hold_clause(broker, now))))
+
+
+def _shortened(explanation: Explanation) -> Explanation:
+    text = explanation.text
+    return (
+        explanation if len(text) <= MAX_TEXT_LENGTH else explanation._replace(text=f"{text[: MAX_TEXT_LENGTH - 3]}...")
+    )
 
 
 def _of_group_in_table(broker: BrokerKey, now: _Now, past: _Past) -> Explanation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,9 +116,9 @@ class RouteDigests:
 
     def _digest(self, broker: BrokerKey, held: Mapping[str, QueueData]) -> Steps[bytes]:
         """Reads the tables in slices: what comes out means nothing if the group has changed meanwhile."""
-        topics = self._tables.topics_by_broker.get(broker, set())
+        topics: Collection[str] = self._tables.topics_by_broker.get(broker, {})
         if held:
-            topics = topics | held.keys()
+            topics = {*topics, *held}
         sha256 = hashlib.sha256()
         lines: list[str] = []
         for topic in (yield from sorted_in_slices(topics)):  # by code points, which is the order of the UTF-8 bytes

@@ -167,7 +167,7 @@ class TableEdit:
         """
         yield from self._drop_unused_queue_datas(broker)
         # This loop is the cost of a registration: it has no calls that it can do without.
-        queue_datas, published = self._tables.queue_datas, self._tables.topic_queue_table
+        queue_datas, published = self._tables.queue_datas, self._tables.topic_queue_table.settled_rows()
         held = self._intents.holds_of(broker.cluster_name)
         interned, find = queue_datas.of_group(broker), queue_datas.by_fragment
         edited, edited_before = self._topics, bool(self._topics)

@@ -30,6 +30,8 @@ class TopicTable:
         return self._len
 
     def __contains__(self, topic: object) -> bool:
+        if not self._unmerged:
+            return topic in self._rows  # quicker, and asked for every topic of a registration
         return self.get(topic) is not None  # type: ignore[arg-type]  # nothing else is in here
 
     def __iter__(self) -> Iterator[str]:
@@ -48,6 +50,11 @@ class TopicTable:
             if queues is not _NOT_CHANGED:
                 return queues
         return self._rows.get(topic)
+
+    def settled_rows(self) -> Mapping[str, TopicQueues]:
+        """The rows themselves, to look many up without calls; the table must be settled and stay so."""
+        assert not self._unmerged, "rows are missing that are not merged yet"
+        return self._rows
 
     def copy(self) -> Mapping[str, TopicQueues]:
         """All rows as they are now."""

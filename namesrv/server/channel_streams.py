@@ -71,7 +71,7 @@ class ChannelStreams:
             while not self._ended.empty():  # ends that come together are judged together
                 ended.append(self._ended.get_nowait())
             lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]
-            for gone in await self._writer.apply(self._manager.on_channel_destroy(lost)):
+            for gone in await self._writer.apply_unbounded(self._manager.on_channel_destroy(lost)):
                 log_removed(gone)
 
     def _may_come_back(self, channel_id: str) -> bool:

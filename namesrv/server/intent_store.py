@@ -125,7 +125,7 @@ class IntentStore:
         if after is before:
             return OperatorOutcome(BlastRadius(), 0)
         await self._commits.write(self._file.save, after)
-        outcome = await self._writer.apply_durable(self._manager.publish_intents(after, cause))
+        outcome = await self._writer.apply_unbounded(self._manager.publish_intents(after, cause))
         log_intents(outcome, cause, self._manager.revision)
         return outcome
 

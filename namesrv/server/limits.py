@@ -152,5 +152,5 @@ MAX_DIGEST_PAGE_SIZE = 2_000
 longest names the page stays below the 4 MiB that clients take."""
 
 MAX_EXPLANATIONS = 1_000
-"""Most groups that ExplainTopicRoute tells of in one answer: with the longest names and comments it stays below the
-4 MiB that clients take."""
+"""Most groups that ExplainTopicRoute tells of in one answer: with the longest texts it stays below the 4 MiB that
+clients take."""

@@ -12,6 +12,7 @@ from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.server import wire
+from namesrv.server.digest_calls import DigestCalls
 from namesrv.server.look_up_calls import LookUpCalls
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
@@ -20,8 +21,8 @@ from namesrv.server.snapshot_calls import SnapshotCalls
 from namesrv.server.topic_list_calls import TopicListCalls
 
 
-class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls):
-    """All calls of the service: look-ups, lists and snapshots in the classes that it is made of, the others here."""
+class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, DigestCalls):
+    """All calls of the service: most are in the classes that it is made of, the others here."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls):
         LookUpCalls.__init__(self, manager, warm_up, product_env)
         TopicListCalls.__init__(self, manager)
         SnapshotCalls.__init__(self, manager, pins)
+        DigestCalls.__init__(self, manager)
         self._own_stalls = own_stalls
         self._started_at_millis = started_at_millis
 

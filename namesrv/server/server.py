@@ -191,7 +191,7 @@ class NamesrvServer:
                     started_at_millis=self._started_at_millis,
                 ),
             ),
-            (admin, AdminServicer(self._manager, self._writer, self._durable, self._config)),
+            (admin, AdminServicer(self._manager, self._writer, self._durable, self._config, self._started_at_millis)),
         ):
             add_service(self._grpc, service, servicer, slow_reader_seconds, memory)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)

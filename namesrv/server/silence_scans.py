@@ -53,10 +53,10 @@ class SilenceScans:
 
     async def _scan(self) -> None:
         self._own_stalls.check()
-        for gone in await self._writer.apply(self._manager.scan_not_active_broker()):
+        for gone in await self._writer.apply_unbounded(self._manager.scan_not_active_broker()):
             log_removed(gone)
             self._close_if_empty(gone.live.channel_id)
-        for channel_id in await self._writer.apply(self._manager.idle_channels()):
+        for channel_id in await self._writer.apply_unbounded(self._manager.idle_channels()):
             self._channels.close(channel_id, _IDLE)
 
     def _close_if_empty(self, channel_id: str | None) -> None:

@@ -37,8 +37,10 @@ class TableWriter:
             raise Overloaded(f"{self._waiting} changes wait for their turn already")
         return await self._in_turn(change)
 
-    async def apply_durable(self, change: Steps[ResultT]) -> ResultT:
-        """Applies a change that is on disk already, so it must not be refused: whoever calls bounds how many wait.
+    async def apply_unbounded(self, change: Steps[ResultT]) -> ResultT:
+        """Applies a change that must not be refused, because it is on disk already or the server's own.
+
+        Whoever calls bounds how many wait.
 
         Raises:
             NamesrvError: What the change raises.

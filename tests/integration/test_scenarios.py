@@ -29,8 +29,11 @@ ACCEPTED = {
 }
 """Calls that have nothing to ask for but what there is, by RocketMQ's code."""
 REFUSED = {
+    205: ("AdminService/WipeWritePermOfBroker", "broker_name"),
+    216: ("AdminService/DeleteTopic", "topic"),
     224: ("RouteService/ListTopicsByCluster", "cluster_name"),
     322: ("RegistrationService/QueryDataVersion", "broker.cluster_name"),
+    327: ("AdminService/AddWritePermOfBroker", "broker_name"),
     901: ("RouteService/GetBrokerMemberGroup", "cluster_name"),
     904: ("RegistrationService/BrokerHeartbeat", "broker.cluster_name"),
 }
@@ -95,6 +98,22 @@ def test_an_unknown_setting_is_refused(admin: Client) -> None:
     request = admin_service_pb2.UpdateNamesrvConfigRequest(values={"noSuchSetting": "1"})
     error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+
+
+def test_look_ups_wait_after_a_start_only_if_told_to_and_registrations_never(engine: str, tmp_path: Path) -> None:
+    """Scenario 57. The time is an hour, and then 0; how it passes is shown on a virtual clock."""
+    flags = ("--data-dir", str(tmp_path), "--wait-seconds-for-service", "3600", "--warm-up-millis", "0")
+    look_up = f"{PACKAGE}.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
+    with NamesrvProcess(*flags, engine=engine) as namesrv, namesrv.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert client.addrs()
+        update(client, needWaitForService="true")
+        error = client.failure(*look_up)
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING")
+        assert error.retry_after_seconds
+        client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
+        update(client, waitSecondsForService="0")
+        assert client.addrs()
 
 
 def test_a_name_server_starts_and_ends_without_an_error(engine: str) -> None:

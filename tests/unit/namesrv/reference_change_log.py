@@ -19,6 +19,7 @@ from namesrv.core.changes import (
     LiveRemoved,
     QueuesPut,
     QueuesRemoved,
+    Row,
 )
 from namesrv.core.intents import Intent, IntentKey
 from namesrv.core.records import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey
@@ -43,40 +44,58 @@ class ReaderTables:
         """Applies a change's rows in their order. What is removed must be there."""
         for row in change.rows:
             match row:
-                case QueuesPut():
-                    for topic, data in row.queues.items():
-                        self.topics[topic, row.broker] = data.fragment_under(row.write)
-                case QueuesRemoved():
-                    for topic in row.topics:
-                        del self.topics[topic, row.broker]
-                case GroupPut():
-                    assert row.before == self.groups.get(row.after.key)
-                    self.groups[row.after.key] = row.after
-                case GroupRemoved():
-                    assert row.before == self.groups.pop(row.before.key)
-                case LivePut():
-                    self.live[row.live.key] = _as_read(row.live)
-                case LiveRemoved():
-                    assert _as_read(row.live) == self.live.pop(row.live.key)
-                case ClusterPut():
-                    assert row.cluster_name not in self.clusters
-                    self.clusters.add(row.cluster_name)
-                case ClusterRemoved():
-                    self.clusters.remove(row.cluster_name)
-                case FilterServersPut():
-                    self.filter_servers[row.key] = row.filter_servers
-                    if not row.filter_servers:
-                        del self.filter_servers[row.key]
-                case KvPut(namespace, key, None):
-                    del self.kv[namespace, key]
-                case KvPut(namespace, key, str(value)):
-                    self.kv[namespace, key] = value
-                case IntentPut(intent):
-                    self.intents[intent.key] = intent
-                case IntentLifted(intent):
-                    assert self.intents.pop(intent.key) == intent
-                case ConfigPut():
-                    pass  # belongs to no table
+                case QueuesPut() | QueuesRemoved() | FilterServersPut():
+                    self._apply_queues(row)
+                case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
+                    self._apply_brokers(row)
+                case _:
+                    self._apply_decision(row)
+
+    def _apply_queues(self, row: QueuesPut | QueuesRemoved | FilterServersPut) -> None:
+        match row:
+            case QueuesPut():
+                for topic, data in row.queues.items():
+                    self.topics[topic, row.broker] = data.fragment_under(row.write)
+            case QueuesRemoved():
+                for topic in row.topics:
+                    del self.topics[topic, row.broker]
+            case FilterServersPut():
+                self.filter_servers[row.key] = row.filter_servers
+                if not row.filter_servers:
+                    del self.filter_servers[row.key]
+
+    def _apply_brokers(
+        self, row: GroupPut | GroupRemoved | LivePut | LiveRemoved | ClusterPut | ClusterRemoved
+    ) -> None:
+        match row:
+            case GroupPut():
+                assert row.before == self.groups.get(row.after.key)
+                self.groups[row.after.key] = row.after
+            case GroupRemoved():
+                assert row.before == self.groups.pop(row.before.key)
+            case LivePut():
+                self.live[row.live.key] = _as_read(row.live)
+            case LiveRemoved():
+                assert _as_read(row.live) == self.live.pop(row.live.key)
+            case ClusterPut():
+                assert row.cluster_name not in self.clusters
+                self.clusters.add(row.cluster_name)
+            case ClusterRemoved():
+                self.clusters.remove(row.cluster_name)
+
+    def _apply_decision(self, row: Row) -> None:
+        """Of an operator."""
+        match row:
+            case KvPut(namespace, key, None):
+                del self.kv[namespace, key]
+            case KvPut(namespace, key, str(value)):
+                self.kv[namespace, key] = value
+            case IntentPut(intent):
+                self.intents[intent.key] = intent
+            case IntentLifted(intent):
+                assert self.intents.pop(intent.key) == intent
+            case _:
+                assert isinstance(row, ConfigPut), "belongs to no table"
 
 
 def tables_of(manager: RouteInfoManager) -> ReaderTables:

@@ -39,8 +39,10 @@ def _trips(model: ReferenceModel, losing: int, now: float) -> bool:
     model.recent = {
         key: lost for key, lost in model.recent.items() if lost.at + behaviour.mass_loss_window_seconds >= now
     }
-    lost = losing + len(model.recent)
-    before = len(model.brokers) - len(model.unconfirmed()) + len(model.recent)
+    model.held = {key: at for key, at in model.held.items() if at + behaviour.mass_loss_window_seconds >= now}
+    recent = len(model.recent) + len(model.held)
+    lost = losing + recent
+    before = len(model.brokers) - len(model.unconfirmed()) + recent
     return lost >= behaviour.mass_loss_min_brokers and lost / before > behaviour.mass_loss_percent / 100
 
 
@@ -59,6 +61,7 @@ def _remove_lost(model: ReferenceModel, keys: Iterable[LiveKey], now: float) -> 
 
 
 def _hold(model: ReferenceModel, losing: list[LiveKey], now: float) -> None:
+    model.held.update(dict.fromkeys(losing, now) | {key: lost.at for key, lost in model.recent.items()})
     held_until = now + model.behaviour.mass_loss_hold_seconds
     reported = set(model.queues)
     for key, lost in model.recent.items():

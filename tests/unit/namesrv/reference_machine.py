@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -70,9 +70,7 @@ class ReferenceMachine(RuleBasedStateMachine):
     def now(self) -> float:
         return self.fleet.clock.seconds
 
-    def drive(
-        self, steps: Steps[ResultT], plan: Plan, *publications: Callable[[], None], cause: str
-    ) -> ResultT | None:
+    def drive(self, steps: Steps[ResultT], plan: Plan, *publications: Callable[[], None], cause: str) -> ResultT | None:
         """Drives a writer, and tells the model of each publication as soon as it shows, and of the rest at the end.
 
         Returns:
@@ -173,7 +171,8 @@ class ReferenceMachine(RuleBasedStateMachine):
             for group, data in holders.items()
         }
         assert held == {place: numbers for place, numbers in model.queues.items() if place not in shown}
-        assert {key: set(topics) for key, topics in tables.topics_by_broker.items() if topics} == _topics_by_group(shown)
+        topics_by_broker = {key: set(topics) for key, topics in tables.topics_by_broker.items() if topics}
+        assert topics_by_broker == _topics_by_group(shown)
         assert tables.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
@@ -270,7 +269,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert (end.queue_data_count, end.live_broker_count) == (len(rows), len(live))
 
 
-def _topics_by_group(places: dict[tuple[str, BrokerKey], object]) -> dict[BrokerKey, set[str]]:
+def _topics_by_group(places: Iterable[tuple[str, BrokerKey]]) -> dict[BrokerKey, set[str]]:
     found: dict[BrokerKey, set[str]] = {}
     for topic, group in places:
         found.setdefault(group, set()).add(topic)

@@ -51,7 +51,9 @@ class ReferenceModel:
     intents: dict[IntentKey, Intent] = field(default_factory=dict)
     kv: dict[tuple[str, str], str] = field(default_factory=dict)
     recent: dict[LiveKey, Lost] = field(default_factory=dict)
-    """Losses that the guard counts, oldest first."""
+    """Losses that the guard counts and may bring back, oldest first."""
+    held: dict[LiveKey, float] = field(default_factory=dict)
+    """Losses that the guard counts and holds, by when they were."""
     open_channels: set[str] = field(default_factory=set)
     ended_channels: set[str] = field(default_factory=set)
     """Those that have ended and whose brokers nobody has removed yet."""
@@ -106,6 +108,7 @@ class ReferenceModel:
             if registration.filter_servers:
                 self.filters[key] = registration.filter_servers
         self.recent.pop(key, None)
+        self.held.pop(key, None)
 
     def _holder(self, registration: Registration) -> LiveKey | None:
         """Who holds the id under another address."""

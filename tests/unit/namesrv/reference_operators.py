@@ -27,9 +27,7 @@ def without_topic(model: ReferenceModel, topic: str, cluster_name: str | None) -
 
 def without_brokers(model: ReferenceModel, keys: Collection[LiveKey]) -> ReferenceModel:
     """The model after these have gone."""
-    after = replace(
-        model, brokers=dict(model.brokers), facts=dict(model.facts), filters=dict(model.filters)
-    )
+    after = replace(model, brokers=dict(model.brokers), facts=dict(model.facts), filters=dict(model.filters))
     for key in keys:
         after.remove(key)
     return after

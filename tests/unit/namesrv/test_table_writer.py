@@ -93,7 +93,7 @@ def test_a_durable_change_waits_for_its_turn_though_the_queue_is_full() -> None:
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
             await writer.apply(change("refused"))
-        assert await writer.apply_durable(change("durable")) == "durable"
+        assert await writer.apply_unbounded(change("durable")) == "durable"
         assert await first == "first"
 
     asyncio.run(run())

@@ -62,7 +62,6 @@ def test_the_end_of_a_channel_removes_its_broker_at_once(fleet: Fleet, calls: Ca
     assert fleet.route() is None
 
 
-@pytest.mark.xfail(reason="ends of channels go through TableWriter.apply, which may refuse them", raises=IndexError)
 def test_the_end_of_a_channel_waits_for_its_turn_however_many_registrations_wait(fleet: Fleet) -> None:
     calls = Calls(fleet, max_waiting_writers=0)
     assert judgement(calls, lambda channel_id: fleet.register(channel_id=channel_id)) == "CHANNEL_CLOSED"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from namesrv.core.behaviour import Behaviour
+from namesrv.core.broker_removals import BROKERS_PER_CHANGE
 from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.records import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
 from namesrv.core.steps import finish
@@ -104,6 +105,25 @@ def test_a_fleet_that_is_lost_in_one_scan_stays() -> None:
     fleet.clock.advance(TIMEOUT + 0.001)
     assert fleet.scan() == []
     assert fleet.routed == fleet.unconfirmed == {0, 1, 2, 3, 4}
+
+
+def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwhile() -> None:
+    fleet = Fleet()
+    brokers = {f"10.0.{number // 256}.{number % 256}:1": f"broker-{number}" for number in range(2 * BROKERS_PER_CHANGE)}
+    for addr, name in brokers.items():
+        fleet.register(addr, name=name)
+    revision = fleet.manager.revision
+    fleet.clock.advance(TIMEOUT + 0.001)
+    scan = fleet.manager.scan_not_active_broker()
+    while not fleet.manager.unconfirmed:
+        next(scan)
+    held = {key.broker_addr for key in fleet.manager.unconfirmed}
+    assert len(held) == BROKERS_PER_CHANGE
+    alive = next(addr for addr in brokers if addr not in held)
+    fleet.query(alive, name=brokers[alive])
+    assert finish(scan) == []
+    assert {key.broker_addr for key in fleet.manager.unconfirmed} == brokers.keys() - {alive}
+    assert fleet.manager.revision == revision + 2
 
 
 def test_channels_that_end_together_are_one_loss() -> None:
