@@ -13,7 +13,7 @@ from namesrv.core.changes import Change, GroupRemoved, QueuesPut, QueuesRemoved
 from namesrv.core.errors import Overloaded
 from namesrv.core.records import BrokerKey, BrokerLiveInfo, LiveKey, QueueData
 from namesrv.core.steps import Steps, sorted_in_slices
-from namesrv.core.table_edit import Tables
+from namesrv.core.tables import Tables
 
 SLICE = 500
 """Topics that are put into a digest before giving way: about a millisecond."""

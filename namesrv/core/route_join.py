@@ -6,7 +6,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.fragments import frame
 from namesrv.core.records import MASTER_ID, BrokerData, TopicQueues
-from namesrv.core.table_edit import Tables
+from namesrv.core.tables import Tables
 
 SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which the members of a group find each other: no slave stands in there (TopicValidator)."""

@@ -20,7 +20,8 @@ from namesrv.core.signs_of_life import SignsOfLife
 from namesrv.core.snapshot import TopicTableCopies
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
 from namesrv.core.steps import Steps, finish
-from namesrv.core.table_edit import TableEdit, Tables
+from namesrv.core.table_edit import TableEdit
+from namesrv.core.tables import Tables
 from namesrv.core.topic_lists import TopicLists
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0

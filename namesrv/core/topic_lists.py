@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from namesrv.core.records import BrokerKey, TopicQueues
 from namesrv.core.steps import Steps, sorted_in_slices
-from namesrv.core.table_edit import Tables
+from namesrv.core.tables import Tables
 
 UNIT = 1
 """Flag bit of a unit topic (TopicSysFlag.FLAG_UNIT)."""
