@@ -67,6 +67,8 @@ def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_
         )
         client = resources.enter_context(steady.connect())
         eventually(client.addrs)
+        with doomed.connect() as before:
+            eventually(before.addrs)
         port = doomed.endpoint.port
         doomed.kill()
         # The next round ends with the answer of the living one in it: the dead one has not made it late.

@@ -105,7 +105,7 @@ def endpoint() -> Iterator[str]:
 def namesrv() -> Iterator[str]:
     """A real name server, in a process of its own, on which one broker has registered."""
     program = str(Path(sys.executable).with_name("namesrv"))
-    command = [program, "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+    command = [program, "serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
