@@ -8,11 +8,14 @@ is not what it would write.
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
+import inspect
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +48,6 @@ SERVICERS: dict[str, type] = {
     "AdminService": AdminServicer,
 }
 """What answers the calls of a service; a call that its class does not have answers UNIMPLEMENTED."""
-
-REFUSED_FIELDS = {
-    "StreamRouteSnapshot": ("follow", "resume_after"),
-}
-"""Fields of requests that are refused with NOT_IMPLEMENTED so far: what the servicers give to ``refuse_fields``."""
 
 SERVICE_FILES = (
     "namesrv_api/v1/registration_service.proto",
@@ -146,6 +144,20 @@ def error_reasons(file: FileDescriptorProto) -> list[Reason]:
     return reasons
 
 
+def refused_fields(servicer: type | None, call: str) -> list[str]:
+    """Fields of a request that a call refuses with NOT_IMPLEMENTED so far: what its method gives to refuse_fields."""
+    method = getattr(servicer, call, None)
+    if method is None:
+        return []
+    return [
+        field.value
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method))))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "refuse_fields"
+        for field in node.args[1:]
+        if isinstance(field, ast.Constant) and isinstance(field.value, str)
+    ]
+
+
 class Page:
     """Renders the contract as Markdown."""
 
@@ -157,6 +169,13 @@ class Page:
             for contract in (registration_service_pb2, route_service_pb2, admin_service_pb2)
             for name, service in contract.DESCRIPTOR.services_by_name.items()
             for call in unimplemented(service, SERVICERS[name])
+        }
+        self._refused_fields = {
+            method.name: refused
+            for file in files.values()
+            for service in file.service
+            for method in service.method
+            if (refused := refused_fields(SERVICERS.get(service.name), method.name))
         }
 
     def text(self) -> str:
@@ -206,7 +225,7 @@ class Page:
             name += " †"
         if call.server_streaming:
             name += "<br>*server stream*"
-        if refused := REFUSED_FIELDS.get(call.name):
+        if refused := self._refused_fields.get(call.name):
             further.append(f"So far it refuses {_listed(refused)} with `NOT_IMPLEMENTED`.")
         errors = errors if ". " in errors else errors.removesuffix(".")  # a bare list needs no full stop
         row = (name, rocketmq, self._prose(what), self._prose(errors))
