@@ -1,0 +1,5 @@
+"""``python -m nsctl``."""
+
+from nsctl.cli import main
+
+main()

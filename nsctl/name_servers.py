@@ -1,0 +1,146 @@
+"""Calls to one name server, to the first that answers, or to all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+
+MAX_ANSWER_BYTES = 4 << 20
+"""Largest answer that a name server gives."""
+
+ELSEWHERE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+"""Codes that say something about the name server and not about what was asked."""
+
+AnswerT = TypeVar("AnswerT")
+
+
+class CallError(Exception):
+    """A name server answered with an error, or did not answer."""
+
+    def __init__(self, endpoint: Endpoint, error: RichError) -> None:
+        reason = error.reason or error.code.name
+        super().__init__(f"{endpoint}: {reason}: {error.message}")
+        self.error = error
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether another name server may know better."""
+        return self.error.code in ELSEWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[AnswerT]):
+    """What one of several name servers said."""
+
+    endpoint: Endpoint
+    value: AnswerT | None
+    """None if it failed."""
+    error: CallError | None
+
+
+class NameServer:
+    """One name server. All calls raise CallError."""
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+        self.endpoint = endpoint
+        self.timeout_seconds = timeout_seconds
+        self._connection = grpc.insecure_channel(
+            str(endpoint), options=[("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_retries", 0)]
+        )
+        self._stubs = (RouteServiceStub(self._connection), AdminServiceStub(self._connection))
+
+    def call(self, name: str, request: Message) -> Message:
+        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
+        try:
+            return cast("Message", self._method(name)(request, timeout=self.timeout_seconds))
+        except grpc.RpcError as error:
+            raise CallError(self.endpoint, RichError.of(error)) from error
+
+    def stream(self, name: str, request: Message, timeout_seconds: float | None) -> Iterator[Message]:
+        """Makes a streaming call; yields its answers as they come."""
+        call = self._method(name)(request, timeout=timeout_seconds)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise CallError(self.endpoint, RichError.of(error)) from error
+        finally:
+            call.cancel()  # type: ignore[no-untyped-call]
+
+    def pages(self, name: str, request: Message) -> Iterator[Message]:
+        """All pages of a list; the request's page token is overwritten."""
+        while True:
+            answer = self.call(name, request)
+            yield answer
+            token = answer.next_page_token  # type: ignore[attr-defined]
+            if not token:
+                return
+            request.page_token = token  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()
+
+    def _method(self, name: str) -> Callable[..., grpc.CallIterator[Message]]:
+        route, admin = self._stubs
+        method: Callable[..., grpc.CallIterator[Message]] = getattr(route, name, None) or getattr(admin, name)
+        return method
+
+
+class NameServers:
+    """The name servers that a command is about."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], timeout_seconds: float) -> None:
+        self.all = tuple(NameServer(endpoint, timeout_seconds) for endpoint in endpoints)
+
+    def first(self, ask: Callable[[NameServer], AnswerT]) -> AnswerT:
+        """The answer of the first one that gives one.
+
+        Raises:
+            CallError: One of them refused what was asked, or none could be reached; then it is the last one's.
+        """
+        failed: CallError | None = None
+        for server in self.all:
+            try:
+                return ask(server)
+            except CallError as error:
+                if not error.unreachable:
+                    raise
+                failed = error
+        assert failed is not None, "there is at least one name server"
+        raise failed
+
+    def each(self, ask: Callable[[NameServer], AnswerT]) -> list[Answer[AnswerT]]:
+        """Every one's answer, asked at the same time, in the order they were named."""
+
+        def answer(server: NameServer) -> Answer[AnswerT]:
+            try:
+                return Answer(server.endpoint, ask(server), None)
+            except CallError as error:
+                return Answer(server.endpoint, None, error)
+
+        with ThreadPoolExecutor(len(self.all)) as pool:
+            return list(pool.map(answer, self.all))
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for server in self.all:
+            server.close()

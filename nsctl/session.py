@@ -1,0 +1,123 @@
+"""One run of a command: which name servers, how its answer is shown, and what its exit code will be."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from groundwork.endpoints import Endpoint
+from nsctl.contexts import ContextError, name_servers
+from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
+from nsctl.name_servers import Answer, AnswerT, CallError, NameServer, NameServers
+from nsctl.output import Format, Row, show
+
+PROGRAM = "nsctl"
+DEFAULT_TIMEOUT_SECONDS = 5.0
+"""Time for one call to one name server (RocketMQ's mqadmin: timeoutMillis 5000)."""
+
+Namesrv = Annotated[
+    str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT;…", help="Name servers (else $NAMESRV_ADDR).")
+]
+Context = Annotated[str | None, typer.Option("--context", help="A context of the contexts file.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json or yaml for programs.")]
+Timeout = Annotated[float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")]
+Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
+
+
+class Session:
+    """What a command is given."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], timeout_seconds: float, form: Format) -> None:
+        self.servers = NameServers(endpoints, timeout_seconds)
+        self.form = form
+        self.exit_code = 0
+
+    def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
+        """Shows rows as the user wants them."""
+        show(rows, columns, self.form, title)
+
+    def note(self, text: str) -> None:
+        """A line for people, beside what programs read."""
+        sys.stderr.write(f"{PROGRAM}: {text}\n")
+
+    def found(self, code: int) -> None:
+        """Remembers an exit code; the largest wins."""
+        self.exit_code = max(self.exit_code, code)
+
+    def failed(self, error: CallError) -> None:
+        """Tells of a name server that did not do what was asked."""
+        self.note(str(error))
+        self.found(UNREACHABLE if error.unreachable else REFUSED)
+
+    def each(self, ask: Callable[[NameServer], AnswerT]) -> list[Answer[AnswerT]]:
+        """Asks all; tells of those that failed."""
+        answers = self.servers.each(ask)
+        for answer in answers:
+            if answer.error is not None:
+                self.failed(answer.error)
+        return answers
+
+
+def add_command(app: typer.Typer, name: str, run: Callable[..., None], *, acts: bool = False) -> None:
+    """Adds a command that is given a Session first, and the options that every command has last.
+
+    Args:
+        app: The program, or a part of it.
+        name: The command's name.
+        run: What it does; its docstring is the help text, its other parameters are the command's own.
+        acts: Whether it changes something; only what does not can be repeated with ``--watch``.
+    """
+    signature = inspect.signature(run, eval_str=True)
+    own = [parameter for key, parameter in signature.parameters.items() if key != "session"]
+
+    def command(**values: Any) -> None:
+        namesrv, context = values.pop("namesrv"), values.pop("context")
+        output, timeout, watch = values.pop("output"), values.pop("timeout"), values.pop("watch", None)
+        try:
+            endpoints = name_servers(namesrv, context, os.environ, Path.home())
+        except ContextError as error:
+            sys.stderr.write(f"{PROGRAM}: {error}\n")
+            raise typer.Exit(USAGE) from error
+        session = Session(endpoints, timeout, output)
+        try:
+            _run(session, lambda: run(session, **values), watch)
+        finally:
+            session.servers.close()
+        raise typer.Exit(session.exit_code)
+
+    common = {
+        "namesrv": (Namesrv, None),
+        "context": (Context, None),
+        "output": (Output, Format.TABLE),
+        "timeout": (Timeout, DEFAULT_TIMEOUT_SECONDS),
+    } | ({} if acts else {"watch": (Watch, None)})
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    parameters += [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for key, (annotation, default) in common.items()
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(name, help=inspect.getdoc(run))(command)
+
+
+def _run(session: Session, run: Callable[[], None], watch: float | None) -> None:
+    while True:
+        try:
+            run()
+        except CallError as error:
+            session.failed(error)
+        if watch is None:
+            return
+        try:
+            time.sleep(watch)
+        except KeyboardInterrupt:
+            return
+        session.exit_code = 0

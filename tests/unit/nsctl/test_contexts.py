@@ -1,0 +1,65 @@
+"""Which name servers a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groundwork.endpoints import Endpoint
+from nsctl.contexts import ContextError, contexts_file, name_servers
+
+A, B = Endpoint("a", 9876), Endpoint("b", 9876)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    file = tmp_path / ".config" / "nsctl" / "contexts.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n[contexts.live]\nnamesrv = "a:9876;b:9876"\n')
+    return tmp_path
+
+
+def test_a_flag_wins_over_a_context_that_over_the_variable_and_that_over_the_file(home: Path) -> None:
+    variable = {"NAMESRV_ADDR": "b:9876"}
+    assert name_servers("a:9876", "live", variable, home) == (A,)
+    assert name_servers(None, "live", variable, home) == (A, B)
+    assert name_servers(None, None, variable, home) == (B,)
+    assert name_servers(None, None, {}, home) == (A,)
+
+
+def test_the_file_is_where_the_environment_says(tmp_path: Path) -> None:
+    assert contexts_file({}, tmp_path) == tmp_path / ".config/nsctl/contexts.toml"
+    assert contexts_file({"XDG_CONFIG_HOME": "/etc/x"}, tmp_path) == Path("/etc/x/nsctl/contexts.toml")
+    assert contexts_file({"NSCTL_CONTEXTS": "/y.toml", "XDG_CONFIG_HOME": "/x"}, tmp_path) == Path("/y.toml")
+
+
+def test_without_any_name_server_the_error_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ContextError, match=r"--namesrv .*NAMESRV_ADDR.*contexts\.toml"):
+        name_servers(None, None, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "problem"),
+    [
+        ("current = ", None, "Invalid value"),
+        ("", None, "current is missing"),
+        ('current = "x"', None, "there is no context 'x'; there are: none"),
+        ('[contexts.lab]\nnamesrv = "a:1"', "x", "there is no context 'x'; there are: lab"),
+        ('current = "x"\n[contexts.x]\n', None, r"contexts\.x\.namesrv is missing"),
+        ('current = "x"\n[contexts.x]\nnamesrv = "a"', None, r"contexts\.x\.namesrv: address 'a' has no port"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named_with_its_problem(
+    home: Path, text: str, context: str | None, problem: str
+) -> None:
+    file = contexts_file({}, home)
+    file.write_text(text)
+    with pytest.raises(ContextError, match=problem) as raised:
+        name_servers(None, context, {}, home)
+    assert str(raised.value).startswith(str(file))
+
+
+def test_a_context_without_a_file_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ContextError, match=r"contexts\.toml: No such file or directory"):
+        name_servers(None, "lab", {}, tmp_path)
