@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Writes docs/nsctl.md: the text of docs/nsctl.intro.md, and every command with its real output.
 
 Starts two name servers of its own on free ports of loopback, and ends them.
