@@ -24,6 +24,8 @@ def check_health(endpoint: Endpoint, service: str, timeout_seconds: float) -> st
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_seconds)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:  # the health service's answer has no text
+                return f"{endpoint}: there is no service {service}"
             return f"{endpoint}: {error.code().name}: {error.details()}"
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return None

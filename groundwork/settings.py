@@ -96,7 +96,8 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
     parameters = [_parameter(key, field) for key, field in settings.model_fields.items()]
     help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
     config = Annotated[Path | None, typer.Option("--config", help=help_config)]
-    print_config = Annotated[bool, typer.Option("--print-config", help="Print the settings in force and exit.")]
+    help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."
+    print_config = Annotated[bool, typer.Option("--print-config", help=help_print)]
     parameters += [
         inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config),
         inspect.Parameter("print_config", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=print_config),
@@ -119,13 +120,19 @@ def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: di
     except ValidationError as error:
         problems = "; ".join(_problem(item) for item in error.errors())
         exit_with(program, problems)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        exit_with(program, f"--config {config_file}: {error.strerror}")
+    except ValueError as error:
         exit_with(program, f"--config {config_file}: {error}")
 
 
 def _problem(item: Any) -> str:
-    key = ".".join(str(part) for part in item["loc"]) or "settings"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if not item["loc"]:  # about several settings, which it names itself
+        return message
+    key = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"setting {key}: there is no such setting"
     value = "" if item["type"] in ("missing", "value_error") else f" (got {item['input']!r})"
     return f"setting {key}: {message}{value}"
 

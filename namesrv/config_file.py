@@ -39,6 +39,9 @@ def _decode(content: bytes) -> dict[str, str]:
         texts = json.loads(content)
     except (ValueError, RecursionError) as error:  # also a text that has no UTF-8
         raise BrokenFile("is not JSON in UTF-8") from error
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+    if not isinstance(texts, dict):
         raise BrokenFile("does not hold an object of texts")
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise BrokenFile(f"has no text in quotes as the value of {key!r}")
     return texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -116,6 +117,14 @@ CONFIG_KEYS = MappingProxyType(
 """Every setting by its key, sorted."""
 
 
+def _folded(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+_UPDATABLE = {_folded(name): name for name, key in CONFIG_KEYS.items() if key.effect is not Effect.NEVER}
+"""What a misspelt key may mean, by how it is compared: a field's name, too, is the key but for case and underscores."""
+
+
 class _GivenSettings(NamesrvSettings):
     """The same rules, but nothing is read from the environment or a file."""
 
@@ -153,7 +162,12 @@ def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSe
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         name = next(key.name for key in keys if problem["loc"] == (key.field,))
-        raise InvalidField(f"values[{name}]", f"{problem['msg']} (got {problem['input']!r})") from None
+        raise _invalid(name, f"{problem['msg']} (got {problem['input']!r})") from None
+
+
+def key_of(error: InvalidField) -> str:
+    """The key that an error of ``with_texts`` is about; an unknown one as far as it can be shown."""
+    return error.field.removeprefix("values[").removesuffix("]")
 
 
 def _check_allowed(name: str) -> None:
@@ -164,19 +178,22 @@ def _check_allowed(name: str) -> None:
 
 def _known(name: str) -> ConfigKey:
     if len(name) > MAX_KEY_CHARACTERS:
-        raise InvalidField(_field(name), f"the key has {len(name)} characters, at most {MAX_KEY_CHARACTERS}")
+        raise _invalid(name, f"the key has {len(name)} characters, at most {MAX_KEY_CHARACTERS}")
     if name not in CONFIG_KEYS:
-        raise InvalidField(_field(name), "there is no such setting; GetNamesrvConfig lists all")
+        meant = get_close_matches(_folded(name), _UPDATABLE, n=1)
+        hint = f"did you mean {_UPDATABLE[meant[0]]}? " if meant else ""
+        raise _invalid(name, f"there is no such setting; {hint}GetNamesrvConfig lists all")
     return CONFIG_KEYS[name]
 
 
 def _check_text(name: str, text: str) -> None:
     if len(text) > MAX_VALUE_CHARACTERS:
-        raise InvalidField(_field(name), f"has {len(text)} characters, at most {MAX_VALUE_CHARACTERS}")
+        raise _invalid(name, f"has {len(text)} characters, at most {MAX_VALUE_CHARACTERS}")
     if not text.isprintable():
-        raise InvalidField(_field(name), f"is {text!r}; only printable characters are allowed")
+        raise _invalid(name, f"is {text!r}; only printable characters are allowed")
 
 
-def _field(name: str) -> str:
-    """How a key is named in an error, whatever characters it has."""
-    return f"values[{name[:MAX_KEY_CHARACTERS].encode('unicode_escape').decode()}]"
+def _invalid(name: str, problem: str) -> InvalidField:
+    """An error that names a key, whatever characters it has."""
+    shown = name[:MAX_KEY_CHARACTERS].encode("unicode_escape").decode()
+    return InvalidField(f"values[{shown}]", problem)

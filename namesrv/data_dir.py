@@ -35,6 +35,8 @@ class DataDir:
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileExistsError as error:
+            raise DataDirError(f"data directory {path}: is not a folder") from error
         except OSError as error:
             raise DataDirError(f"data directory {path}: {error.strerror}") from error
         try:

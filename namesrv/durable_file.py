@@ -13,6 +13,8 @@ from namesrv.data_dir import DataDirError, write_atomically
 
 ContentT = TypeVar("ContentT")
 
+_WHAT_TO_DO = "restore one of them, or remove both to start without it"
+
 _log = structlog.get_logger(__name__)
 
 
@@ -69,8 +71,15 @@ class DurableFile(Generic[ContentT]):
         """Makes a content durable. Blocks: not for the event loop.
 
         Raises:
-            OSError: It could not; the file is as it was.
+            OSError: It could not; the file is as it was. The error has a ``filename``.
         """
+        try:
+            self._save(content)
+        except OSError as error:  # one of a write, such as that the disk is full, names no file
+            error.filename = error.filename or str(self._file)
+            raise
+
+    def _save(self, content: ContentT) -> None:
         before = self._file.read_bytes() if self._file.exists() else None
         if before is not None:
             self._write(self._copy, before)
@@ -108,8 +117,8 @@ class DurableFile(Generic[ContentT]):
             if self._copy.exists():
                 return self._read(self._copy)
         except BrokenFile as broken:
-            raise DataDirError(f"{problem}; {broken}") from broken
-        raise DataDirError(f"{problem}; {self._copy} is missing")
+            raise DataDirError(f"{problem}; {broken}; {_WHAT_TO_DO}") from broken
+        raise DataDirError(f"{problem}; {self._copy} is missing; {_WHAT_TO_DO}")
 
     def _put_back(self, before: bytes | None) -> None:
         if before is None:

@@ -124,13 +124,28 @@ class NamesrvSettings(ProgramSettings):
         description="Also write the journal to audit.jsonl in the data directory, up to this size; 0 does not.",
     )
     audit_file_count: int = Field(5, ge=1, le=1_000, description="Audit files that are kept, the current one included.")
+    metrics_listen: str = Field(
+        "", description="Where /metrics, /healthz and /readyz answer over HTTP, HOST:PORT; empty means nowhere."
+    )
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _check_data_dir(cls, value: object) -> object:
+        if value == "":  # as a path it would be the current folder
+            raise ValueError("is empty")
+        return value
 
     @field_validator("listen")
     @classmethod
     def _check_listen(cls, value: str) -> str:
         return str(Endpoint.parse(value, allow_port_zero=True))
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _check_metrics_listen(cls, value: str) -> str:
+        return str(Endpoint.parse(value, allow_port_zero=True)) if value else ""
 
     @field_validator("product_env_namesrv")
     @classmethod

@@ -164,7 +164,8 @@ def _about_row_of_group(row: Row) -> str:
             return f"{_count(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues)}"
         case QueuesRemoved():
             reason = _QUEUES_LEFT.get(row.reason, "")
-            return f"{_count(len(row.topics), 'topic')} lost its queues{reason}{_named(row.topics)}"
+            whose = "its" if len(row.topics) == 1 else "their"
+            return f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics)}"
         case FilterServersPut():
             return f"{_count(len(row.filter_servers), 'filter server')} now"
         case IntentPut() | IntentLifted():

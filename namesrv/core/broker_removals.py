@@ -29,6 +29,9 @@ BROKER_SLICE = 50
 
 UNREGISTER_BROKER = Cause("UnregisterBroker")
 
+MASS_LOSS_GUARD = Cause("mass-loss guard")
+"""Of changes by which the guard holds brokers, and brings back those that were removed right before."""
+
 StillDue = Callable[[BrokerLiveInfo], bool]
 """Asked again right before the publication: a broker may have been heard of while its removal was prepared."""
 
@@ -174,7 +177,7 @@ class BrokerRemovals(RouteState):
         yield from edit.prepare()
         if len(self._due([live.key for live in losing], still_due)) != len(losing):
             return False
-        self._commit(edit, Cause("mass-loss guard"))
+        self._commit(edit, MASS_LOSS_GUARD)
         self._guard.held(live.key for live in losing)
         for live in (*losing, *brought_back):
             self.unconfirmed[live.key] = Unconfirmed.GUARD

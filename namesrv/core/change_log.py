@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from namesrv.core.changes import Cause, Change, Row
+from namesrv.core.errors import RevisionCompacted
 
 MAX_CHANGES = 100_000
 """Most changes that are kept: about 50 MB if each is of one broker."""
@@ -57,10 +58,19 @@ class ChangeLog:
         """Has a listener told of every change from now on."""
         self._listeners.append(listener)
 
+    def check_reaches(self, revision: int) -> None:
+        """Checks that the changes after a revision can be read.
+
+        Raises:
+            RevisionCompacted: They were dropped, or the revision is still to come.
+        """
+        if not self.compacted_revision <= revision <= self.last.revision:
+            raise RevisionCompacted(revision, self.compacted_revision, self.last.revision)
+
     def after(self, revision: int) -> Change | None:
         """The first change after a revision; None if there is none yet.
 
-        The revision must be at least ``compacted_revision`` and at most that of the last change.
+        The revision must be one that ``check_reaches`` has nothing against.
         """
         if revision >= self.last.revision:
             return None

@@ -1,12 +1,13 @@
 """Changes as the rows of StreamRouteChanges: one for each key and revision, sharded as snapshots are.
 
 A change names a group's topics together; here each of them becomes a row of its own. Rows are unique by epoch,
-revision, table and key, and those after a revision make its snapshot that of any later one.
+revision, table and key, and those after a revision make its snapshot that of any later one. Who follows a snapshot
+gets them normalised: a group that goes is one row, also if it had ten thousand topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
@@ -23,6 +24,7 @@ from namesrv.core.changes import (
     LiveRemoved,
     QueuesPut,
     QueuesRemoved,
+    Row,
 )
 from namesrv.core.fragments import frame, tag, varint
 from namesrv.core.records import RemovalReason
@@ -64,13 +66,12 @@ def change_messages(
     visited = 0
     while change is not None and change.revision <= up_to_revision:
         start = b""
-        for chunk in chunks(_rows(change, shard)):
-            if not chunk:
+        for changes in route_changes(change.rows, change.applied_at_millis, shard):
+            if not changes:
                 yield b""
                 continue
             start = start or _header(identity, change.revision)
-            applied_at = _CHANGES(applied_at_millis=change.applied_at_millis).SerializeToString()
-            yield start + frame(_RESPONSE.CHANGES_FIELD_NUMBER, applied_at + chunk)
+            yield start + frame(_RESPONSE.CHANGES_FIELD_NUMBER, changes)
         visited += 1
         if visited % CHANGE_SLICE == 0:
             yield b""
@@ -83,19 +84,44 @@ def _header(identity: NamesrvIdentity, revision: int) -> bytes:
     return frame(_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString())
 
 
-def _rows(change: Change, shard: SnapshotShard) -> Iterator[bytes]:
+def route_changes(
+    rows: Sequence[Row], applied_at_millis: int, shard: SnapshotShard, *, normalised: bool = False
+) -> Iterator[bytes]:
+    """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
+
+    Args:
+        rows: The rows.
+        applied_at_millis: When the change was applied.
+        shard: Which rows to take.
+        normalised: Whether a group that goes is one row in every shard, instead of one for each of its topics.
+    """
+    applied_at = b""
+    for chunk in chunks(_rows(rows, applied_at_millis, shard, normalised=normalised)):
+        if not chunk:
+            yield b""
+            continue
+        applied_at = applied_at or _CHANGES(applied_at_millis=applied_at_millis).SerializeToString()
+        yield applied_at + chunk
+
+
+def _rows(rows: Sequence[Row], applied_at_millis: int, shard: SnapshotShard, *, normalised: bool) -> Iterator[bytes]:
     """A change's rows, framed as the field changes of a RouteChanges; an empty one is a pause.
 
     Intents and configurations are in no table of the routes: what they change there has rows of its own.
     """
-    for count, row in enumerate(change.rows, 1):
+    groups_gone = {row.before.key for row in rows if isinstance(row, GroupRemoved)} if normalised else set()
+    for count, row in enumerate(rows, 1):
         match row:
+            case QueuesRemoved() if row.broker in groups_gone:
+                pass
             case QueuesPut():
                 yield from _topic_rows(row.queues, shard, partial(_topic_put, row))
             case QueuesRemoved():
                 yield from _topic_rows(row.topics, shard, partial(_topic_removed, _removal_of_any_topic(row)))
             case GroupPut() | LivePut() | ClusterPut() | FilterServersPut() if shard.has_brokers:
-                yield _framed(_put(row, change.applied_at_millis).SerializeToString())
+                yield _framed(_put(row, applied_at_millis).SerializeToString())
+            case GroupRemoved() if normalised:
+                yield _framed(_removal(row).SerializeToString())
             case GroupRemoved() | LiveRemoved() | ClusterRemoved() if shard.has_brokers:
                 yield _framed(_removal(row).SerializeToString())
         if count % BROKER_SLICE == 0:

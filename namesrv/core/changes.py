@@ -67,7 +67,7 @@ class LiveRemoved(NamedTuple):
 
 
 class ClusterPut(NamedTuple):
-    """A cluster got its first group."""
+    """A cluster came. It names all of its groups as of that revision; those that come later have a GroupPut only."""
 
     cluster_name: str
     broker_names: frozenset[str]

@@ -75,8 +75,13 @@ class LimitExceeded(NamesrvError):
 class TopicNotFound(NamesrvError):
     """No broker here has the topic."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"no topic route info in this name server for the topic {topic!r}", {"topic": topic})
+    def __init__(self, topic: str, cluster_name: str | None = None) -> None:
+        """Names the topic, and the cluster if only its brokers were asked about."""
+        metadata, where = {"topic": topic}, ""
+        if cluster_name is not None:
+            metadata["cluster_name"] = cluster_name
+            where = f" in cluster {cluster_name!r}"
+        super().__init__(f"no topic route info in this name server for the topic {topic!r}{where}", metadata)
 
 
 class BrokerNotRegistered(NamesrvError):
@@ -216,8 +221,10 @@ class ProductEnvUnavailable(NamesrvError):
 class ShuttingDown(NamesrvError):
     """The name server takes no more changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, retry_after_seconds: float | None = None) -> None:
+        """Says when to come back, where many are told at once; None: after the usual time."""
         super().__init__("this name server is shutting down")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Overloaded(NamesrvError):

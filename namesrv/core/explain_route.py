@@ -19,6 +19,7 @@ from namesrv.core.records import (
     QueueData,
     RemovalReason,
     WriteRule,
+    perm_under,
 )
 from namesrv.core.route_join import SYNC_MEMBER_TOPIC_PREFIX, join_route
 from namesrv.core.route_state import RouteState, Unconfirmed
@@ -250,15 +251,21 @@ def _of_group_in_table(broker: BrokerKey, now: _Now, past: _Past) -> Explanation
             in_route=False,
             text=f"left out of the route for zone {now.question.zone_name}: the group {has}, and {master}",
         )
-    read, write = queue_data.read_queue_nums, queue_data.write_queue_nums
     clauses = [
-        f"in the route with {_count(read, 'queue')} to read and {_count(write, 'queue')} to write",
+        f"in the route with {_queues(group, queue_data)}",
         *_permission_clauses(group, queue_data, now),
         *_master_clauses(group, now, past),
         *_unconfirmed_clauses(group, unconfirmed, now, past),
     ]
     change, _ = past.queues.get(broker, (None, None))
     return Explanation(broker, True, "; ".join(clauses), change.applied_at_millis if change else None)
+
+
+def _queues(group: BrokerData, queue_data: QueueData) -> str:
+    """What can be used of the queues; those to write only where somebody can write to them."""
+    to_read = f"{_count(queue_data.read_queue_nums, 'queue')} to read"
+    writable = perm_under(group.write, queue_data.perm) & WRITE and MASTER_ID in group.addrs
+    return f"{to_read} and {_count(queue_data.write_queue_nums, 'queue')} to write" if writable else to_read
 
 
 def _permission_clauses(group: BrokerData, queue_data: QueueData, now: _Now) -> Iterable[str]:

@@ -40,6 +40,15 @@ class WarmUp:
                 self._is_warm = self._elapsed() - stalled >= self._warm_up_seconds
         return self._is_warm
 
+    def brokers_to_hear(self) -> int:
+        """How many brokers of the snapshot file have not registered again and are not gone."""
+        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in self._manager.unconfirmed.values())
+
+    @property
+    def warm_up_seconds(self) -> float:
+        """How long it takes where no snapshot file tells whom to wait for."""
+        return self._warm_up_seconds
+
     def must_wait(self) -> bool:
         """Whether look-ups are refused for now (RocketMQ: needWaitForService, without its bug #9182).
 

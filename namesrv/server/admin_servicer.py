@@ -11,9 +11,11 @@ from namesrv.server.explain_calls import ExplainCalls
 from namesrv.server.intent_calls import IntentCalls
 from namesrv.server.kv_config_calls import KvConfigCalls
 from namesrv.server.table_writer import TableWriter
+from namesrv.server.watcher_list_calls import WatcherListCalls
+from namesrv.server.watchers import Watchers
 
 
-class AdminServicer(KvConfigCalls, ConfigCalls, IntentCalls, AuditCalls, ExplainCalls):
+class AdminServicer(KvConfigCalls, ConfigCalls, IntentCalls, AuditCalls, ExplainCalls, WatcherListCalls):
     """All calls of the service, by subject in the classes that it is made of."""
 
     def __init__(
@@ -22,6 +24,8 @@ class AdminServicer(KvConfigCalls, ConfigCalls, IntentCalls, AuditCalls, Explain
         writer: TableWriter,
         durable: DurableRoutes,
         config: ConfigStore,
+        watchers: Watchers,
+        *,
         started_at_millis: int,
     ) -> None:
         KvConfigCalls.__init__(self, manager, durable.kv_config)
@@ -29,3 +33,4 @@ class AdminServicer(KvConfigCalls, ConfigCalls, IntentCalls, AuditCalls, Explain
         IntentCalls.__init__(self, manager, writer, durable.intents)
         AuditCalls.__init__(self, manager)
         ExplainCalls.__init__(self, manager, started_at_millis)
+        WatcherListCalls.__init__(self, manager, watchers)

@@ -7,7 +7,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config_keys import CONFIG_KEYS, Effect
 from namesrv.core.changes import Cause
-from namesrv.core.errors import ConfigKeyDenied, LimitExceeded
+from namesrv.core.errors import ConfigKeyDenied, InvalidField, LimitExceeded
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.rpc import Context
@@ -36,6 +36,8 @@ class ConfigCalls:
         self, request: pb.UpdateNamesrvConfigRequest, context: Context
     ) -> pb.UpdateNamesrvConfigResponse:
         """UPDATE_NAMESRV_CONFIG, 318. RocketMQ passes over unknown keys and over numbers that are none."""
+        if not request.values:
+            raise InvalidField("values", "is empty; name at least one setting")
         if len(request.values) > MAX_CONFIG_VALUES:
             raise LimitExceeded("settings of one update", len(request.values), MAX_CONFIG_VALUES)
         values, caller = dict(request.values), context.peer()

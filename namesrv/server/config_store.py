@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from namesrv.config_file import ConfigFile
-from namesrv.config_keys import CONFIG_KEYS, Effect, with_texts
+from namesrv.config_keys import CONFIG_KEYS, Effect, key_of, with_texts
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, ShuttingDown
 from namesrv.data_dir import DataDirError
@@ -138,8 +138,13 @@ class ConfigStore:
 def _overridden(settings: NamesrvSettings, texts: Mapping[str, str], file: ConfigFile) -> NamesrvSettings:
     try:
         overridden = with_texts(settings, texts)
-    except (ConfigKeyDenied, InvalidField) as error:
-        raise DataDirError(f"{file.path}: {error.message}") from error
+    except ConfigKeyDenied as error:
+        problem = "never changes over the wire; remove it from the file"
+        raise DataDirError(f"{file.path}: {error.metadata['key']}: {problem}") from error
+    except InvalidField as error:
+        key = key_of(error)
+        problem = error.problem if key in CONFIG_KEYS else "there is no such setting; remove it from the file"
+        raise DataDirError(f"{file.path}: {key}: {problem}") from error
     for key, value in sorted(texts.items()):
         _log.info("config_override", key=key, value=value)
     return overridden

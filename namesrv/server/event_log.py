@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import structlog
 
-from namesrv.core.changes import Cause, IntentPut
+from namesrv.core.broker_removals import MASS_LOSS_GUARD
+from namesrv.core.changes import Cause, Change, GroupPut, IntentPut, LivePut
 from namesrv.core.intents import HoldKey, IntentKey
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import RegisterBrokerResult, Registration, RemovedBroker
+from namesrv.core.records import BrokerLiveInfo, RegisterBrokerResult, Registration, RemovedBroker
+from namesrv.core.route_info_manager import RouteInfoManager
+
+BROKERS_NAMED = 3
+"""Brokers that a line about many of them names; the others are counted."""
 
 _log = structlog.get_logger("namesrv.routes")
 
@@ -48,6 +53,38 @@ def log_removed(gone: RemovedBroker) -> None:
         group_gone=gone.group_gone,
         topics_removed=gone.topics_removed,
     )
+
+
+def listen_for_mass_loss(manager: RouteInfoManager) -> None:
+    """Has a warning logged of every change by which the mass-loss guard holds brokers or brings them back.
+
+    A large fleet is held in several changes, and so are those that vanish later: each has a line of its own.
+    """
+
+    def on_change(change: Change) -> None:
+        if change.cause is MASS_LOSS_GUARD:
+            _log_mass_loss(change, manager.behaviour.mass_loss_hold_seconds)
+
+    manager.change_log.listen(on_change)
+
+
+def _log_mass_loss(change: Change, hold_seconds: float) -> None:
+    lives = [row.live for row in change.rows if isinstance(row, LivePut)]
+    groups = [
+        (row.before.addrs if row.before else {}, row.after.addrs) for row in change.rows if isinstance(row, GroupPut)
+    ]
+    _log.warning(
+        "mass_loss_guard",
+        brokers=len(lives),
+        brought_back=sum(len(after.keys() - before.keys()) for before, after in groups),
+        first=", ".join(map(_name, lives[:BROKERS_NAMED])),
+        hold_seconds=hold_seconds,
+        revision=change.revision,
+    )
+
+
+def _name(live: BrokerLiveInfo) -> str:
+    return f"{live.broker.broker_name} ({live.broker_addr}, id {live.broker_id}) of {live.broker.cluster_name}"
 
 
 def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:

@@ -92,7 +92,7 @@ class IntentCalls:
                 self._manager.delete_topic(key.topic, key.cluster_name, cause, validate_only=request.validate_only)
             )
             if not outcome.queue_data_count:
-                raise TopicNotFound(key.topic)
+                raise TopicNotFound(key.topic, key.cluster_name)
             if not request.validate_only:
                 log_topic_deleted(key, outcome, cause, self._manager.revision)
         return pb.DeleteTopicResponse(
@@ -198,7 +198,7 @@ class IntentCalls:
 
     def _held(self, table: IntentTable, hold: Intent, key: HoldKey) -> IntentTable:
         if key not in table.intents and not self._manager.is_reported(key.topic, key.cluster_name):
-            raise TopicNotFound(key.topic)
+            raise TopicNotFound(key.topic, key.cluster_name)
         return _decided(table, hold)
 
 

@@ -49,6 +49,28 @@ MAX_WAITING_WRITERS = 10_000
 MAX_SNAPSHOT_STREAMS = 256
 """Most snapshots streamed at once: each may hold a copy of the topic table."""
 
+MAX_WATCHERS = 20_000
+"""Most open watches and followed snapshots; each costs a task, about 40 kB."""
+
+MAX_WATCH_TOPICS = 10_000
+"""Most topics of one watch by their names: whoever needs more watches prefixes, or follows a snapshot."""
+
+MAX_WATCH_PREFIXES = 32
+"""Most prefixes of one watch: each is listed by ListWatchers, and a topic is compared with all of them."""
+
+MAX_WATCHED_NAMES = 1_000_000
+"""Most topics and prefixes of all watches together: each takes up to 400 bytes."""
+
+MAX_WAITING_TOPICS = 2_000_000
+"""Most changed topics that wait to be sent, of all watches together: each takes about 100 bytes. Over it those watches
+are ended that have many; each can go on from its last bookmark."""
+
+DEFAULT_WATCHER_PAGE_SIZE = 100
+"""Watchers in a page if the caller does not say."""
+
+MAX_WATCHER_PAGE_SIZE = 400
+"""Most watchers in a page: with the most and longest prefixes it stays below the 4 MiB that clients take."""
+
 MIN_HEARTBEAT_TIMEOUT_MILLIS = 1_000
 """Shortest time a broker may ask to be given: shorter ones expire healthy brokers."""
 

@@ -57,7 +57,7 @@ class OrderedCommits:
         """Writes on the thread; for a commit whose turn it is.
 
         Args:
-            save: Makes the content durable, or raises OSError and leaves what was there.
+            save: Makes the content durable, or raises OSError that names the file and leaves what was there.
             content: What to write.
 
         Raises:
@@ -66,7 +66,8 @@ class OrderedCommits:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, save, content)
         except OSError as error:
-            _log.error(f"{self._what}_not_durable", problem=error.strerror)
+            # The file's place is for the log only: it is no caller's business.
+            _log.error(f"{self._what}_not_durable", file=error.filename, problem=error.strerror)
             raise NotDurable(error.strerror or "unknown problem") from error
 
     async def close(self, deadline_seconds: float) -> None:

@@ -36,13 +36,13 @@ class RegistrationParts:
     def add(
         self, key: LiveKey, data_version: DataVersion, request: pb.RegisterBrokerRequest
     ) -> Iterator[route_data_pb2.TopicConfig] | int:
-        """Takes a part. The request must not be changed afterwards.
+        """Takes a part. Its channel must be open, and the request must not be changed afterwards.
 
         Returns:
             All topic configurations once the last part is there; before, the number of parts staged.
 
         Raises:
-            InvalidField: The part's numbers are wrong, or it names no channel.
+            InvalidField: The part's numbers are wrong.
             NeedFullRegistration: It does not follow what is staged; start again from part 0.
             LimitExceeded: Too much is staged.
         """
@@ -86,8 +86,6 @@ def _consumed(parts: deque[Iterable[route_data_pb2.TopicConfig]]) -> Iterator[ro
 
 def _checked_numbers(request: pb.RegisterBrokerRequest) -> tuple[int, int]:
     part = request.part
-    if not request.HasField("channel_id"):
-        raise InvalidField("channel_id", "is missing; a registration in parts needs a channel")
     if not 1 <= part.count <= MAX_REGISTRATION_PARTS:
         raise InvalidField("part.count", f"is {part.count}, must be 1 to {MAX_REGISTRATION_PARTS}")
     if not part.HasField("index") or not 0 <= part.index < part.count:

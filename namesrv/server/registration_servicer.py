@@ -49,6 +49,7 @@ class RegistrationServicer:
         await drive(wire.check_body_crc32(request))
         topic_configs: Iterable[route_data_pb2.TopicConfig] = request.topic_configs
         if request.HasField("part"):
+            _check_given_channel(request.channel_id, "a registration in parts needs a channel")
             self._manager.channels.check_open(request.channel_id)
             staged = self._parts.add(LiveKey(identity.broker.cluster_name, identity.broker_addr), version, request)
             if isinstance(staged, int):
@@ -136,6 +137,7 @@ class RegistrationServicer:
         self, request: pb.HandOverChannelRequest, _context: Context
     ) -> pb.HandOverChannelResponse:
         """The end of a channel is announced; RocketMQ has nothing like it."""
+        _check_given_channel(request.channel_id, "a handover is of a channel")
         brokers = self._manager.hand_over_channel(request.channel_id)
         return pb.HandOverChannelResponse(
             header=self._manager.header(),
@@ -177,6 +179,12 @@ class RegistrationServicer:
         if count >= limits.MAX_LIVE_BROKERS and registration.live_key not in tables.broker_live_table:
             raise LimitExceeded("live brokers", count + 1, limits.MAX_LIVE_BROKERS)
         return registration
+
+
+def _check_given_channel(channel_id: str, why: str) -> None:
+    """Whoever named none is not to open another one, as ChannelGone would have it."""
+    if not channel_id:
+        raise InvalidField("channel_id", f"is missing; {why}")
 
 
 def _data_version_message(version: DataVersion) -> route_data_pb2.DataVersion:

@@ -19,9 +19,11 @@ from namesrv.server.product_env import ProductEnv
 from namesrv.server.rpc import Context
 from namesrv.server.snapshot_calls import SnapshotCalls
 from namesrv.server.topic_list_calls import TopicListCalls
+from namesrv.server.watch_calls import WatchCalls
+from namesrv.server.watchers import Watchers
 
 
-class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, DigestCalls):
+class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, DigestCalls):
     """All calls of the service: most are in the classes that it is made of, the others here."""
 
     def __init__(
@@ -30,13 +32,15 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, DigestCalls):
         own_stalls: OwnStalls,
         warm_up: WarmUp,
         pins: Pins,
+        watchers: Watchers,
         *,
         product_env: ProductEnv | None,
         started_at_millis: int,
     ) -> None:
         LookUpCalls.__init__(self, manager, warm_up, product_env)
         TopicListCalls.__init__(self, manager)
-        SnapshotCalls.__init__(self, manager, pins)
+        SnapshotCalls.__init__(self, manager, pins, watchers)
+        WatchCalls.__init__(self, manager, warm_up, watchers)
         DigestCalls.__init__(self, manager)
         self._own_stalls = own_stalls
         self._started_at_millis = started_at_millis

@@ -26,6 +26,7 @@ from namesrv.core.errors import (
     ShuttingDown,
     SlowReader,
 )
+from namesrv.server.metrics import CallMetrics
 from namesrv.server.request_memory import RequestMemory
 from namesrv.server.status import rich_error
 
@@ -46,6 +47,8 @@ def add_service(
     servicer: object,
     slow_reader_seconds: float,
     memory: RequestMemory,
+    *,
+    metrics: CallMetrics | None = None,
 ) -> None:
     """Adds a service to a server.
 
@@ -55,9 +58,10 @@ def add_service(
         servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED.
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         memory: Bounds the requests under way; one for the whole server.
+        metrics: Counts and times the calls, if anybody wants to know.
     """
     handlers = {
-        method.name: _handler(method, getattr(servicer, method.name, None), slow_reader_seconds, memory)
+        method.name: _handler(method, getattr(servicer, method.name, None), slow_reader_seconds, memory, metrics)
         for method in service.methods
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
@@ -71,15 +75,55 @@ def unimplemented(service: ServiceDescriptor, servicer_class: type) -> frozenset
 
 
 def _handler(
-    method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float, memory: RequestMemory
+    method: MethodDescriptor,
+    behaviour: Any,
+    slow_reader_seconds: float,
+    memory: RequestMemory,
+    metrics: CallMetrics | None,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     request_class = GetMessageClass(method.input_type)
     if behaviour is None:
         behaviour = _unimplemented_stream(method) if method.server_streaming else _unimplemented_unary(method)
     if method.server_streaming:
         handle = _stream(method, request_class, behaviour, slow_reader_seconds, memory)
-        return grpc.unary_stream_rpc_method_handler(handle)
-    return grpc.unary_unary_rpc_method_handler(_unary(method, request_class, behaviour, memory))
+        return grpc.unary_stream_rpc_method_handler(_measured(method, handle, metrics))
+    handle = _unary(method, request_class, behaviour, memory)
+    return grpc.unary_unary_rpc_method_handler(_measured(method, handle, metrics))
+
+
+def _measured(method: MethodDescriptor, handle: Any, metrics: CallMetrics | None) -> Any:
+    if metrics is None:
+        return handle
+    of_method = metrics.of(f"{method.containing_service.full_name}/{method.name}")
+
+    async def measured(request: bytes, context: Context) -> Any:
+        started, code = of_method.started(), grpc.StatusCode.UNKNOWN
+        try:
+            answer = await handle(request, context)
+            code = grpc.StatusCode.OK
+            return answer  # noqa: TRY300 - it is the try that matters
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except BaseException as error:
+            code = _code_of(error.__context__)
+            raise
+        finally:
+            of_method.ended(code, started)
+
+    return measured
+
+
+def _code_of(error: BaseException | None) -> grpc.StatusCode:
+    """The code that a call was ended with because of an error."""
+    match error:
+        case NamesrvError():
+            return rich_error(error).code
+        case DecodeError():
+            return grpc.StatusCode.INVALID_ARGUMENT
+        case asyncio.CancelledError():
+            return grpc.StatusCode.UNAVAILABLE
+    return grpc.StatusCode.INTERNAL
 
 
 def _unary(
@@ -123,7 +167,10 @@ def _stream(
             taken = memory.take(len(request))
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
             async with contextlib.aclosing(behaviour(parse(request), context)) as answers:  # type: ignore[type-var]
+                del request  # a stream may last, and has taken from it what it needs
                 async for answer in answers:
+                    memory.give_back(taken)
+                    taken = 0
                     await write(context, answer)
         except SlowReader as error:
             _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())

@@ -18,8 +18,10 @@ from namesrv_api.v1 import (
     route_service_pb2,
 )
 
+from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.logs import set_log_level
+from groundwork.metrics_server import MetricsServer, metrics_registry
 from groundwork.version import __version__
 from namesrv.config_file import ConfigFile
 from namesrv.core.changes import Cause, ConfigPut
@@ -33,6 +35,8 @@ from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server
+from namesrv.server.event_log import listen_for_mass_loss
+from namesrv.server.metrics import CallMetrics, NamesrvMetrics, Sources
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
 from namesrv.server.registration_parts import RegistrationParts
@@ -43,6 +47,7 @@ from namesrv.server.rpc import add_service
 from namesrv.server.silence_scans import SilenceScans
 from namesrv.server.table_writer import TableWriter
 from namesrv.server.warm_start import watch_warm_up
+from namesrv.server.watchers import Watchers
 from namesrv.settings import NamesrvSettings
 
 PIN_CHECK_SECONDS = 5.0
@@ -104,9 +109,11 @@ class NamesrvServer:
             settings.broker_channel_expired_time_millis / 1000,
             settings.behaviour,
         )
+        listen_for_mass_loss(self._manager)
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
+        self._watchers = Watchers(self._manager, self._durable.warm_up, clock)
         # Peers that gave up on us during a stall show it within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
@@ -119,11 +126,28 @@ class NamesrvServer:
         )
         self._scans = SilenceScans(self._manager, self._writer, self._channels, self._own_stalls)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._metrics = self._metrics_listener(settings)
         self._add_services(settings, RegistrationParts(clock.monotonic))
+
+    def _metrics_listener(self, settings: NamesrvSettings) -> MetricsServer | None:
+        self._call_metrics: CallMetrics | None = None
+        if not settings.metrics_listen:
+            return None
+        registry = metrics_registry()
+        self._call_metrics = CallMetrics(registry)
+        sources = Sources(self._manager, self._durable.warm_up, self._own_stalls, self._pins, self._watchers)
+        metrics = NamesrvMetrics(registry, sources)
+        try:
+            listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
+            return MetricsServer(listen, registry, metrics.alive, metrics.ready)
+        except OSError as error:
+            raise CannotListen(f"setting metrics_listen: {error}") from error
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         await self._grpc.start()
+        if self._metrics is not None:
+            self._metrics.start()
         await self._set_health()
         identity, settings = self._manager.identity, self._config.settings
         _log.info(
@@ -133,6 +157,7 @@ class NamesrvServer:
             listen=str(self.endpoint),
             engine=settings.engine,
             data_dir=settings.data_dir and str(settings.data_dir),
+            metrics=self._metrics and str(self._metrics.endpoint),
             version=__version__,
         )
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
@@ -152,7 +177,9 @@ class NamesrvServer:
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             self._drop_expired_pins(),
-            watch_warm_up(self._durable.warm_up, self._set_health),
+            watch_warm_up(self._durable.warm_up, self._on_warm),
+            self._watchers.tell_changes(),
+            self._watchers.give_bookmarks(),
             *self._durable.tasks(),
         ]
 
@@ -187,13 +214,24 @@ class NamesrvServer:
                     self._own_stalls,
                     self._durable.warm_up,
                     self._pins,
+                    self._watchers,
                     product_env=self._product_env,
                     started_at_millis=self._started_at_millis,
                 ),
             ),
-            (admin, AdminServicer(self._manager, self._writer, self._durable, self._config, self._started_at_millis)),
+            (
+                admin,
+                AdminServicer(
+                    self._manager,
+                    self._writer,
+                    self._durable,
+                    self._config,
+                    self._watchers,
+                    started_at_millis=self._started_at_millis,
+                ),
+            ),
         ):
-            add_service(self._grpc, service, servicer, slow_reader_seconds, memory)
+            add_service(self._grpc, service, servicer, slow_reader_seconds, memory, metrics=self._call_metrics)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         # Takes either kind of server. On the native engine it sees only the inner fallback server.
         channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
@@ -206,6 +244,11 @@ class NamesrvServer:
         for name in ("", *(service.full_name for service in SERVICES)):
             serves = warm or name != ROUTE_SERVICE.full_name
             await self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
+
+    async def _on_warm(self) -> None:
+        """What is not there does not exist from now on."""
+        await self._set_health()
+        await self._watchers.say_what_is_absent()
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         """Puts changed settings in force."""
@@ -220,6 +263,7 @@ class NamesrvServer:
         self._manager.frozen = True
         await self._durable.write_last_snapshot()
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
+        await self._watchers.close()
         try:
             await self._grpc.stop(self._config.settings.shutdown_grace_millis / 1000)
         except TimeoutError:
@@ -228,4 +272,6 @@ class NamesrvServer:
             await self._product_env.close()
         await self._durable.close()
         await self._config.close(LAST_WRITE_SECONDS)
+        if self._metrics is not None:
+            self._metrics.stop()
         _log.info("namesrv_stopped")

@@ -9,20 +9,24 @@ from contextlib import contextmanager
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_rows import change_messages
-from namesrv.core.errors import EpochChanged, InvalidField, Overloaded, RevisionCompacted, ShuttingDown
+from namesrv.core.errors import InvalidField, Overloaded, ShuttingDown
+from namesrv.core.follow_messages import follow_messages
 from namesrv.core.pins import Pins
 from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.snapshot import RouteSnapshot
+from namesrv.core.snapshot import RouteSnapshot, SnapshotShard
 from namesrv.server import limits, wire
+from namesrv.server.resuming import resume_revision
 from namesrv.server.rpc import Context
+from namesrv.server.watchers import Watcher, Watchers
 
 
 class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
-    def __init__(self, manager: RouteInfoManager, pins: Pins) -> None:
+    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: Watchers) -> None:
         self._manager = manager
         self._pins = pins
+        self._watchers = watchers
         self._streams = 0
 
     async def PinRouteSnapshot(  # noqa: N802 - calls have the names of the wire contract
@@ -36,13 +40,27 @@ class SnapshotCalls:
         return pb.PinRouteSnapshotResponse(header=self._manager.header(), pin_id=pin_id, lease_seconds=lease_seconds)
 
     async def StreamRouteSnapshot(  # noqa: N802
-        self, request: pb.StreamRouteSnapshotRequest, _context: Context
+        self, request: pb.StreamRouteSnapshotRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """All tables at one revision, or a shard of them."""
-        wire.refuse_fields(request, "follow", "resume_after")
+        """All tables at one revision, or a shard of them, and the changes after it if they are asked for."""
         shard = wire.snapshot_shard(request)
-        with self._stream(), self._snapshot(request) as snapshot:
-            async for message in _giving_way(snapshot.messages(shard)):
+        _check_resuming(request)
+        if not request.follow:
+            with self._stream(), self._snapshot(request) as snapshot:
+                async for message in _giving_way(snapshot.messages(shard)):
+                    yield message
+            return
+        with self._watchers.following(context.peer()) as watcher:
+            if request.HasField("resume_after"):
+                watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)
+            else:
+                with self._stream(), self._snapshot(request) as snapshot:
+                    watcher.reader.revision = snapshot.revision
+                    self._manager.change_log.check_reaches(snapshot.revision)
+                    async for message in _giving_way(snapshot.messages(shard)):
+                        yield message
+                del snapshot  # it would be held as long as it is followed
+            async for message in self._following(watcher, shard):
                 yield message
 
     async def StreamRouteChanges(  # noqa: N802
@@ -50,25 +68,24 @@ class SnapshotCalls:
     ) -> AsyncIterator[bytes]:
         """What changed after one revision up to another, or a shard of it."""
         shard = wire.snapshot_shard(request)
-        after = wire.resume_point(request)
-        last = self._check_resumable(after)
-        up_to = request.up_to_revision if request.HasField("up_to_revision") else last
-        if not after.revision <= up_to <= last:
-            raise InvalidField("up_to_revision", f"is {up_to}, must be {after.revision} to {last}")
+        after = resume_revision(self._manager, "after", request.after)
         log, identity = self._manager.change_log, self._manager.identity
+        last = log.last.revision
+        up_to = request.up_to_revision if request.HasField("up_to_revision") else last
+        if not after <= up_to <= last:
+            raise InvalidField("up_to_revision", f"is {up_to}, must be {after} to {last}")
         with self._stream():
-            async for message in _giving_way(change_messages(log.after(after.revision), up_to, identity, shard)):
+            async for message in _giving_way(change_messages(log.after(after), up_to, identity, shard)):
                 yield message
 
-    def _check_resumable(self, after: pb.ResumePoint) -> int:
-        """Checks that the changes after a point are still there; returns the last revision."""
-        identity, log = self._manager.identity, self._manager.change_log
-        if after.epoch != identity.epoch:
-            raise EpochChanged(after.epoch, identity.epoch)
-        last = log.last.revision
-        if not log.compacted_revision <= after.revision <= last:
-            raise RevisionCompacted(after.revision, log.compacted_revision, last)
-        return last
+    async def _following(self, watcher: Watcher, shard: SnapshotShard) -> AsyncIterator[bytes]:
+        """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
+        log, identity = self._manager.change_log, self._manager.identity
+        while True:
+            watcher.woken.clear()
+            async for message in _giving_way(follow_messages(log, watcher.reader, identity, shard)):
+                yield message
+            await watcher.woken.wait()
 
     @contextmanager
     def _stream(self) -> Iterator[None]:
@@ -89,6 +106,16 @@ class SnapshotCalls:
             return
         with self._pins.reading(request.pin_id) as snapshot:
             yield snapshot
+
+
+def _check_resuming(request: pb.StreamRouteSnapshotRequest) -> None:
+    """Checks that a request to go on asks for nothing else. Raises InvalidField."""
+    if not request.HasField("resume_after"):
+        return
+    if not request.follow:
+        raise InvalidField("resume_after", "is set without follow; StreamRouteChanges gives changes up to a revision")
+    if request.HasField("pin_id"):
+        raise InvalidField("resume_after", "is set, and so is pin_id; give one of them")
 
 
 async def _giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -55,6 +55,9 @@ def rich_error(error: errors.NamesrvError) -> RichError:
     """An error as it travels."""
     code, reason = CODES[type(error)]
     violations = (FieldViolation(error.field, error.problem),) if isinstance(error, errors.InvalidField) else ()
+    retry_after_seconds = RETRY_AFTER_SECONDS.get(type(error))
+    if isinstance(error, errors.ShuttingDown) and error.retry_after_seconds is not None:
+        retry_after_seconds = error.retry_after_seconds
     return RichError(
         code,
         error.message,
@@ -62,5 +65,5 @@ def rich_error(error: errors.NamesrvError) -> RichError:
         domain=DOMAIN,
         metadata=error.metadata,
         violations=violations,
-        retry_after_seconds=RETRY_AFTER_SECONDS.get(type(error)),
+        retry_after_seconds=retry_after_seconds,
     )

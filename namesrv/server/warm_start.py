@@ -49,7 +49,10 @@ def load_routes(manager: RouteInfoManager, file: SnapshotFile, clock: Clock) -> 
 
 
 async def watch_warm_up(warm_up: WarmUp, on_warm: Callable[[], Awaitable[None]], sleep: Sleep = asyncio.sleep) -> None:
-    """Waits until the name server is warm, says so once, and ends."""
+    """Waits until the name server is warm, says so once, and ends. What it waits for is logged."""
+    if not warm_up.is_warm():
+        brokers = warm_up.brokers_to_hear()
+        _log.info("namesrv_warming", **({"brokers": brokers} if brokers else {"seconds": warm_up.warm_up_seconds}))
     while not warm_up.is_warm():
         await sleep(WARM_CHECK_SECONDS)
     _log.info("namesrv_warm")

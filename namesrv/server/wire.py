@@ -242,9 +242,11 @@ def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
 
 
 def zone_name(
-    request: route_service_pb2.GetTopicRouteRequest | route_service_pb2.BatchGetTopicRoutesRequest,
+    request: route_service_pb2.GetTopicRouteRequest
+    | route_service_pb2.BatchGetTopicRoutesRequest
+    | route_service_pb2.WatchTopicRoutesRequest,
 ) -> str | None:
-    """The zone that a look-up asks from; None if it names none. Raises InvalidField."""
+    """The zone that a look-up or a watch asks from; None if it names none. Raises InvalidField."""
     if not request.HasField("zone_name"):
         return None
     check_name("zone_name", request.zone_name)
@@ -268,15 +270,14 @@ def snapshot_shard(
     return SnapshotShard(shard.index, shard.count)
 
 
-def resume_point(request: route_service_pb2.StreamRouteChangesRequest) -> route_service_pb2.ResumePoint:
+def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_service_pb2.ResumePoint:
     """The point that changes are asked for after. Raises InvalidField."""
-    point = request.after
     if not point.epoch:
-        raise InvalidField("after.epoch", "is missing; take epoch and revision from the header of a snapshot")
+        raise InvalidField(f"{field}.epoch", "is missing; take epoch and revision from a header")
     if not point.HasField("revision"):
-        raise InvalidField("after.revision", "is missing; take epoch and revision from the header of a snapshot")
+        raise InvalidField(f"{field}.revision", "is missing; take epoch and revision from a header")
     if point.revision < 0:
-        raise InvalidField("after.revision", f"is {point.revision}, must not be negative")
+        raise InvalidField(f"{field}.revision", f"is {point.revision}, must not be negative")
     return point
 
 

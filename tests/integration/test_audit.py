@@ -86,7 +86,7 @@ def test_every_change_leaves_an_entry_that_says_who_did_what(admin: Client) -> N
     assert unregistered.summary.startswith(
         "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: group gone"
     )
-    assert "2 topics lost its queues (TopicA, TopicB)" in unregistered.summary
+    assert "2 topics lost their queues on it (TopicA, TopicB)" in unregistered.summary
     assert found == sorted(found, key=lambda entry: -entry.applied_at_millis)
 
 

@@ -120,6 +120,10 @@ def test_most_brokers_at_once_are_held_as_unconfirmed_until_they_register_or_an_
             register(fleet, channel, broker, f"Topic{number}")
     eventually(lambda: status(client), lambda now: now.unconfirmed_broker_count == 4)  # its connection is cut
     assert status(client).guard_tripped
+    warnings = eventually(
+        lambda: namesrv.events("mass_loss_guard"), lambda lines: sum(line["brokers"] for line in lines) == 4
+    )
+    assert {line["level"] for line in warnings} == {"warning"}
     route = client.route("Topic2")
     assert route is not None
     assert addrs_of(route.broker_datas[0]) == {0: "127.0.0.1:12911"}

@@ -16,11 +16,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.server.admin_servicer import AdminServicer
 from namesrv.server.limits import MAX_MESSAGE_BYTES
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.rpc import unimplemented
 from namesrv.server.server import SERVICES
 from tests.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
 from tests.registrations import data_version, identity, registration
@@ -129,21 +125,6 @@ def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client:
     eventually(client.route, lambda route: route is None)
     error = client.failure(f"{REGISTRATION}/RegisterBroker", registration(channel_id=channel.id))
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
-
-
-def test_calls_that_are_not_there_yet_say_so(client: Client) -> None:
-    missing = [
-        call
-        for service, servicer in zip(SERVICES, (RegistrationServicer, RouteServicer, AdminServicer), strict=True)
-        for call in service.methods
-        if call.name in unimplemented(service, servicer)
-    ]
-    assert missing
-    for call in missing:
-        path = f"/{call.containing_service.full_name}/{call.name}"
-        empty = b""  # every message can be empty
-        error = client.stream_failure(path, empty) if call.server_streaming else client.failure(path, empty)
-        assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED"), path
 
 
 def test_health_is_told_for_the_server_and_for_each_service(client: Client) -> None:
@@ -265,3 +246,9 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
         codes = [check(str(namesrv.endpoint)), check(nobody), check("nonsense")]
     assert codes == [0, 1, 2]
+
+
+def test_the_health_check_of_a_service_that_is_not_there_says_so(namesrv: NamesrvProcess) -> None:
+    command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(namesrv.endpoint), "--service", "nope"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{namesrv.endpoint}: there is no service nope\n")

@@ -262,12 +262,26 @@ def test_a_disk_that_takes_nothing_refuses_the_change(durable: NamesrvProcess, a
     durable.wait_for("config_not_durable")
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_an_update_of_nothing_is_refused(admin: Client, validate_only: bool) -> None:
+    error = failure(admin, {}, validate_only=validate_only)
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert error.message == "values: is empty; name at least one setting"
+    assert revision(admin) == 0
+
+
+def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None:
+    error = failure(admin, {"mass_loss_percent": "30"})
+    problem = "there is no such setting; did you mean massLossPercent? GetNamesrvConfig lists all"
+    assert error.message == f"values[mass_loss_percent]: {problem}"
+
+
 @pytest.mark.parametrize(
     ("stored", "problem"),
     [
-        ({"dataDir": "/"}, "the setting dataDir never changes over the wire"),
-        ({"massLossPercent": "101"}, "values[massLossPercent]: Input should be less than or equal to 100"),
-        ({"noSuchKey": "1"}, "values[noSuchKey]: there is no such setting"),
+        ({"dataDir": "/"}, "dataDir: never changes over the wire; remove it from the file"),
+        ({"massLossPercent": "101"}, "massLossPercent: Input should be less than or equal to 100"),
+        ({"noSuchKey": "1"}, "noSuchKey: there is no such setting; remove it from the file"),
     ],
 )
 def test_a_stored_setting_that_makes_no_sense_is_one_line_and_exit_code_2(

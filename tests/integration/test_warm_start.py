@@ -139,6 +139,7 @@ def test_a_broker_that_does_not_come_back_expires_and_then_the_name_server_is_wa
         eventually(lambda: health(client), lambda seen: seen == "SERVING")
         assert [line["reason"] for line in process.events("broker_removed")] == ["EXPIRED"]
         assert process.wait_for("namesrv_warm")
+        assert [line["brokers"] for line in process.events("namesrv_warming")] == [1]
 
 
 def test_without_a_file_a_name_server_is_warm_after_the_warm_up_time(site: Site) -> None:

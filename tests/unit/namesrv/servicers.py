@@ -8,6 +8,7 @@ from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.route_servicer import RouteServicer
+from namesrv.server.watchers import Watchers
 from tests.unit.namesrv.fleet import Fleet
 
 
@@ -17,11 +18,13 @@ def route_servicer(
     """A servicer that answers from a fleet's name server."""
     manager, clock = fleet.manager, fleet.clock
     numbers = itertools.count(1)
+    warm_up = WarmUp(manager, clock, warm_up_seconds)
     return RouteServicer(
         manager,
         own_stalls or OwnStalls(clock.monotonic, manager.grant_more_time, 10.0),
-        WarmUp(manager, clock, warm_up_seconds),
+        warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
+        Watchers(manager, warm_up, clock),
         product_env=None,
         started_at_millis=started_at_millis,
     )

@@ -79,15 +79,19 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     ),
     (
         (LiveRemoved(MASTER, RemovalReason.EXPIRED), GroupRemoved(DATA, RemovalReason.GROUP_GONE), removed("TopicA")),
-        f"{WHO} expired: group gone; 1 topic lost its queues (TopicA)",
+        f"{WHO} expired: group gone; 1 topic lost its queues on it (TopicA)",
     ),
     (
         (removed("TopicA", reason=RemovalReason.DELETED_BY_OPERATOR),),
-        "broker-a of DefaultCluster: 1 topic lost its queues, deleted by an operator (TopicA)",
+        "broker-a of DefaultCluster: 1 topic lost its queues on it, deleted by an operator (TopicA)",
     ),
     (
         (removed("TopicA", reason=RemovalReason.NOT_IN_REGISTRATION),),
-        "broker-a of DefaultCluster: 1 topic lost its queues, not in its registration any more (TopicA)",
+        "broker-a of DefaultCluster: 1 topic lost its queues on it, not in its registration any more (TopicA)",
+    ),
+    (
+        (removed("TopicB", "TopicA"),),
+        "broker-a of DefaultCluster: 2 topics lost their queues on it (TopicA, TopicB)",
     ),
     (
         (IntentPut(WIPE), put("TopicA", write=WriteRule.WIPED)),

@@ -52,5 +52,13 @@ def test_a_broken_file_without_a_copy_is_an_error_that_says_what_is_wrong_with_i
     tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / CONFIG_FILE).write_bytes(content)
-    with pytest.raises(DataDirError, match=f"{CONFIG_FILE} (is not JSON in UTF-8|does not hold an object of texts); "):
+    reason = "(is not JSON in UTF-8|does not hold an object of texts|has no text in quotes as the value of .*); "
+    with pytest.raises(DataDirError, match=f"{CONFIG_FILE} {reason}"):
+        ConfigFile(tmp_path).load()
+
+
+@pytest.mark.parametrize("value", [50, 1.5, True, None, ["x"]])
+def test_a_value_that_is_no_text_is_told_by_its_key(tmp_path: Path, value: object) -> None:
+    (tmp_path / CONFIG_FILE).write_text(json.dumps({**FIRST, "massLossPercent": value, "logLevel": 1}))
+    with pytest.raises(DataDirError, match="has no text in quotes as the value of 'massLossPercent'; "):
         ConfigFile(tmp_path).load()

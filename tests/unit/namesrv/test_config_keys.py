@@ -16,6 +16,7 @@ from namesrv.config_keys import (
     ROCKETMQ_DENIED,
     ROCKETMQ_NAMES,
     Effect,
+    key_of,
     with_texts,
 )
 from namesrv.core.behaviour import Behaviour
@@ -47,6 +48,7 @@ NEVER = [
     "engine",
     "listen",
     "logFormat",
+    "metricsListen",
     "name",
     "productEnvName",
     "productEnvNamesrv",
@@ -119,23 +121,31 @@ def test_a_denied_key_is_refused_whatever_its_value_and_its_company(settings: Na
 
 
 @pytest.mark.parametrize(
-    ("key", "named"),
+    ("key", "named", "meant"),
     [
-        ("enableTopicLists", "values[enableTopicLists]"),
-        ("EnableTopicList", "values[EnableTopicList]"),
-        ("enable_topic_list", "values[enable_topic_list]"),
-        ("", "values[]"),
-        ("logLevel\nx\0", r"values[logLevel\nx\x00]"),
-        ("ключ", r"values[\u043a\u043b\u044e\u0447]"),
+        ("enableTopicLists", "enableTopicLists", "enableTopicList"),
+        ("EnableTopicList", "EnableTopicList", "enableTopicList"),
+        ("enable_topic_list", "enable_topic_list", "enableTopicList"),
+        ("masslosspercnt", "masslosspercnt", "massLossPercent"),
+        ("channel_grace", "channel_grace", "channelGraceMillis"),
+        ("audit_file_count", "audit_file_count", None),  # it is never changed over the wire
+        ("colour", "colour", None),
+        ("", "", None),
+        ("logLevel\nx\0", r"logLevel\nx\x00", "logLevel"),
+        ("ключ", r"\u043a\u043b\u044e\u0447", None),
     ],
 )
-def test_an_unknown_key_is_named_in_printable_ascii(settings: NamesrvSettings, key: str, named: str) -> None:
+def test_an_unknown_key_is_named_in_printable_ascii_with_one_that_may_be_meant(
+    settings: NamesrvSettings, key: str, named: str, meant: str | None
+) -> None:
     with pytest.raises(InvalidField) as raised:
         with_texts(settings, {key: "true"})
+    hint = f"did you mean {meant}? " if meant else ""
     assert (raised.value.field, raised.value.problem) == (
-        named,
-        "there is no such setting; GetNamesrvConfig lists all",
+        f"values[{named}]",
+        f"there is no such setting; {hint}GetNamesrvConfig lists all",
     )
+    assert key_of(raised.value) == named
 
 
 def test_a_long_key_is_shortened_in_its_error(settings: NamesrvSettings) -> None:

@@ -191,7 +191,8 @@ def test_a_disk_that_fails_changes_nothing_and_the_next_change_goes_through(worl
         world.problem = OSError(errno.ENOSPC, "No space left on device")
         with capture_logs() as logs, pytest.raises(NotDurable, match="No space left on device"):
             await store.change({**OFF, "supportActingMaster": "true"}, CAUSE)
-        assert [line["event"] for line in logs] == ["config_not_durable"]
+        problem = {"file": str(world.folder / CONFIG_FILE), "problem": "No space left on device"}
+        assert logs == [{"event": "config_not_durable", "log_level": "error", **problem}]
         assert (world.on_disk, store.settings.enable_topic_list) == ({"logLevel": "debug"}, True)
         assert world.rows == [("logLevel", "debug")]
         world.problem = None
@@ -312,10 +313,12 @@ def test_the_changes_of_the_last_run_win_over_flags_and_environment_and_are_logg
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("listen", "0.0.0.0:1", "the setting listen never changes over the wire"),
-        ("kvConfigPath", "x", "the setting kvConfigPath never changes over the wire"),
-        ("gone", "1", r"values\[gone\]: there is no such setting"),
-        ("massLossPercent", "0", r"values\[massLossPercent\]: .* greater than or equal to 1 "),
+        ("listen", "0.0.0.0:1", "listen: never changes over the wire; remove it from the file$"),
+        ("kvConfigPath", "x", "kvConfigPath: never changes over the wire; remove it from the file$"),
+        ("gone", "1", "gone: there is no such setting; remove it from the file$"),
+        ("massLossPercents", "1", "massLossPercents: there is no such setting; remove it from the file$"),
+        ("massLossPercent", "0", "massLossPercent: .* greater than or equal to 1 "),
+        ("logLevel", "x" * 256, "logLevel: has 256 characters, at most 255$"),
     ],
 )
 def test_a_file_with_what_could_not_be_set_over_the_wire_stops_the_start(

@@ -34,7 +34,7 @@ def test_a_second_process_is_refused_and_told_the_owner(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(DataDirError, match="data directory"):
+    with pytest.raises(DataDirError, match=f"^data directory {file}: is not a folder$"):
         DataDir.open(file)
 
 

@@ -16,6 +16,7 @@ from namesrv.durable_file import BrokenFile, DurableFile
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 
 NAME = "sealed"
+OR_START_WITHOUT = "restore one of them, or remove both to start without it"
 
 
 def encode(content: str) -> bytes:
@@ -125,6 +126,21 @@ def test_a_file_and_a_copy_that_are_broken_are_refused_with_both_reasons_and_sta
     for name in (NAME, f"{NAME}.bak"):
         (folder / name).write_bytes(b"?")
     file = re.escape(str(folder / NAME))
-    with pytest.raises(DataDirError, match=rf"^{file} is not sealed; {file}\.bak is not sealed$"):
+    with pytest.raises(DataDirError, match=rf"^{file} is not sealed; {file}\.bak is not sealed; {OR_START_WITHOUT}$"):
         durable(folder).load()
     assert {entry.name: entry.read_bytes() for entry in folder.iterdir()} == {NAME: b"?", f"{NAME}.bak": b"?"}
+
+
+def test_a_broken_file_without_a_copy_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"?")
+    file = re.escape(str(tmp_path / NAME))
+    with pytest.raises(DataDirError, match=rf"^{file} is not sealed; {file}\.bak is missing; {OR_START_WITHOUT}$"):
+        durable(tmp_path).load()
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_the_error_of_a_save_names_a_file_whatever_operation_fails(tmp_path: Path, number: int) -> None:
+    folder = folder_with(tmp_path, "one")
+    with failing_disk(number, Failure.ONCE), pytest.raises(OSError, match="Input/output error") as caught:
+        durable(folder).save("two")
+    assert str(caught.value.filename).startswith(str(folder / NAME))

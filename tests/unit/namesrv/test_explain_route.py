@@ -96,7 +96,8 @@ def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -
     decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP)
     explanation = only(fleet)
     assert explanation.in_route
-    assert explanation.text.endswith(f"; read-only because drained by an operator since {T10} (because)")
+    drained = f"read-only because drained by an operator since {T10} (because)"
+    assert explanation.text == f"in the route with 4 queues to read; {drained}"
     assert explanation.since_millis == T10_MILLIS
 
 
@@ -110,13 +111,15 @@ def test_a_grant_of_write_permission_is_told_instead_of_what_is_reported(fleet: 
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
     decide(fleet, IntentKind.ADD_WRITE_PERM, GROUP)
     text = only(fleet).text
+    assert text.startswith("in the route with 4 queues to read and 4 queues to write; ")
     assert text.endswith(f"; write permission given by an operator since {T0} (because)")
     assert "read-only" not in text
 
 
 def test_a_topic_that_is_reported_without_write_is_read_only_for_that(fleet: Fleet) -> None:
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
-    assert only(fleet).text.endswith("; read-only because the broker reports permission 4, without write")
+    reported = "read-only because the broker reports permission 4, without write"
+    assert only(fleet).text == f"in the route with 4 queues to read; {reported}"
 
 
 def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fleet) -> None:
@@ -124,9 +127,10 @@ def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fl
     fleet.register(B, 1)
     fleet.clock.advance(10)
     fleet.unregister()
-    text = f"; no master is registered since {T10}, so it can only be read from: writers need broker id 0"
-    assert only(fleet).text.endswith(text)
-    assert only(fleet, broker_name="broker-a", cluster_name=CLUSTER).text.endswith(text)
+    why = f"no master is registered since {T10}, so it can only be read from: writers need broker id 0"
+    text = f"in the route with 4 queues to read; {why}"
+    assert only(fleet).text == text
+    assert only(fleet, broker_name="broker-a", cluster_name=CLUSTER).text == text
 
 
 def acting_fleet(topic: str) -> Fleet:
@@ -140,7 +144,7 @@ def acting_fleet(topic: str) -> Fleet:
 
 def test_a_slave_that_stands_in_makes_the_group_read_only() -> None:
     text = (
-        "in the route with 4 queues to read and 4 queues to write; read-only because a slave, 127.0.0.1:20911 (id 1), "
+        "in the route with 4 queues to read; read-only because a slave, 127.0.0.1:20911 (id 1), "
         f"stands in for the master, which is not registered since {T10}"
     )
     assert only(acting_fleet("TopicTest")) == Explanation(GROUP, True, text, T10_MILLIS)

@@ -209,7 +209,10 @@ def test_topics_and_holds_that_are_not_there_are_errors(operator: Operator) -> N
     operator.fleet.register()
     for with_hold in (False, True):
         operator.refused(pb.DeleteTopicRequest(topic="Other", hold=with_hold), TopicNotFound)
-        operator.refused(pb.DeleteTopicRequest(topic="TopicTest", cluster_name="x", hold=with_hold), TopicNotFound)
+        in_cluster = pb.DeleteTopicRequest(topic="TopicTest", cluster_name="x", hold=with_hold)
+        missing = operator.refused(in_cluster, TopicNotFound)
+        assert missing.message == "no topic route info in this name server for the topic 'TopicTest' in cluster 'x'"
+        assert missing.metadata == {"topic": "TopicTest", "cluster_name": "x"}
     operator.call(hold())
     error = operator.refused(pb.ReleaseTopicHoldRequest(topic="TopicTest", cluster_name="x"), IntentNotFound)
     assert error.metadata == {"topic": "TopicTest", "cluster_name": "x"}

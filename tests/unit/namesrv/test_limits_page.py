@@ -10,10 +10,13 @@ from types import ModuleType
 import pytest
 
 from groundwork import endpoints, topic_rules
-from namesrv.server import limits
+from namesrv import config_keys
+from namesrv.core import change_log, pins
+from namesrv.server import config_calls, config_store, limits
 from namesrv.settings import NamesrvSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
+MODULES = (limits, topic_rules, endpoints, change_log, pins, config_keys, config_calls, config_store)
 SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
 """Settings that are limits on what a caller may do."""
 
@@ -39,7 +42,7 @@ def rows() -> Mapping[str, str]:
 def in_force() -> Mapping[str, float]:
     """Name to value, as the code has them."""
     settings = {name: NamesrvSettings.model_fields[name].default for name in SETTINGS}
-    return constants(limits) | constants(topic_rules) | constants(endpoints) | settings
+    return settings | {name: value for module in MODULES for name, value in constants(module).items()}
 
 
 def test_the_page_has_every_limit_and_no_other(rows: Mapping[str, str], in_force: Mapping[str, float]) -> None:

@@ -41,10 +41,12 @@ def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: 
     ("arguments", "problem"),
     [
         (["--listen", "nowhere"], "setting listen: address 'nowhere' has no port"),
+        (["--listen", "0.0.0.0:9876"], "namesrv: listen 0.0.0.0:9876 is beyond loopback and without TLS"),
         (["--listen", "0.0.0.0:9876"], "needs --allow-insecure"),
         (["--listen", "0.0.0.0:9876", "--allow-insecure", "--engine", "native"], "needs --trusted-network"),
         (["--engine", "warp"], "setting engine: Input should be 'grpcio' or 'native' (got 'warp')"),
         (["--name", ""], "setting name:"),
+        (["--data-dir", ""], "namesrv: setting data_dir: is empty\n"),
         (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),
         (["--log-level", "loud"], "setting log_level:"),
         (["--cluster-test"], "product_env_namesrv is empty: cluster_test needs the name servers to ask"),
@@ -54,7 +56,7 @@ def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: 
             "setting product_env_namesrv: the endpoint list 'a:1;;b:2' has an empty",
         ),
         (["--product-env-namesrv", ";".join(f"a:{port}" for port in range(1, 10))], "has 9 name servers, at most 8"),
-        (["--config", "/nowhere/at/all.toml"], "No such file"),
+        (["--config", "/nowhere/at/all.toml"], "--config /nowhere/at/all.toml: No such file or directory\n"),
     ],
 )
 def test_a_bad_setting_is_one_line_and_exit_code_2(arguments: list[str], problem: str) -> None:
@@ -69,8 +71,24 @@ def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:
     path.write_text('nmae = "typo"\n')
     result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
     assert result.exit_code == 2
-    assert "nmae" in result.stderr
+    assert result.stderr == "namesrv: setting nmae: there is no such setting\n"
     path.write_text("not toml")
     result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
     assert result.exit_code == 2
     assert str(path) in result.stderr
+
+
+def test_an_empty_data_directory_in_the_file_is_refused_and_an_empty_variable_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "namesrv.toml"
+    path.write_text('data_dir = ""\n')
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
+    assert (result.exit_code, result.stderr) == (2, "namesrv: setting data_dir: is empty\n")
+    monkeypatch.setenv("NAMESRV_DATA_DIR", "")
+    assert NamesrvSettings.load(None, {}).data_dir is None
+
+
+def test_the_help_says_that_the_printed_configuration_is_without_changes_over_the_wire() -> None:
+    help_text = " ".join(CliRunner().invoke(app, ["serve", "--help"]).output.split())
+    assert "without what was changed over the wire" in help_text

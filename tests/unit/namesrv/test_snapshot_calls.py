@@ -15,7 +15,6 @@ from namesrv.core.change_log import ChangeLog
 from namesrv.core.errors import (
     EpochChanged,
     InvalidField,
-    NotImplementedYet,
     Overloaded,
     RevisionCompacted,
     ShuttingDown,
@@ -23,9 +22,11 @@ from namesrv.core.errors import (
 )
 from namesrv.core.pins import Pins
 from namesrv.core.records import DataVersion
+from namesrv.core.warm_up import WarmUp
 from namesrv.server import limits
 from namesrv.server.rpc import Context
 from namesrv.server.snapshot_calls import SnapshotCalls
+from namesrv.server.watchers import Watchers
 from tests.unit.namesrv.fleet import Fleet
 
 CONTEXT = cast("Context", None)
@@ -40,7 +41,9 @@ def fleet() -> Fleet:
 @pytest.fixture
 def calls(fleet: Fleet) -> SnapshotCalls:
     numbers = itertools.count(1)
-    return SnapshotCalls(fleet.manager, Pins(fleet.clock.monotonic, lambda: f"pin-{next(numbers)}"))
+    manager, clock = fleet.manager, fleet.clock
+    watchers = Watchers(manager, WarmUp(manager, clock, 0.0), clock)
+    return SnapshotCalls(manager, Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"), watchers)
 
 
 def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
@@ -160,15 +163,6 @@ def test_the_last_of_1024_shards_can_be_read(fleet: Fleet, calls: SnapshotCalls)
     rows = [row.topic_put.topic for sent in changes(calls, fleet, 0, shard=shard) for row in sent.changes.changes]
     assert 0 < len(topics) < 20
     assert sorted(topics) == sorted(rows)
-
-
-def test_follow_and_resume_after_are_refused_so_far(calls: SnapshotCalls) -> None:
-    for request in (
-        pb.StreamRouteSnapshotRequest(follow=True),
-        pb.StreamRouteSnapshotRequest(resume_after=pb.ResumePoint(epoch="e")),
-    ):
-        with pytest.raises(NotImplementedYet):
-            snapshot(calls, request)
 
 
 BAD_POINTS = {

@@ -384,12 +384,37 @@ def test_it_is_said_once_that_the_name_server_is_warm() -> None:
         fleet.clock.advance(seconds)
 
     start = fleet.clock.seconds
-    asyncio.run(watch_warm_up(warm_up, on_warm, sleep))
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, on_warm, sleep))
     assert said == [pytest.approx(start + 1.0, abs=WARM_CHECK_SECONDS)]
+    assert logs == [
+        {"event": "namesrv_warming", "log_level": "info", "seconds": 1.0},
+        {"event": "namesrv_warm", "log_level": "info"},
+    ]
 
 
 def test_a_name_server_that_is_warm_from_the_start_says_so_at_once() -> None:
     fleet = Fleet()
     on_warm = mock.AsyncMock()
-    asyncio.run(watch_warm_up(WarmUp(fleet.manager, fleet.clock, 0.0), on_warm, mock.AsyncMock(side_effect=OSError)))
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, on_warm, mock.AsyncMock(side_effect=OSError)))
     on_warm.assert_awaited_once_with()
+    assert [line["event"] for line in logs] == ["namesrv_warm"]
+
+
+def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() -> None:
+    before = Fleet()
+    before.register(A, timeout_seconds=30.0)
+    before.register(B, name="broker-b")
+    fleet = Fleet()
+    fleet.manager.load_snapshot(before.manager.snapshot().messages())
+    warm_up = WarmUp(fleet.manager, fleet.clock, 45.0)
+
+    async def sleep(_: float) -> None:
+        fleet.register(A)
+        fleet.register(B, name="broker-b")
+
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, mock.AsyncMock(), sleep))
+    assert logs[0] == {"event": "namesrv_warming", "log_level": "info", "brokers": 2}

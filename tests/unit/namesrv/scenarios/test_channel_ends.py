@@ -98,7 +98,7 @@ def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channe
     assert fleet.addrs() == {0: A}
 
 
-@pytest.mark.parametrize("channel_id", ["ended", "never-opened", ""])
+@pytest.mark.parametrize("channel_id", ["ended", "never-opened"])
 def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
     if channel_id == "ended":
         channel_id = fleet.manager.open_channel()

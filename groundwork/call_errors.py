@@ -1,0 +1,42 @@
+"""What became of a call to a name server: whether it refused what was asked, or whether another one may know better."""
+
+from __future__ import annotations
+
+import grpc
+
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+
+MAX_ANSWER_BYTES = 4 << 20
+"""Largest answer that a name server gives."""
+
+ELSEWHERE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+"""Codes that say something about the name server and not about what was asked."""
+
+
+class CallError(Exception):
+    """A name server answered with an error, or did not answer."""
+
+    def __init__(self, endpoint: Endpoint, error: RichError) -> None:
+        reason = error.reason or error.code.name
+        super().__init__(f"{endpoint}: {reason}: {error.message}")
+        self.error = error
+
+    @property
+    def reason(self) -> str:
+        """The name server's reason, or the code where it gave none."""
+        return self.error.reason or self.error.code.name
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether another name server may know better."""
+        return self.error.code in ELSEWHERE

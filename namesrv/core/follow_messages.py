@@ -1,0 +1,53 @@
+"""What comes after a snapshot that is followed: each change, normalised, and bookmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core.change_log import ChangeLog
+from namesrv.core.change_rows import CHANGE_SLICE, route_changes
+from namesrv.core.fragments import frame
+from namesrv.core.route_state import NamesrvIdentity
+from namesrv.core.snapshot import SnapshotShard
+from namesrv.core.watches import Follower
+
+_RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
+
+
+def follow_messages(
+    log: ChangeLog, reader: Follower, identity: NamesrvIdentity, shard: SnapshotShard
+) -> Iterator[bytes]:
+    """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
+
+    A bookmark has no changes, and the revision up to which everything has been sent. An empty message stands for a
+    pause: so much was encoded or passed over that others should have a turn. No change is held while a message is
+    being sent, so that a reader that is slow keeps none in memory.
+
+    Raises:
+        RevisionCompacted: The change log does not reach back so far, or not any more.
+        NamesrvError: The reader must end.
+    """
+    while True:
+        if reader.failure is not None:
+            raise reader.failure
+        log.check_reaches(reader.revision)
+        change = log.after(reader.revision)
+        if change is None:
+            yield _message(identity, reader.revision, b"")
+            return
+        revision, applied_at_millis, rows = change.revision, change.applied_at_millis, change.rows
+        del change
+        for changes in route_changes(rows, applied_at_millis, shard, normalised=True):
+            yield _message(identity, revision, changes) if changes else b""
+        reader.revision = revision
+        if revision % CHANGE_SLICE == 0:
+            yield b""
+
+
+def _message(identity: NamesrvIdentity, revision: int, changes: bytes) -> bytes:
+    header = route_data_pb2.NamesrvHeader(namesrv_name=identity.name, epoch=identity.epoch, revision=revision)
+    return frame(_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString()) + frame(
+        _RESPONSE.CHANGES_FIELD_NUMBER, changes
+    )

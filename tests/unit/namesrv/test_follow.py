@@ -1,0 +1,164 @@
+"""Following a snapshot: normalised changes lead to what a snapshot has, in every shard; bookmarks, resuming, ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import rule
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.change_log import ChangeLog
+from namesrv.core.changes import Cause
+from namesrv.core.errors import RevisionCompacted, ShuttingDown
+from namesrv.core.follow_messages import follow_messages
+from namesrv.core.kv_config import EMPTY
+from namesrv.core.records import DataVersion
+from namesrv.core.snapshot import WHOLE, SnapshotShard
+from namesrv.core.steps import finish
+from namesrv.core.watches import Follower
+from tests.followed_rows import FollowedRows
+from tests.unit.namesrv.fleet import Fleet
+from tests.unit.namesrv.test_changes_make_snapshots import ChangesMakeSnapshots
+
+SHARDS = [SnapshotShard(index, 3) for index in range(3)]
+
+
+def read(fleet: Fleet, reader: Follower, shard: SnapshotShard = WHOLE) -> list[pb.StreamRouteSnapshotResponse]:
+    """Everything that a reader has not been sent, up to the bookmark."""
+    manager = fleet.manager
+    messages = [
+        pb.StreamRouteSnapshotResponse.FromString(message)
+        for message in follow_messages(manager.change_log, reader, manager.identity, shard)
+        if message
+    ]
+    assert all(message.WhichOneof("content") == "changes" for message in messages)
+    return messages
+
+
+def follower(revision: int = 0) -> Follower:
+    return Follower(lambda: None, revision)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def test_a_follower_that_has_everything_gets_a_bookmark_alone(fleet: Fleet) -> None:
+    fleet.register()
+    reader = follower(1)
+    (bookmark,) = read(fleet, reader)
+    assert bookmark.header == fleet.manager.header()
+    assert not bookmark.changes.changes
+    assert reader.revision == 1
+
+
+def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(10_000)])
+    reader = follower(fleet.manager.revision)
+    fleet.unregister()
+    changes, bookmark = read(fleet, reader)
+    kinds = [change.WhichOneof("row") for change in changes.changes.changes]
+    assert sorted(map(str, kinds)) == ["broker_removed", "cluster_removed", "group_removed"]
+    assert not bookmark.changes.changes
+
+
+def test_in_every_shard_a_group_that_goes_is_one_change(fleet: Fleet) -> None:
+    fleet.register(topics=["T1", "T2", "T3"])
+    fleet.unregister()
+    for shard in SHARDS:
+        kinds = [
+            change.WhichOneof("row")
+            for message in read(fleet, follower(1), shard)
+            for change in message.changes.changes
+        ]
+        assert kinds.count("group_removed") == 1
+        assert "topic_removed" not in kinds
+
+
+def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
+    fleet.register(topics=["T1", "T2"])
+    finish(fleet.manager.delete_topic("T1", None, Cause("test")))
+    changes, _ = read(fleet, follower(1))
+    assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
+
+
+def test_a_change_of_many_topics_comes_in_several_messages_of_one_revision(fleet: Fleet) -> None:
+    fleet.register(topics=[f"T{number:0100}" for number in range(3_000)])
+    *messages, bookmark = read(fleet, follower())
+    assert len(messages) > 1
+    assert {message.header.revision for message in messages} == {bookmark.header.revision} == {1}
+    assert len({message.changes.applied_at_millis for message in messages}) == 1
+
+
+def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:
+    fleet.manager.change_log = ChangeLog(max_changes=2)
+    for counter in range(4):
+        fleet.register(version=DataVersion(1, counter))
+    with pytest.raises(RevisionCompacted):
+        read(fleet, follower(1))
+    assert len(read(fleet, follower(2))) == 3
+
+
+def test_a_follower_in_the_middle_of_a_change_when_it_is_dropped_gets_all_of_it_and_then_is_told(fleet: Fleet) -> None:
+    manager = fleet.manager
+    manager.change_log = ChangeLog(max_changes=2)
+    fleet.register()
+    reader = follower()
+    messages = follow_messages(manager.change_log, reader, manager.identity, WHOLE)
+    assert next(messages)
+    for counter in range(4):
+        fleet.register(version=DataVersion(2, counter))
+    with pytest.raises(RevisionCompacted):
+        list(messages)
+    assert reader.revision == 1
+
+
+def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -> None:
+    fleet.register()
+    reader = follower()
+    reader.failure = ShuttingDown()
+    with pytest.raises(ShuttingDown):
+        read(fleet, reader)
+
+
+def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) -> None:
+    fleet.register()
+    revision = fleet.manager.revision
+    fleet.manager.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
+    (bookmark,) = read(fleet, follower(revision))
+    assert bookmark.header.revision == revision + 1
+
+
+class FollowersHoldSnapshots(ChangesMakeSnapshots):
+    """Followers read whenever they like; at each bookmark they hold what a snapshot has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shards = [WHOLE, *SHARDS]
+        self.rows = [FollowedRows() for _ in self.shards]
+        self.readers = [follower() for _ in self.shards]
+
+    @rule()
+    def everybody_reads(self) -> None:
+        now = FollowedRows.of_snapshot(
+            pb.StreamRouteSnapshotResponse.FromString(message) for message in self.fleet.manager.snapshot().messages()
+        )
+        for shard, rows, reader in zip(self.shards, self.rows, self.readers, strict=True):
+            messages = read(self.fleet, reader, shard)
+            for message in messages:
+                rows.take(message)
+            expected = now.shard(shard.index, shard.count)
+            assert (rows.queues, rows.groups, rows.live) == (expected.queues, expected.groups, expected.live)
+            assert (rows.filters, rows.clusters) == (expected.filters, expected.clusters)
+            revisions = [message.header.revision for message in messages]
+            assert revisions == sorted(revisions)
+            assert revisions[-1] == self.fleet.manager.revision
+
+    def teardown(self) -> None:
+        self.everybody_reads()
+        super().teardown()
+
+
+TestFollowersHoldSnapshots = FollowersHoldSnapshots.TestCase
+TestFollowersHoldSnapshots.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
