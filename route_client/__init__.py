@@ -1,5 +1,61 @@
-"""Routes for producers and consumers: ask any name server, go to the next when one does not answer."""
+"""Routes for producers and consumers: watched, cached, and never lost to an empty answer.
 
-from route_client.lookup import NoNamesrvAnsweredError, RouteLookup, RouteLookupError, TopicNotFoundError
+``RouteClient`` is for threads, ``AioRouteClient`` for asyncio; ``route_client.allocate`` shares queues among consumers.
+"""
 
-__all__ = ["NoNamesrvAnsweredError", "RouteLookup", "RouteLookupError", "TopicNotFoundError"]
+from route_client.aio_client import AioRouteClient
+from route_client.broker_addresses import FoundBroker
+from route_client.cache import Answer, Counters, KnownRoute, Origin, RouteChange, Stale
+from route_client.client import RouteClient
+from route_client.divergence import Divergence
+from route_client.errors import (
+    AllocationError,
+    BadTopicNameError,
+    ClientClosedError,
+    EndpointListError,
+    MalformedOrderConfError,
+    NoNamesrvAnsweredError,
+    NoWritableQueueError,
+    RequestRefusedError,
+    RouteClientError,
+    TooManyTopicsError,
+    TopicNotFoundError,
+)
+from route_client.publish_info import PublishInfo
+from route_client.route import BrokerData, GroupKey, MessageQueue, QueueData, TopicRoute
+from route_client.safety import Removal
+from route_client.settings import ClientSettings
+from route_client.status import ClientStatus
+
+__all__ = [
+    "AioRouteClient",
+    "AllocationError",
+    "Answer",
+    "BadTopicNameError",
+    "BrokerData",
+    "ClientClosedError",
+    "ClientSettings",
+    "ClientStatus",
+    "Counters",
+    "Divergence",
+    "EndpointListError",
+    "FoundBroker",
+    "GroupKey",
+    "KnownRoute",
+    "MalformedOrderConfError",
+    "MessageQueue",
+    "NoNamesrvAnsweredError",
+    "NoWritableQueueError",
+    "Origin",
+    "PublishInfo",
+    "QueueData",
+    "Removal",
+    "RequestRefusedError",
+    "RouteChange",
+    "RouteClient",
+    "RouteClientError",
+    "Stale",
+    "TooManyTopicsError",
+    "TopicNotFoundError",
+    "TopicRoute",
+]

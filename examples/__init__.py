@@ -1,0 +1,1 @@
+"""Programs that use the project as a reader would."""

@@ -1,0 +1,18 @@
+"""How a group's consumers share the queues of a topic: RocketMQ's six strategies, with RocketMQ's results."""
+
+from route_client.allocate.averages import AllocateAveragely, AllocateAveragelyByCircle
+from route_client.allocate.by_config import AllocateByConfig
+from route_client.allocate.consistent_hash import AllocateByConsistentHash
+from route_client.allocate.machine_room import AllocateByMachineRoom, AllocateByMachineRoomNearby, MachineRoomResolver
+from route_client.allocate.strategy import AllocateStrategy
+
+__all__ = [
+    "AllocateAveragely",
+    "AllocateAveragelyByCircle",
+    "AllocateByConfig",
+    "AllocateByConsistentHash",
+    "AllocateByMachineRoom",
+    "AllocateByMachineRoomNearby",
+    "AllocateStrategy",
+    "MachineRoomResolver",
+]

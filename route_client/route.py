@@ -1,0 +1,208 @@
+"""Routes as the client holds them: immutable, normalised, comparable by ``==``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from namesrv_api.v1 import route_data_pb2 as pb
+
+from groundwork.topic_rules import MAX_QUEUE_NUMS
+
+PERM_READ = 4
+PERM_WRITE = 2
+MASTER_ID = 0
+
+
+class GroupKey(NamedTuple):
+    """Identifies a broker group. RocketMQ has the name alone, and mixes up groups of one name in two clusters."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic. Sorts by topic, broker name and queue id, as RocketMQ's does."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    cluster_name: str = ""
+    """Cluster of the group; empty for queues of an ordered configuration, which names none."""
+
+    def __str__(self) -> str:
+        """RocketMQ's text; consistent hashing depends on it."""
+        return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """How many queues of a topic one broker group has."""
+
+    broker_name: str
+    cluster_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    """Bits: read 4, write 2, inherit 1."""
+    topic_sys_flag: int = 0
+
+    @property
+    def key(self) -> GroupKey:
+        """The group that holds the queues."""
+        return GroupKey(self.cluster_name, self.broker_name)
+
+    @property
+    def readable(self) -> bool:
+        """Whether the queues can be read from."""
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def writable(self) -> bool:
+        """Whether the queues can be written to."""
+        return bool(self.perm & PERM_WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses of one broker group."""
+
+    broker_name: str
+    cluster_name: str
+    broker_addrs: tuple[tuple[int, str], ...]
+    """Id and address of each broker, by ascending id; 0 is the master and may be missing."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    unconfirmed_broker_ids: tuple[int, ...] = ()
+    """Brokers that the name server has not heard of itself since it started, or holds although they fell silent."""
+
+    @property
+    def key(self) -> GroupKey:
+        """Identifies the group."""
+        return GroupKey(self.cluster_name, self.broker_name)
+
+    @property
+    def master_addr(self) -> str | None:
+        """Address of the master; None if it is missing."""
+        return dict(self.broker_addrs).get(MASTER_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """Where a topic lives. Queues and groups are sorted by broker name and cluster, so that equal routes are ``==``."""
+
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    order_topic_conf: str | None = None
+    filter_servers: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """Cluster, broker address and addresses of its filter servers."""
+
+    @property
+    def brokers(self) -> Iterator[tuple[GroupKey, int, str]]:
+        """Group, id and address of each broker."""
+        return ((group.key, id_, addr) for group in self.broker_datas for id_, addr in group.broker_addrs)
+
+    @property
+    def has_brokers(self) -> bool:
+        """Whether any broker can be reached at all."""
+        return any(group.broker_addrs for group in self.broker_datas)
+
+    @property
+    def groups(self) -> dict[GroupKey, BrokerData]:
+        """The groups by key."""
+        return {group.key: group for group in self.broker_datas}
+
+    @property
+    def groups_without_addresses(self) -> tuple[GroupKey, ...]:
+        """Groups that queues name and no BrokerData does: producers cannot use those queues."""
+        known = self.groups
+        return tuple(queues.key for queues in self.queue_datas if queues.key not in known)
+
+
+# Thousands of topics live on the same few groups: equal records of several routes are one object.
+_queue_data_of = functools.lru_cache(maxsize=10_000)(QueueData)
+_broker_data_of = functools.lru_cache(maxsize=10_000)(BrokerData)
+
+
+def from_wire(wire: pb.TopicRouteData) -> TopicRoute:
+    """Reads a route.
+
+    Raises:
+        ValueError: A queue count is beyond what a broker can have: each queue becomes an object here, and a slip of a
+            name server must not make it millions.
+    """
+    return TopicRoute(
+        tuple(sorted(map(_queue_data, wire.queue_datas), key=_by_name)),
+        tuple(sorted(map(_broker_data, wire.broker_datas), key=_by_name)),
+        wire.order_topic_conf if wire.HasField("order_topic_conf") else None,
+        tuple(sorted((row.cluster_name, row.broker_addr, tuple(row.filter_servers)) for row in wire.filter_servers)),
+    )
+
+
+def to_wire(route: TopicRoute) -> pb.TopicRouteData:
+    """Writes a route, for the disk cache."""
+    return pb.TopicRouteData(
+        order_topic_conf=route.order_topic_conf,
+        queue_datas=[
+            pb.QueueData(
+                broker_name=data.broker_name,
+                cluster_name=data.cluster_name,
+                read_queue_nums=data.read_queue_nums,
+                write_queue_nums=data.write_queue_nums,
+                perm=data.perm,
+                topic_sys_flag=data.topic_sys_flag,
+            )
+            for data in route.queue_datas
+        ],
+        broker_datas=[_broker_data_to_wire(data) for data in route.broker_datas],
+        filter_servers=[
+            pb.FilterServerData(cluster_name=cluster, broker_addr=addr, filter_servers=servers)
+            for cluster, addr, servers in route.filter_servers
+        ],
+    )
+
+
+def _queue_data(wire: pb.QueueData) -> QueueData:
+    for field in ("read_queue_nums", "write_queue_nums"):
+        if not 0 <= getattr(wire, field) <= MAX_QUEUE_NUMS:
+            raise ValueError(
+                f"{field} of broker {wire.broker_name!r} is {getattr(wire, field)}, not 0 to {MAX_QUEUE_NUMS}"
+            )
+    return _queue_data_of(
+        wire.broker_name,
+        wire.cluster_name,
+        wire.read_queue_nums,
+        wire.write_queue_nums,
+        wire.perm,
+        wire.topic_sys_flag,
+    )
+
+
+def _broker_data(wire: pb.BrokerData) -> BrokerData:
+    return _broker_data_of(
+        wire.broker_name,
+        wire.cluster_name,
+        tuple(sorted((addr.broker_id, addr.broker_addr) for addr in wire.broker_addrs)),
+        wire.zone_name if wire.HasField("zone_name") else None,
+        wire.enable_acting_master if wire.HasField("enable_acting_master") else None,
+        tuple(wire.unconfirmed_broker_ids),
+    )
+
+
+def _broker_data_to_wire(data: BrokerData) -> pb.BrokerData:
+    wire = pb.BrokerData(
+        cluster_name=data.cluster_name,
+        broker_name=data.broker_name,
+        broker_addrs=[pb.BrokerAddr(broker_id=id_, broker_addr=addr) for id_, addr in data.broker_addrs],
+        zone_name=data.zone_name,
+        unconfirmed_broker_ids=data.unconfirmed_broker_ids,
+    )
+    if data.enable_acting_master is not None:
+        wire.enable_acting_master = data.enable_acting_master
+    return wire
+
+
+def _by_name(data: QueueData | BrokerData) -> tuple[str, str]:
+    return data.broker_name, data.cluster_name

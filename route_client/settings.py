@@ -1,0 +1,56 @@
+"""How a client behaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from route_client.publish_info import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a client behaves. Times are in seconds."""
+
+    watch: bool = True
+    """Whether changes are watched. Off, or where a name server has no watch, routes are polled."""
+    poll_seconds: float = 30.0
+    """Between two polls, 10 % more or less (RocketMQ: pollNameServerInterval)."""
+    resync_seconds: float = 300.0
+    """Between two polls beside a watch, 10 % more or less: a stream that says nothing must not go unnoticed for ever.
+    Where polling stands in for a watch, the watch is tried again after this time."""
+    timeout_seconds: float = 3.0
+    """For each name server asked (RocketMQ: mqClientApiTimeout)."""
+    hold_seconds: float = 120.0
+    """How long a loss of all brokers without a reason is held back; 0 turns it off. By default as long as a name server
+    itself would have believed in brokers that fell silent."""
+    cache_dir: Path | None = None
+    """Folder of the disk cache; None for none."""
+    fleet: str = ""
+    """Tells environments apart whose clients share a cache folder."""
+    zone_name: str | None = None
+    """Zone whose brokers are preferred; None for no preference."""
+    default_topic: str = DEFAULT_TOPIC
+    """Whose brokers take messages of topics that do not exist yet; empty for nobody's."""
+    default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS
+    """Queues a group at most for such a topic."""
+    send_latency_fault_enable: bool = False
+    """Whether brokers that calls took long to are avoided (RocketMQ: sendLatencyFaultEnable)."""
+    max_topics: int = 10_000
+    """Topics that are kept at most: a slip in a program must not have the client watch ever more names."""
+    keepalive_seconds: float = 5.0
+    """Silence after which a name server is pinged, and time for its answer."""
+    close_seconds: float = 5.0
+    """How long close() waits for callbacks and writes that are under way."""
+
+    def __post_init__(self) -> None:
+        """Checks the numbers.
+
+        Raises:
+            ValueError: One of them is out of its range; the text names it.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            may_be_zero = field.name == "hold_seconds"
+            if field.type in {"float", "int"} and not (value > 0 or (may_be_zero and value == 0)):
+                raise ValueError(f"{field.name} is {value}, not {'0 or more' if may_be_zero else 'above 0'}")
