@@ -10,7 +10,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 	--no-header --no-emit-index-url --no-emit-package namesrv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test test-containers lint bench images lock clean
+.PHONY: help setup protos demo test test-containers lint bench images dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,9 +51,13 @@ bench: setup  ## Print the figures of bench/ (minutes)
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.engines
 	$(BIN)/python -m bench.event_loop
+	$(BIN)/python -m bench.fan_out
 
 images:  ## Build both container images
 	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
+
+dist: setup  ## Build the wheel and the sdist into dist/, and run each from an empty environment
+	$(BIN)/python -m tests.distribution
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade --all-extras --group dev -o requirements/dev.txt

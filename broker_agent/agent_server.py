@@ -1,47 +1,57 @@
-"""The agent's own gRPC listener: health and status."""
+"""A gRPC listener of the agent: health checks, and whatever services are put on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
-from broker_agent_api.v1 import broker_agent_service_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from broker_agent.errors import StartError
+from broker_agent.rpc_errors import ErrorAnswers
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerAgentService"].full_name
 STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
-_THREADS = 4
+THREADS = 8
+"""Calls that one listener works on at once. Streams take none."""
+MAX_WAITING_CALLS = 10_000
+"""Calls of one listener that wait for a thread or are worked on; more are refused with RESOURCE_EXHAUSTED."""
 _HEALTH_SERVICES = ("", SERVICE_NAME)
+_OWN_PACKAGE = f"/{pb.DESCRIPTOR.package}."
+
+AddService = Callable[[grpc.Server], None]
 
 
-class _BrokerAgentService(broker_agent_service_pb2_grpc.BrokerAgentServiceServicer):
-    def __init__(self, status: Callable[[], pb.GetAgentStatusResponse]) -> None:
-        self._status = status
+class _OwnErrorAnswers(ErrorAnswers):
+    """Leaves the health service alone, whose streams take no thread only as gRPC gets them."""
 
-    def GetAgentStatus(  # noqa: N802 - the contract's name, documented there
+    def intercept_service(
         self,
-        request: pb.GetAgentStatusRequest,  # noqa: ARG002
-        context: grpc.ServicerContext,  # noqa: ARG002
-    ) -> pb.GetAgentStatusResponse:
-        return self._status()
+        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[Any, Any] | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Wraps the handlers of our own services. Called by gRPC."""
+        if not handler_call_details.method.startswith(_OWN_PACKAGE):
+            return continuation(handler_call_details)
+        return super().intercept_service(continuation, handler_call_details)
 
 
 class AgentServer:
-    """Answers health checks, NOT_SERVING until told otherwise, and GetAgentStatus."""
+    """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
-    def __init__(self, listen: Endpoint, status: Callable[[], pb.GetAgentStatusResponse]) -> None:
+    def __init__(self, listen: Endpoint, services: Sequence[AddService], setting: str = "listen") -> None:
         """Takes the port; answers only once started.
 
         Args:
             listen: Where to listen; port 0 means any free one.
-            status: Makes the answer to GetAgentStatus.
+            services: Each puts a service on the server.
+            setting: Name of the setting that says where, for errors.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -49,21 +59,25 @@ class AgentServer:
         try:
             check_bindable(listen)
         except OSError as error:
-            raise StartError(f"setting listen: {error}") from error
+            raise StartError(f"setting {setting}: {error}") from error
         self._health = health.HealthServicer()
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="broker-agent-server")
-        # By default gRPC shares a port that another server of this user already has, and gets half of its calls.
-        self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        broker_agent_service_pb2_grpc.add_BrokerAgentServiceServicer_to_server(
-            _BrokerAgentService(status), self._server
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-agent-server")
+        self._server = grpc.server(
+            self._pool,
+            interceptors=[_OwnErrorAnswers()],
+            # By default gRPC shares a port that another server of this user already has, and gets half of its calls.
+            options=[("grpc.so_reuseport", 0)],
+            maximum_concurrent_rpcs=MAX_WAITING_CALLS,
         )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        for add_service in services:
+            add_service(self._server)
         try:
             port = self._server.add_insecure_port(str(listen))
         except RuntimeError as error:
             self._pool.shutdown()
-            raise StartError(f"setting listen: cannot listen on {listen}: {error}") from error
+            raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
         self.endpoint = Endpoint(listen.host, port)
         """Where it listens."""
 

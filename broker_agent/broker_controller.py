@@ -3,137 +3,209 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from functools import partial
 
 import structlog
-from broker_agent_api.v1 import broker_agent_service_pb2
+from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc, topic_config_service_pb2_grpc
+from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.agent_server import AgentServer
+from broker_agent.agent_status import agent_status
+from broker_agent.broker_agent_servicer import BrokerAgentServicer
 from broker_agent.broker_outer_api import BrokerOuterAPI, Results
-from broker_agent.connection_options import ConnectionOptions
-from broker_agent.namesrv_target import NamesrvTarget
-from broker_agent.registration import broker_identity, registration_of
+from broker_agent.broker_probe import BrokerProbe
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.change_coalescing import ChangeThread
+from broker_agent.clients.client_managers import ClientManagers
+from broker_agent.clients.client_server import ClientServer
+from broker_agent.current_broker import CurrentBroker
+from broker_agent.namesrv_list import NamesrvList
+from broker_agent.namesrv_target import Interceptors, NamesrvTarget
+from broker_agent.namesrv_targets import NamesrvTargets
+from broker_agent.outer_executor import OuterExecutor
+from broker_agent.periodic_thread import PeriodicThread
+from broker_agent.registration import BrokerState
+from broker_agent.registration_results import Master, RegistrationResults
 from broker_agent.schedule import RegistrationSchedule
 from broker_agent.settings import AgentSettings
+from broker_agent.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
 from broker_agent.timing import Timing
-from broker_agent.topic_config import TopicConfigTable
-from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.version import __version__
+from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.topic_config_servicer import TopicConfigServicer
+from groundwork.endpoints import Endpoint
 
-UNREGISTER_SECONDS = 3.0
-"""Time for all unregistrations at the end (RocketMQ gives each name server that much)."""
+FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
+"""When calls without an answer are looked for (RocketMQ: NettyRemotingClient's scanResponseTable)."""
 JOIN_SECONDS = 2.0
-"""Time for the periodic thread to end once nothing holds it up."""
+"""Time for the periodic threads to end once nothing holds them up."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Master:
-    """What a slave knows of its master."""
-
-    addr: str
-    """Where clients reach it."""
-    ha_server_addr: str | None
-    """Where slaves replicate from; None if it named no such address."""
-
-
 class BrokerController:
-    """Registers at start, then periodically, and whenever a name server opens a channel; unregisters at stop."""
+    """Registers at start, then periodically, and at once whenever something has changed; unregisters at stop."""
 
     def __init__(
         self,
         settings: AgentSettings,
-        table: TopicConfigTable,
+        topic_configs: TopicConfigManager,
+        namesrv_list: NamesrvList,
+        probe: BrokerProbe,
+        *,
         timing: Timing | None = None,
         schedule: RegistrationSchedule | None = None,
+        interceptors: Interceptors = (),
     ) -> None:
-        """Takes the listener's port and prepares everything else; calls nobody yet.
+        """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
         Args:
             settings: Settings of the agent.
-            table: The broker's topics.
+            topic_configs: The broker's topics.
+            namesrv_list: The name servers.
+            probe: Watches the broker.
             timing: Clocks and randomness; the real ones by default.
             schedule: When periodic registrations are due; as the settings say by default.
+            interceptors: Called around each call to a name server (RocketMQ: RPCHook).
 
         Raises:
-            StartError: The port is in use.
+            StartError: A port is in use.
         """
-        timing = timing or Timing()
         self._settings = settings
-        self._registration = registration_of(settings, table)
+        self._topic_configs = topic_configs
+        self._namesrv_list = namesrv_list
+        self._probe = probe
+        self._timing = timing = timing or Timing()
+        self._interceptors = interceptors
         self._register_seconds = settings.register_broker_timeout_millis / 1000
-        self._schedule = schedule or RegistrationSchedule(settings.register_name_server_period_millis, timing)
+        self._unregister_seconds = settings.unregister_broker_timeout_millis / 1000
+        self._schedule = schedule or RegistrationSchedule(settings.schedule_rules, timing)
         self._stopping = threading.Event()
-        self._master: Master | None = None
-        self._master_lock = threading.Lock()
-        self._server = AgentServer(Endpoint.parse(settings.listen, allow_port_zero=True), self.status)
-        options = ConnectionOptions(
-            settings.connect_timeout_millis, settings.keepalive_time_millis, settings.keepalive_timeout_millis
+        self._clients = ClientManagers(
+            timing, notify_consumer_ids_changed_enable=settings.notify_consumer_ids_changed_enable
         )
-        holder = f"broker-agent {settings.broker_name}-{settings.broker_id}"
-        self._targets = tuple(
-            NamesrvTarget(endpoint, holder, options, self, timing) for endpoint in parse_endpoints(settings.namesrv)
+        self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
+        self._results = RegistrationResults(
+            lambda: self._current.state.is_slave, settings.ha_master_address, topic_configs.update_order_topics
         )
-        self._outer_api = BrokerOuterAPI(self._targets, timing)
+        self._listen()
+        self._calls = CallsInFlight(settings.max_calls_in_flight, timing.clock)
+        self._outer_api = BrokerOuterAPI(
+            (), timing, executor=OuterExecutor(settings.outer_threads, settings.outer_queue)
+        )
+        self._targets = NamesrvTargets(self._outer_api, self._target, self._current.identity, self._unregister_seconds)
+        self._changes = ChangeThread(self._register_changes, timing)
+        self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, MasterAgent, timing)
         self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
+        self._sweeper = PeriodicThread("broker-agent-sweeper", self._sweep, first_delay=FIRST_SWEEP_SECONDS)
 
     @property
     def listening_on(self) -> Endpoint:
-        """Where the agent's own listener is."""
+        """Where the ordinary listener is, for clients."""
+        return self._client_server.endpoint
+
+    @property
+    def fast_listening_on(self) -> Endpoint:
+        """Where the fast listener is, for operators and other agents (RocketMQ: fastRemotingServer)."""
         return self._server.endpoint
 
     @property
     def master(self) -> Master | None:
         """The master, of a slave that has learnt it."""
-        return self._master
+        return self._results.master
 
     def start(self) -> None:
         """Registers with all name servers, forced, and starts everything that goes on in the background.
 
-        Returns after the registration timeout at the latest; a name server that is down prevents nothing.
+        Returns after the registration timeout at the latest; a name server that is down prevents nothing. The order is
+        RocketMQ's: topics, listeners, calls to name servers, file watch, housekeeping, registration, timers.
         """
-        self.register_broker_all(force=True)
         self._server.start()
+        self._client_server.start()
+        self._namesrv_list.on_change(self._targets.take)
+        self._namesrv_list.start()
+        self._targets.take(self._namesrv_list.endpoints, open_now=False)
+        self._topic_configs.on_change(lambda _table: self._changes.changed())
+        self._topic_configs.start()
+        self._clients.on_filter_servers_change(self._take_filter_servers)
+        self._clients.start()
+        self._take_filter_servers()
+        self._slave_synchronize.start()
+        self.register_broker_all(check_order_config=True, force=True)
         self._periodic.start()
+        self._sweeper.start()
+        self._changes.start()
+        self._probe.start(self._broker_down, self._broker_up)
         _log.info(
             "agent_started",
             broker_name=self._settings.broker_name,
             broker_id=self._settings.broker_id,
-            topics=len(self._registration.topic_configs),
+            topics=len(self._topic_configs.table.topics),
+            name_servers=[str(endpoint) for endpoint in self._namesrv_list.endpoints],
             listening_on=str(self.listening_on),
+            fast_listening_on=str(self.fast_listening_on),
         )
 
     def stop(self) -> None:
-        """Unregisters everywhere and ends all threads, in a few seconds at most."""
+        """Unregisters everywhere, or hands over, and ends all threads, in a few seconds at most."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         self._server.enter_shutdown()
-        self._outer_api.unregister_broker_all(broker_identity(self._settings), timeout_seconds=UNREGISTER_SECONDS)
-        for target in self._targets:
-            target.close()
+        self._probe.stop()
+        self._changes.stop()
+        self._outer_api.stop_registering()
+        if self._settings.on_stop == "keep":
+            self._outer_api.hand_over_all(timeout_seconds=self._unregister_seconds)
+        else:
+            identity = self._current.identity()
+            self._outer_api.unregister_broker_all(identity, timeout_seconds=self._unregister_seconds)
+        self._targets.close()
         self._outer_api.close()
+        self._namesrv_list.stop()
+        self._slave_synchronize.stop()
+        self._sweeper.stop()
+        self._sweeper.join(JOIN_SECONDS)
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
+        self._clients.stop()
+        self._topic_configs.stop()
+        self._client_server.stop()
         self._server.stop()
         _log.info("agent_stopped")
 
-    def register_broker_all(self, *, force: bool) -> None:
-        """One round of registrations.
+    def register_broker_all(
+        self, *, check_order_config: bool, force: bool, oneway: bool = False, after_others: bool = False
+    ) -> Results:
+        """One round of registrations (RocketMQ: registerBrokerAll).
 
         Args:
-            force: Send the table without asking first whether it changed. A slave always does: only the answer to a
-                registration names its master.
+            check_order_config: Take over which topics are ordered, from the answers.
+            force: Send the table without asking first whether it changed.
+            oneway: Return at once, with no answers.
+            after_others: Follow calls that are in flight, instead of leaving their name servers out.
+
+        Returns:
+            The answers that came in time, in the order in which they came.
         """
         results = self._outer_api.register_broker_all(
-            self._registration, force=force or self._settings.is_slave, timeout_seconds=self._register_seconds
+            self._current.registration(),
+            force=force,
+            oneway=oneway,
+            after_others=after_others,
+            timeout_seconds=self._register_seconds,
         )
-        _log.debug("round_of_registrations", accepted=len(results))
-        self._learn_master(results)
+        if not oneway:
+            _log.debug("round_of_registrations", accepted=len(results))
+        self._results.take(results, check_order_config=check_order_config)
+        return results
 
     def registration_wanted(self, target: NamesrvTarget) -> None:
-        """Registers with that name server at once. Called by the target."""
+        """Registers with that name server as soon as it can be. Called by the target."""
         self._outer_api.register_broker(
-            target, self._registration, timeout_seconds=self._register_seconds, on_results=self._learn_master
+            target,
+            self._current.registration,
+            timeout_seconds=self._register_seconds,
+            on_results=partial(self._results.take, check_order_config=True),
         )
 
     def registration_accepted(self) -> None:
@@ -142,37 +214,110 @@ class BrokerController:
 
     def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
-        master = self._master
-        version = self._registration.data_version
-        return broker_agent_service_pb2.GetAgentStatusResponse(
-            version=__version__,
-            cluster_name=self._settings.cluster,
-            broker_name=self._settings.broker_name,
-            broker_id=self._settings.broker_id,
-            broker_addr=self._settings.broker_addr,
-            ha_server_addr=self._settings.ha_server_addr,
-            topic_count=len(self._registration.topic_configs),
-            data_version_counter=version.counter,
-            data_version_timestamp_millis=version.timestamp_millis,
-            master_addr=master.addr if master else None,
-            master_ha_server_addr=master.ha_server_addr if master else None,
-            targets=[target.status() for target in self._targets],
+        probe = None if self._settings.probe == "none" else self._probe
+        return agent_status(self._current.registration(), self.master, self._outer_api, self._calls, probe)
+
+    def change_broker_role(self, broker_id: int, state_version: int | None = None) -> tuple[int, int, int]:
+        """Makes the broker a master or a slave, and registers it at once.
+
+        Args:
+            broker_id: 0 for the master.
+            state_version: That of the new role; one above the one in force by default.
+
+        Returns:
+            The state version in force, how many name servers have accepted in time, and how many there are.
+
+        Raises:
+            ValueError: The state version is below the one in force.
+            CallRefused: The version could not be made durable.
+        """
+        in_force = self._current.change_role(broker_id, state_version)
+        self._results.forget_master()
+        _log.info("broker_role_changed", broker_id=broker_id, state_version=in_force)
+        for target in self._outer_api.targets:
+            target.state.claim_id()
+        return in_force, *self._register_change()
+
+    def update_broker_permission(self, permission: int) -> tuple[int, int]:
+        """Changes what the broker allows, and registers it at once.
+
+        Returns:
+            How many name servers have accepted in time, and how many there are.
+        """
+        self._current.change_permission(permission)
+        _log.info("broker_permission_changed", permission=permission)
+        return self._register_change()
+
+    # Details
+
+    def _listen(self) -> None:
+        add_agent = broker_agent_service_pb2_grpc.add_BrokerAgentServiceServicer_to_server
+        add_topics = topic_config_service_pb2_grpc.add_TopicConfigServiceServicer_to_server
+        topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
+        self._server = AgentServer(
+            self._settings.fast_listen_endpoint,
+            [partial(add_agent, BrokerAgentServicer(self)), partial(add_topics, topics)],
+            "fast_listen",
+        )
+        try:
+            self._client_server = ClientServer(self._settings.listen_endpoint, self._clients, self._current.identity)
+        except BaseException:
+            self._server.stop()
+            raise
+
+    def _target(self, endpoint: Endpoint) -> NamesrvTarget:
+        settings = self._settings
+        holder = f"broker-agent {settings.broker_name}-{settings.broker_id}"
+        options = settings.connection_options
+        return NamesrvTarget(
+            endpoint, holder, options, self, self._timing, calls=self._calls, interceptors=self._interceptors
         )
 
     def _register_periodically(self) -> None:
         while not self._stopping.wait(self._schedule.next_delay()):
-            self.register_broker_all(force=self._settings.force_register)
+            try:
+                self.register_broker_all(check_order_config=True, force=self._settings.force_register)
+            except Exception:  # noqa: BLE001 - the boundary of a thread; the next round may work (RocketMQ logs, too)
+                _log.exception("round_of_registrations_failed")
 
-    def _learn_master(self, results: Results) -> None:
-        """Takes the first master that is named; keeps what is known if none is.
+    def _register_changes(self) -> None:
+        for target in self._outer_api.targets:
+            self.registration_wanted(target)
 
-        RocketMQ takes the first answer's, even if that name server has no master yet, and so pauses the slave.
-        """
-        if not self._settings.is_slave:
-            return
-        master = next((Master(r.master_addr, r.ha_server_addr) for r in results if r.master_addr is not None), None)
-        with self._master_lock:
-            if master is None or master == self._master:
-                return
-            self._master = master
-        _log.info("master_learnt", master_addr=master.addr, master_ha_server_addr=master.ha_server_addr)
+    def _register_change(self) -> tuple[int, int]:
+        targets = len(self._outer_api.targets)
+        if not self._probe.is_up:
+            return 0, targets
+        return len(self.register_broker_all(check_order_config=False, force=False, after_others=True)), targets
+
+    def _take_filter_servers(self) -> None:
+        if self._current.change_filter_servers(self._clients.filter_servers()):
+            self._changes.changed()
+
+    def _broker_down(self) -> None:
+        self._outer_api.unregister_broker_all(
+            self._current.identity(),
+            route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
+            timeout_seconds=self._unregister_seconds,
+            wait=False,
+        )
+
+    def _broker_up(self) -> None:
+        self._outer_api.resume()
+        self._register_changes()
+
+    def _sweep(self) -> float:
+        swept = self._calls.sweep()
+        if swept:
+            _log.warning("calls_swept", count=swept)
+        self._targets.sweep()
+        return SWEEP_SECONDS
+
+    def _master_agent(self) -> Endpoint | None:
+        """Where a slave copies its topics from; None where the broker itself does that."""
+        settings, master = self._settings, self.master
+        if self._topic_configs.follows:
+            return None
+        configured = Endpoint.parse(settings.master_agent) if settings.master_agent else None
+        own_port = self.fast_listening_on.port
+        return master_agent_endpoint(configured, master.addr if master else None, settings.broker_addr, own_port)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from broker_agent.agent_server import SERVICE_NAME
 from broker_agent.broker_controller import BrokerController
+from broker_agent.broker_probe import broker_probe_of
+from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
 from broker_agent.errors import StartError
-from broker_agent.settings import DEFAULT_LISTEN, AgentSettings
+from broker_agent.namesrv_list import namesrv_list_of
+from broker_agent.rpc_errors import CallRefused
+from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
 from broker_agent.stop_signals import StopSignals
-from broker_agent.topic_config import load_topic_config_table
-from groundwork.endpoints import Endpoint, parse_endpoints
+from broker_agent.timing import Timing
+from broker_agent.topic_config_manager import TopicConfigManager
+from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
@@ -55,17 +58,40 @@ def _program(
 
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
+    configure_logs(settings.log_format, settings.log_level)
     try:
-        table = load_topic_config_table(settings.topics)
-        _check_resolvable(parse_endpoints(settings.namesrv))
-        configure_logs(settings.log_format, settings.log_level)
-        controller = BrokerController(settings, table)
-    except StartError as error:
+        controller = _controller(settings)
+    except (StartError, CallRefused) as error:
         exit_with(_PROGRAM, str(error))
     signals = StopSignals()
     controller.start()
     signals.wait()
     controller.stop()
+
+
+def _controller(settings: AgentSettings) -> BrokerController:
+    """Reads what the settings name. Raises StartError or CallRefused."""
+    timing = Timing()
+    topic_configs = _topic_configs(settings, timing)
+    try:
+        namesrv_list = namesrv_list_of(settings.namesrv, address_server=settings.namesrv_address_server, timing=timing)
+    except ValueError as error:
+        raise StartError(f"setting namesrv: {error}") from error
+    try:
+        broker_addr = Endpoint.parse(settings.broker_addr)
+        probe = broker_probe_of(settings.probe, broker_addr=broker_addr, broker_pid=settings.broker_pid, timing=timing)
+    except ValueError as error:
+        raise StartError(f"setting probe: {error}") from error
+    return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)
+
+
+def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManager:
+    built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
+    if settings.topics_mode == "own":
+        return TopicConfigManager.own(settings.topics, built_in, on_bad_topic=settings.on_bad_topic, timing=timing)
+    return TopicConfigManager.follow(
+        settings.topics, on_bad_topic=settings.on_bad_topic, built_in=built_in, timing=timing
+    )
 
 
 add_command(app, "serve", AgentSettings, serve)
@@ -74,25 +100,22 @@ add_command(app, "serve", AgentSettings, serve)
 @app.command()
 def healthcheck(
     endpoint: Annotated[
-        str, typer.Option(envvar="BROKER_AGENT_LISTEN", help="Where the agent listens, host:port.")
+        str | None,
+        typer.Option(
+            envvar="BROKER_AGENT_FAST_LISTEN",
+            help="Where the agent's fast listener is, host:port. By default 2 ports below the ordinary one.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(envvar="BROKER_AGENT_LISTEN", help="Where the agent's ordinary listener is, host:port.")
     ] = DEFAULT_LISTEN,
 ) -> None:
     """Asks a running agent for its health: exit code 0 if it is SERVING, 1 if not."""
     try:
-        agent = Endpoint.parse(endpoint)
+        agent = fast_endpoint(Endpoint.parse(listen)) if endpoint is None else Endpoint.parse(endpoint)
     except ValueError as error:
-        exit_with(_PROGRAM, f"--endpoint: {error}")
+        exit_with(_PROGRAM, f"{'--listen' if endpoint is None else '--endpoint'}: {error}")
     problem = check_health(agent, SERVICE_NAME, HEALTHCHECK_SECONDS)
     if problem is not None:
         typer.echo(f"{_PROGRAM}: {problem}", err=True)
         raise typer.Exit(1)
-
-
-def _check_resolvable(endpoints: Iterable[Endpoint]) -> None:
-    """A name that cannot be resolved is a typing error more often than a passing fault of the DNS."""
-    for endpoint in endpoints:
-        try:
-            socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            message = f"setting namesrv: host {endpoint.host!r} of {endpoint} cannot be resolved: {error.strerror}"
-            raise StartError(message) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from broker_agent.reopening import ReopeningRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,10 @@ class ConnectionOptions:
     """Silence after which the name server is pinged."""
     keepalive_timeout_millis: int
     """Time for the answer to a ping."""
+    compressed_register: bool = False
+    """Whether registrations travel compressed, with gRPC's gzip."""
+    reopening: ReopeningRules = field(default_factory=ReopeningRules)
+    """When a channel that ended is opened again."""
 
     def as_grpc(self) -> list[tuple[str, int]]:
         """The options of gRPC that bring this about."""

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from groundwork.endpoints import Endpoint, parse_endpoints
+from broker_agent.broker_probe import ProbeKind
+from broker_agent.connection_options import ConnectionOptions
+from broker_agent.namesrv_list import check_address_server, check_namesrv
+from broker_agent.reopening import ReopeningRules
+from broker_agent.schedule import ScheduleRules
+from broker_agent.topic_config import OnBadTopic
+from groundwork.endpoints import Endpoint
 from groundwork.logs import LogFormat, LogLevel
 from groundwork.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 
 DEFAULT_LISTEN = "127.0.0.1:10920"
 """Where the agent answers, unless told otherwise: on loopback, one above RocketMQ's own port 10919."""
+FAST_PORT_OFFSET = -2
+"""Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 beside 10911)."""
+
+OnStop = Literal["unregister", "keep"]
+TopicsMode = Literal["follow", "own"]
 
 
 def _address(text: str) -> str:
@@ -30,8 +41,8 @@ def _list_of_one(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _endpoint_list(texts: list[str]) -> list[str]:
-    return [str(endpoint) for endpoint in parse_endpoints(texts)]
+def _name_servers(texts: list[str]) -> list[str]:
+    return check_namesrv(texts) if texts else []  # then there is an address server
 
 
 _Name = Annotated[str, AfterValidator(check_name)]
@@ -51,18 +62,57 @@ class AgentSettings(ProgramSettings):
     broker_permission: int = Field(
         6, ge=0, le=MAX_PERM, description="What the broker allows: read 4, write 2 (brokerPermission)."
     )
-    namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(_endpoint_list)] = Field(
-        description="Name servers, host:port, separated by ';', ',' or white space; may be repeated (namesrvAddr)."
+    zone_name: _Name | None = Field(None, description="Zone of the broker (zoneName).")
+    enable_acting_master: bool = Field(
+        False, description="Whether a slave may stand in for a lost master (enableSlaveActingMaster)."
+    )
+    namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(_name_servers)] = Field(
+        [],
+        description="Name servers, host:port, separated by ';', ',' or white space; may be repeated. Or file:PATH of a "
+        "file with such a list, which is watched. Each address behind a name is a name server (namesrvAddr).",
+    )
+    namesrv_address_server: Annotated[str, AfterValidator(check_address_server)] | None = Field(
+        None,
+        description="URL that answers with the list of name servers, asked first after 10 s, then every 120 s "
+        "(fetchNamesrvAddrByAddressServer).",
     )
     topics: Path = Field(description="The broker's topics.json.")
+    topics_mode: TopicsMode = Field(
+        "follow",
+        description="follow: the file is the broker's, the agent watches it and never writes; own: the file is the "
+        "agent's, and its calls are the way to change topics.",
+    )
+    on_bad_topic: OnBadTopic = Field(
+        "refuse", description="A topic in the file that breaks a rule: refuse the file, or skip the topic."
+    )
     register_name_server_period_millis: int = Field(
-        30_000, gt=0, description="Time between two registrations, clamped to 10000..60000 (registerNameServerPeriod)."
+        30_000, gt=0, description="Time between two registrations, clamped to the next two (registerNameServerPeriod)."
+    )
+    register_period_shortest_millis: int = Field(
+        10_000, ge=1_000, description="Shortest time between two registrations (10000 in RocketMQ)."
+    )
+    register_period_longest_millis: int = Field(
+        60_000, ge=1_000, le=600_000, description="Longest time between two registrations (60000 in RocketMQ)."
+    )
+    register_jitter_percent: int = Field(
+        10, ge=0, le=50, description="How much earlier or later a registration may come (0 in RocketMQ)."
+    )
+    register_first_delay_millis: int = Field(
+        10_000, ge=0, description="Time from the start to the first periodic registration (10000 in RocketMQ)."
     )
     register_broker_timeout_millis: int = Field(
         6_000, ge=100, description="Time for one round of registrations (registerBrokerTimeoutMills)."
     )
+    unregister_broker_timeout_millis: int = Field(
+        3_000, ge=100, description="Time to unregister from all name servers (3000 for each in RocketMQ)."
+    )
     force_register: bool = Field(
-        False, description="Send the whole table each period, without asking first whether it changed (forceRegister)."
+        False,
+        description="Send the whole table each period, without asking first whether it changed (forceRegister, true "
+        "in RocketMQ). The registration at start always is.",
+    )
+    compressed_register: bool = Field(
+        False, description="Compress registrations with gRPC's gzip (compressedRegister)."
     )
     connect_timeout_millis: int = Field(
         3_000, ge=100, description="Time to connect to a name server and open a channel (connectTimeoutMillis)."
@@ -71,13 +121,106 @@ class AgentSettings(ProgramSettings):
     keepalive_timeout_millis: int = Field(
         5_000, ge=100, description="Time for the answer to a ping, before the connection counts as lost."
     )
+    reopen_longest_millis: int = Field(
+        5_000,
+        ge=200,
+        description="Longest wait before a lost channel is opened again. The agents of a name server that was away "
+        "come back spread over this time.",
+    )
+    outer_threads: int = Field(
+        10, ge=1, le=64, description="Name servers that are called at once (brokerOuterExecutor's most threads)."
+    )
+    outer_queue: int = Field(
+        32, ge=0, le=1_000, description="Calls that wait for a thread; more are dropped (brokerOuterExecutor's queue)."
+    )
+    max_calls_in_flight: int = Field(
+        65_535, ge=1, description="Calls to name servers that have no answer yet (clientAsyncSemaphoreValue)."
+    )
+    ha_master_address: _Address | None = Field(
+        None,
+        description="For a slave: where it replicates from, whatever the name servers say (haMasterAddress).",
+    )
+    master_agent: _Address | None = Field(
+        None,
+        description="For a slave: where the master's agent answers (fast listener). By default on the master's host, "
+        "at the port of this agent's own fast listener.",
+    )
+    probe: ProbeKind = Field(
+        "tcp",
+        description="How the agent watches its broker: tcp connects to its address, pid asks for its process, none "
+        "takes it for alive. A dead broker is unregistered.",
+    )
+    broker_pid: str | None = Field(
+        None, description="For the probe pid: number of the broker's process, or path of a file that holds it."
+    )
+    on_stop: OnStop = Field(
+        "unregister",
+        description="At the end: unregister the broker, or keep it for the agent that comes next, as in an upgrade; "
+        "name servers wait for that one for their channelGrace.",
+    )
+    notify_consumer_ids_changed_enable: bool = Field(
+        True,
+        description="Tell consumers when the members of their group change (notifyConsumerIdsChangedEnable).",
+    )
     listen: Annotated[str, AfterValidator(_listen_address)] = Field(
-        DEFAULT_LISTEN, description="Where the agent answers health checks and GetAgentStatus, host:port."
+        DEFAULT_LISTEN, description="Where the agent answers clients, host:port; also health checks and the status."
+    )
+    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+        None,
+        description="Where the agent answers operators and other agents, undisturbed by clients, host:port. By default "
+        "the port of --listen minus 2 (fastRemotingServer).",
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
+    @field_validator("register_period_longest_millis")
+    @classmethod
+    def _check_period(cls, longest: int, info: ValidationInfo) -> int:
+        shortest = info.data.get("register_period_shortest_millis", longest)
+        if longest < shortest:
+            raise ValueError(f"is {longest}, below register_period_shortest_millis, which is {shortest}")
+        return longest
 
     @property
     def is_slave(self) -> bool:
         """Whether the broker is a slave."""
         return self.broker_id != 0
+
+    @property
+    def schedule_rules(self) -> ScheduleRules:
+        """How often the broker registers."""
+        return ScheduleRules(
+            period_millis=self.register_name_server_period_millis,
+            shortest_millis=self.register_period_shortest_millis,
+            longest_millis=self.register_period_longest_millis,
+            jitter=self.register_jitter_percent / 100,
+            first_delay_millis=self.register_first_delay_millis,
+        )
+
+    @property
+    def connection_options(self) -> ConnectionOptions:
+        """How connections to name servers are made and watched."""
+        return ConnectionOptions(
+            connect_timeout_millis=self.connect_timeout_millis,
+            keepalive_time_millis=self.keepalive_time_millis,
+            keepalive_timeout_millis=self.keepalive_timeout_millis,
+            compressed_register=self.compressed_register,
+            reopening=ReopeningRules(longest=self.reopen_longest_millis / 1000),
+        )
+
+    @property
+    def listen_endpoint(self) -> Endpoint:
+        """Where the ordinary listener is."""
+        return Endpoint.parse(self.listen, allow_port_zero=True)
+
+    @property
+    def fast_listen_endpoint(self) -> Endpoint:
+        """Where the fast listener is."""
+        if self.fast_listen is not None:
+            return Endpoint.parse(self.fast_listen, allow_port_zero=True)
+        return fast_endpoint(self.listen_endpoint)
+
+
+def fast_endpoint(ordinary: Endpoint) -> Endpoint:
+    """Where the fast listener is beside an ordinary one: 2 below; any free port beside any free port."""
+    return Endpoint(ordinary.host, max(0, ordinary.port + FAST_PORT_OFFSET) if ordinary.port else 0)

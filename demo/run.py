@@ -1,4 +1,4 @@
-"""Two name servers, a master and a slave broker's agents, a lost master, and a snapshot into Spark.
+"""Two name servers, a master and a slave broker's agents, a lost master, and what Spark tells of it afterwards.
 
 Everything runs on loopback, ends by itself, and leaves no process and no file behind. Run it with ``make demo``.
 """
@@ -41,6 +41,10 @@ def main() -> None:
         processes.enter_context(start_agent(namesrv, 1))
         for client in clients:
             eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        folder = processes.enter_context(tempfile.TemporaryDirectory(prefix="route-demo-"))
+        log = str(Path(folder) / "log")
+        say("ingesting a snapshot of both name servers with Spark (starting it takes a few seconds)")
+        route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
         console.print(cluster_table(clients))
         console.print(route_table(f"Route of {TOPIC}", clients))
 
@@ -61,7 +65,10 @@ def main() -> None:
         title = f"Route of {TOPIC}: the master was back in both after {time.monotonic() - back_at:.1f} s"
         console.print(route_table(title, clients))
 
-        ingest_and_report(namesrv)
+        say("ingesting what has changed since, and asking Spark what happened to the topic")
+        route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
+        route_pipeline("who-changed", log, TOPIC)
+        route_pipeline("report", log)
     say(f"done in {time.monotonic() - started:.0f} s; all processes have ended")
 
 
@@ -71,14 +78,9 @@ def start_agent(namesrv: str, broker_id: int) -> BrokerAgentProcess:
     return BrokerAgentProcess(namesrv, "--ha-server-addr", ha_server_addr, broker_id=broker_id, broker_addr=addr)
 
 
-def ingest_and_report(namesrv: str) -> None:
-    """Reads a snapshot of both name servers into Parquet and compares them."""
-    with tempfile.TemporaryDirectory(prefix="route-demo-") as folder:
-        tables = str(Path(folder) / "tables")
-        say("ingesting a snapshot of both name servers with Spark (starting it takes a few seconds)")
-        pipeline = str(BIN / "route-pipeline")
-        subprocess.run([pipeline, "ingest", "--namesrv", namesrv, "--out", tables], check=True, timeout=300)
-        subprocess.run([pipeline, "report", tables], check=True, timeout=300)
+def route_pipeline(*arguments: str) -> None:
+    """Runs the route pipeline."""
+    subprocess.run([str(BIN / "route-pipeline"), *arguments], check=True, timeout=300)
 
 
 def cluster_table(clients: Sequence[Client]) -> Table:

@@ -163,7 +163,7 @@ class BrokerAgentProcess(Process):
             [
                 *(str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"),
                 *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
-                *("--namesrv", namesrv, "--topics", str(TOPICS), *arguments),
+                *("--namesrv", namesrv, "--topics", str(TOPICS), "--probe", "none", *arguments),
             ]
         )
 

@@ -91,6 +91,7 @@ class Fleet:
             f"--broker-addr={address}:10911",
             f"--ha-server-addr={address}:10912",
             f"--namesrv={';'.join(self.endpoints)}",
+            "--probe=none",
         ]
 
     def wait_until_healthy(self, role: str) -> None:

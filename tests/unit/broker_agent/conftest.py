@@ -42,6 +42,7 @@ def settings() -> Callable[..., AgentSettings]:
             "namesrv": [str(server.endpoint) for server in name_servers] or ["127.0.0.1:9876"],
             "topics": TOPICS_JSON,
             "listen": "127.0.0.1:0",
+            "probe": "none",
             "connect_timeout_millis": 500,
         }
         return AgentSettings.load(None, values | changes)

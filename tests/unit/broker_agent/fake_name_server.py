@@ -7,11 +7,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2
+from namesrv_api.v1 import (
+    registration_service_pb2_grpc,
+    route_data_pb2,
+    route_service_pb2,
+    route_service_pb2_grpc,
+)
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
@@ -24,6 +29,10 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
     def __init__(self, name: str = "ns", port: int = 0) -> None:
         self.name = name
         self.registrations: list[pb.RegisterBrokerRequest] = []
+        self.handed_over: list[str] = []
+        self.members: dict[int, str] = {}
+        self.order_topic_config: dict[str, str] = {}
+        self.metadata: list[dict[str, str | bytes]] = []
         self.queries: list[pb.QueryDataVersionRequest] = []
         self.unregistrations: list[pb.UnregisterBrokerRequest] = []
         self.channels_opened = 0
@@ -33,11 +42,14 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
         self.ha_server_addr: str | None = None
         self.refuse_next: list[RichError] = []
         self.hanging = False
+        self.held_up: list[str] = []
         self._released = threading.Event()
         self.happened = threading.Condition()
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="fake-name-server")
         self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
         registration_service_pb2_grpc.add_RegistrationServiceServicer_to_server(self, self._server)
+        routes: Any = _Routes  # abstract in its stubs, for the calls that it does not have
+        route_service_pb2_grpc.add_RouteServiceServicer_to_server(routes(self), self._server)
         self.endpoint = Endpoint("127.0.0.1", self._server.add_insecure_port(f"127.0.0.1:{port}"))
         self._server.start()
 
@@ -101,14 +113,21 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
     ) -> pb.RegisterBrokerResponse:
         with self.happened:
             self.registrations.append(request)
+            self.metadata.append(dict(context.invocation_metadata()))
             self.happened.notify_all()
         self._hang_if_told()
         if self.refuse_next:
             refuse(context, self.refuse_next.pop(0))
         if request.channel_id not in self.open_channels:
             refuse(context, RichError(grpc.StatusCode.FAILED_PRECONDITION, "gone", "CHANNEL_GONE", "namesrv"))
+        if request.HasField("base_version") and request.base_version != self.version_held:
+            refuse(context, RichError(grpc.StatusCode.FAILED_PRECONDITION, "full", "NEED_FULL_REGISTRATION", "namesrv"))
+        if request.HasField("part") and request.part.index + 1 < request.part.count:
+            return pb.RegisterBrokerResponse(header=self._header(), staged_parts=request.part.index + 1)
         self.version_held = request.data_version
+        self.members = {request.broker.broker_id: request.broker.broker_addr}
         return pb.RegisterBrokerResponse(
+            order_topic_config=self.order_topic_config,
             header=self._header(),
             generation=len(self.registrations),
             changed=True,
@@ -135,6 +154,8 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
             self.unregistrations.append(request)
             self.happened.notify_all()
         self._hang_if_told()
+        if self.refuse_next:
+            refuse(context, self.refuse_next.pop(0))
         return pb.UnregisterBrokerResponse(header=self._header(), removed=True)
 
     def BrokerHeartbeat(  # noqa: N802
@@ -150,14 +171,33 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
     def HandOverChannel(  # noqa: N802
         self, request: pb.HandOverChannelRequest, context: grpc.ServicerContext
     ) -> pb.HandOverChannelResponse:
-        raise NotImplementedError
+        with self.happened:
+            self.handed_over.append(request.channel_id)
+            self.happened.notify_all()
+        return pb.HandOverChannelResponse(header=self._header(), channel_grace_millis=30_000, broker_count=1)
 
     def _hang_if_told(self) -> None:
         if self.hanging:
+            with self.happened:
+                self.held_up.append(self.name)
+                self.happened.notify_all()
             assert self._released.wait(60)
 
     def _header(self) -> route_data_pb2.NamesrvHeader:
         return route_data_pb2.NamesrvHeader(namesrv_name=self.name, epoch="1", revision=1)
+
+
+class _Routes(route_service_pb2_grpc.RouteServiceServicer):
+    def __init__(self, server: FakeNameServer) -> None:
+        self._server = server
+
+    def GetBrokerMemberGroup(  # noqa: N802
+        self, request: route_service_pb2.GetBrokerMemberGroupRequest, context: grpc.ServicerContext
+    ) -> route_service_pb2.GetBrokerMemberGroupResponse:
+        self._server._hang_if_told()
+        addrs = [route_data_pb2.BrokerAddr(broker_id=i, broker_addr=a) for i, a in self._server.members.items()]
+        group = route_data_pb2.BrokerData(broker_addrs=addrs)
+        return route_service_pb2.GetBrokerMemberGroupResponse(header=self._server._header(), broker_data=group)
 
 
 def refuse(context: grpc.ServicerContext, error: RichError) -> NoReturn:

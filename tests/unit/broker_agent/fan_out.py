@@ -5,27 +5,33 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
-
-from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
+from typing import Any, Self
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.connection_options import ConnectionOptions
 from broker_agent.namesrv_target import NamesrvTarget
+from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
+from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
+from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 
 OPTIONS = ConnectionOptions(connect_timeout_millis=500, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
-BROKER = route_data_pb2.BrokerIdentity(
-    cluster_name="C", broker_name="broker-a", broker_id=0, broker_addr="10.0.0.1:10911"
-)
+STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+BROKER = STATE.identity()
 
 
-def registration(counter: int = 0) -> pb.RegisterBrokerRequest:
-    return pb.RegisterBrokerRequest(
-        broker=BROKER, data_version=route_data_pb2.DataVersion(timestamp_millis=1, counter=counter)
-    )
+def table(counter: int = 0, *topics: TopicConfig) -> TopicConfigTable:
+    return TopicConfigTable(DataVersion(1, counter), topics)
+
+
+def topic(name: str = "T", queues: int = 4) -> TopicConfig:
+    return TopicConfig(name, queues, queues, 6)
+
+
+def registration(counter: int = 0, *topics: TopicConfig, state: BrokerState = STATE) -> Registration:
+    return Registration(state, table(counter, *topics))
 
 
 class Listener:
@@ -51,13 +57,37 @@ class Listener:
             assert self._happened.wait_for(lambda: len(self.wanted) >= times, DEADLINE)
 
 
+def target_of(
+    endpoint: Endpoint,
+    listener: Listener | None = None,
+    timing: Timing | None = None,
+    options: ConnectionOptions = OPTIONS,
+    **more: Any,
+) -> NamesrvTarget:
+    timing = timing or Timing()
+    calls = more.pop("calls", None) or CallsInFlight(100, timing.clock)
+    return NamesrvTarget(endpoint, "test", options, listener or Listener(), timing, calls=calls, **more)
+
+
 class FanOut:
     """Targets for the name servers, started, with an open channel where there is a name server."""
 
-    def __init__(self, *servers: FakeNameServer, target_class: type[NamesrvTarget] = NamesrvTarget) -> None:
-        self.timing = Timing()
+    def __init__(
+        self,
+        *servers: FakeNameServer,
+        target_class: type[NamesrvTarget] = NamesrvTarget,
+        options: ConnectionOptions = OPTIONS,
+        calls: CallsInFlight | None = None,
+        timing: Timing | None = None,
+        **more: Any,
+    ) -> None:
+        self.timing = timing or Timing()
         self.listener = Listener()
-        self.targets = [target_class(s.endpoint, "test", OPTIONS, self.listener, self.timing) for s in servers]
+        self.calls = calls or CallsInFlight(100, self.timing.clock)
+        self.targets = [
+            target_class(s.endpoint, "test", options, self.listener, self.timing, calls=self.calls, **more)
+            for s in servers
+        ]
         self.api = BrokerOuterAPI(self.targets, self.timing)
         self._stack = ExitStack()
 
@@ -74,5 +104,15 @@ class FanOut:
     ) -> None:
         self._stack.close()
 
-    def register(self, *, force: bool = False, timeout_seconds: float = DEADLINE, counter: int = 0) -> Results:
-        return self.api.register_broker_all(registration(counter), force=force, timeout_seconds=timeout_seconds)
+    def register(
+        self,
+        *topics: TopicConfig,
+        force: bool = False,
+        timeout_seconds: float = DEADLINE,
+        counter: int = 0,
+        state: BrokerState = STATE,
+    ) -> Results:
+        return self.register_all(registration(counter, *topics, state=state), force=force, seconds=timeout_seconds)
+
+    def register_all(self, content: Registration, *, force: bool = False, seconds: float = DEADLINE) -> Results:
+        return self.api.register_broker_all(content, force=force, timeout_seconds=seconds)

@@ -11,14 +11,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from broker_agent.agent_server import SERVICE_NAME
-from broker_agent.broker_controller import BrokerController, Master
+from broker_agent.broker_controller import BrokerController
+from broker_agent.broker_probe import broker_probe_of
 from broker_agent.errors import StartError
+from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.namesrv_target import RegisterBrokerResult
-from broker_agent.schedule import RegistrationSchedule
+from broker_agent.registration_results import Master, RegistrationResults
+from broker_agent.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
-from broker_agent.topic_config import load_topic_config_table
+from broker_agent.topic_config_manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
+from tests.processes import eventually
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 
 StartNameServer = Callable[..., FakeNameServer]
@@ -30,7 +34,7 @@ class RoundsOnDemand(RegistrationSchedule):
     """Lets the test say when a periodic round is due; the rounds follow at once."""
 
     def __init__(self) -> None:
-        super().__init__(30_000, Timing())
+        super().__init__(ScheduleRules(), Timing())
         self._rounds = threading.Semaphore(0)
 
     def due(self, rounds: int = 1) -> None:
@@ -41,7 +45,20 @@ class RoundsOnDemand(RegistrationSchedule):
 
 
 def controller_of(settings: AgentSettings, schedule: RegistrationSchedule | None = None) -> BrokerController:
-    return BrokerController(settings, load_topic_config_table(settings.topics), schedule=schedule)
+    timing = Timing()
+    return BrokerController(
+        settings,
+        TopicConfigManager.follow(settings.topics),
+        namesrv_list_of(settings.namesrv, timing=timing),
+        broker_probe_of(settings.probe, broker_addr=Endpoint.parse(settings.broker_addr), timing=timing),
+        timing=timing,
+        schedule=schedule,
+    )
+
+
+def wait_until_idle(controller: BrokerController) -> None:
+    """A periodic round leaves out who is still busy, if only with finding out that nothing is left to do."""
+    eventually(lambda: not any(target.in_flight for target in controller.status().targets))
 
 
 @contextmanager
@@ -49,6 +66,7 @@ def running(settings: AgentSettings, schedule: RoundsOnDemand | None = None) -> 
     controller = controller_of(settings, schedule)
     controller.start()
     try:
+        wait_until_idle(controller)
         yield controller
     finally:
         if schedule:
@@ -57,7 +75,7 @@ def running(settings: AgentSettings, schedule: RoundsOnDemand | None = None) -> 
 
 
 def health_of(controller: BrokerController, service: str = "") -> int:
-    with grpc.insecure_channel(str(controller.listening_on)) as connection:
+    with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
         request = health_pb2.HealthCheckRequest(service=service)
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=DEADLINE).status)
 
@@ -109,7 +127,7 @@ def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
         assert health_of(controller) == health_of(controller, SERVICE_NAME) == NOT_SERVING
         late = name_server("late", late.endpoint.port)
         late.wait_until(lambda: len(late.registrations) == 1)
-        with grpc.insecure_channel(str(controller.listening_on)) as connection:
+        with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
             assert next(answer.status for answer in watch if answer.status == SERVING)
         assert health_of(controller, SERVICE_NAME) == SERVING
@@ -166,16 +184,15 @@ def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothi
 def test_the_first_master_that_is_named_wins_and_silence_takes_nothing_back(
     name_server: StartNameServer, settings: MakeSettings
 ) -> None:
-    slave = controller_of(settings(name_server(), broker_id=1))
+    slave = RegistrationResults(lambda: True, None, lambda _topics: pytest.fail("no topic is ordered"))
     nobody = RegisterBrokerResult(Endpoint("a", 1), None, None)
     first = RegisterBrokerResult(Endpoint("b", 1), "10.0.0.9:10911", None)
     second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
-    slave._learn_master((nobody,))
+    slave.take((nobody,), check_order_config=False)
     learnt = [slave.master]
     for results in [(nobody, first, second), (nobody,), ()]:
-        slave._learn_master(results)
+        slave.take(results, check_order_config=False)
         learnt.append(slave.master)
-    slave.stop()
     assert learnt == [None, *[Master("10.0.0.9:10911", None)] * 3]
 
 
@@ -200,7 +217,7 @@ def test_health_is_not_serving_before_the_broker_is_unregistered(
 ) -> None:
     server = name_server()
     with running(settings(server)) as controller:
-        with grpc.insecure_channel(str(controller.listening_on)) as connection:
+        with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
             assert next(watch).status == SERVING
             server.hang()
@@ -220,7 +237,7 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
     with (
         running(settings(up, down, broker_id=1)) as controller,
-        grpc.insecure_channel(str(controller.listening_on)) as connection,
+        grpc.insecure_channel(str(controller.fast_listening_on)) as connection,
     ):
         stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)
         status = stub.GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=DEADLINE)

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable
 
 import grpc
-from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from broker_agent.broker_outer_api import Results
 from broker_agent.namesrv_target import NamesrvTarget, RegisterBrokerResult
+from broker_agent.registration import Registration
 from groundwork.rich_errors import RichError
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out import BROKER, FanOut, registration
@@ -119,7 +119,7 @@ class _Stubborn(NamesrvTarget):
 
     let_go = threading.Event()
 
-    def register(self, registration: pb.RegisterBrokerRequest, deadline: float) -> RegisterBrokerResult:
+    def register(self, registration: Registration, deadline: float) -> RegisterBrokerResult:
         assert self.let_go.wait(DEADLINE)
         return super().register(registration, self._timing.clock() + DEADLINE)
 
@@ -181,11 +181,36 @@ def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_i
         first_round.start()
         server.wait_until(lambda: len(server.registrations) == 1)
         results: list[Results] = []
-        fan_out.api.register_broker(target, registration(), timeout_seconds=DEADLINE, on_results=results.append)
+        fan_out.api.register_broker(target, registration, timeout_seconds=DEADLINE, on_results=results.append)
         server.answer_again()
         first_round.join(DEADLINE)
     assert results == []
     assert len(server.registrations) == 1
+
+
+def test_a_name_server_that_does_not_take_an_unregistration_loses_the_channel_that_the_broker_is_bound_to(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=0.5)
+        server.wait_until(lambda: server.channels_opened == 2)
+        assert not fan_out.targets[0].status().registered
+        server.answer_again()
+        server.wait_until(lambda: list(server.open_channels) == ["ns-2"])
+    assert len(server.registrations) == 1
+
+
+def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=DEADLINE)
+    assert len(server.unregistrations) == 2
+    assert server.channels_opened == 1
 
 
 def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_means(

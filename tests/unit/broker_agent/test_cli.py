@@ -21,6 +21,12 @@ FLAGS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's logs are set up once for the whole process, and would outlive the test."""
+    monkeypatch.setattr("broker_agent.cli.configure_logs", lambda *_: None)
+
+
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(app, arguments, env=env)
 
@@ -46,10 +52,23 @@ def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) 
         ("namesrv", "", "setting namesrv: the endpoint list '' has an empty element"),
         ("namesrv", "localhost", "setting namesrv: address 'localhost' has no port: write host:port"),
         ("namesrv", "a:1,a:1", "setting namesrv: the endpoint list 'a:1,a:1' has a:1 twice"),
-        ("namesrv", "no-such-host.invalid:9876", "setting namesrv: host 'no-such-host.invalid' of "),
+        ("namesrv", None, "setting namesrv: neither name servers nor an address server are given"),
+        ("namesrv", "file:/no/list", "setting namesrv: /no/list: No such file or directory"),
+        ("namesrv_address_server", "ftp://a/", "setting namesrv_address_server: URL 'ftp://a/' is not of the form "),
+        ("probe", "udp", "setting probe: Input should be 'tcp', 'pid' or 'none' (got 'udp')"),
+        ("probe", "pid", "setting probe: a process, by number or file, belongs to the probe 'pid', and to no other"),
+        ("on_stop", "stay", "setting on_stop: Input should be 'unregister' or 'keep' (got 'stay')"),
+        ("topics_mode", "both", "setting topics_mode: Input should be 'follow' or 'own' (got 'both')"),
+        ("fast_listen", "10918", "setting fast_listen: address '10918' has no port: write host:port"),
+        ("zone_name", "a b", "setting zone_name: 'a b' has characters other than % | a-z A-Z 0-9 _ . -"),
         ("topics", "/no/topics.json", "/no/topics.json: No such file or directory"),
         ("listen", "127.0.0.1", "setting listen: address '127.0.0.1' has no port: write host:port"),
         ("register_name_server_period_millis", "0", "setting register_name_server_period_millis: "),
+        (
+            "register_period_longest_millis",
+            "5000",
+            "setting register_period_longest_millis: is 5000, below register_period_shortest_millis, which is 10000",
+        ),
         ("log_format", "xml", "setting log_format: "),
     ],
 )
@@ -107,7 +126,7 @@ def test_a_health_check_of_nobody_fails_with_exit_code_1() -> None:
 
 def test_a_health_check_of_a_server_that_is_no_agent_fails(name_server: Callable[..., FakeNameServer]) -> None:
     endpoint = str(name_server().endpoint)
-    result = run("healthcheck", env={"BROKER_AGENT_LISTEN": endpoint})
+    result = run("healthcheck", env={"BROKER_AGENT_FAST_LISTEN": endpoint})
     assert result.exit_code == 1
     assert result.stderr.startswith(f"broker-agent: {endpoint}: UNIMPLEMENTED")
 

@@ -14,7 +14,7 @@ from broker_agent.namesrv_target import NamesrvTarget
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
-from tests.unit.broker_agent.fan_out import OPTIONS, FanOut, Listener, registration
+from tests.unit.broker_agent.fan_out import FanOut, Listener, registration, target_of
 
 StartNameServer = Callable[..., FakeNameServer]
 
@@ -25,10 +25,10 @@ def test_a_channel_that_the_name_server_ends_is_opened_again_and_wants_a_registr
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
-        wanted_before = fan_out.targets[0].registration_wanted
+        wanted_before = fan_out.targets[0].state.registration_wanted
         server.end_channels()
         fan_out.listener.wait_until_wanted(2)
-        wanted_after = fan_out.targets[0].registration_wanted
+        wanted_after = fan_out.targets[0].state.registration_wanted
         fan_out.register()
     assert (wanted_before, wanted_after) == (False, True)
     assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
@@ -50,7 +50,7 @@ def test_a_name_server_that_asks_for_the_full_table_wants_a_registration(name_se
         fan_out.register(force=True)
         server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
         fan_out.listener.wait_until_wanted(2)
-        assert fan_out.targets[0].registration_wanted
+        assert fan_out.targets[0].state.registration_wanted
     assert server.channels_opened == 1
 
 
@@ -89,7 +89,7 @@ def test_a_restarted_name_server_is_found_again(name_server: StartNameServer) ->
 
 def test_without_a_channel_a_registration_waits_no_longer_than_the_connect_timeout() -> None:
     listener = Listener()
-    nobody = NamesrvTarget(Endpoint("127.0.0.1", 1), "test", OPTIONS, listener, Timing())
+    nobody = target_of(Endpoint("127.0.0.1", 1), listener)
     try:
         with pytest.raises(NameServerError, match="no channel is open: UNAVAILABLE: "):
             nobody.register(registration(), Timing().clock() + 60)
@@ -102,9 +102,7 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
     server = name_server()
     server.hang()
     options = ConnectionOptions(60_000, 5_000, 5_000)
-    targets = [
-        NamesrvTarget(e, "test", options, Listener(), Timing()) for e in (server.endpoint, Endpoint("127.0.0.1", 1))
-    ]
+    targets = [target_of(e, options=options) for e in (server.endpoint, Endpoint("127.0.0.1", 1))]
     ended = threading.Semaphore(0)
 
     def register(target: NamesrvTarget) -> None:
@@ -124,16 +122,16 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
 
 
 def test_a_call_after_close_is_an_error_of_the_call(name_server: StartNameServer) -> None:
-    target = NamesrvTarget(name_server().endpoint, "test", OPTIONS, Listener(), Timing())
+    target = target_of(name_server().endpoint)
     target.close()
     with pytest.raises(NameServerError, match="CANCELLED"):
-        target.need_register(pb.QueryDataVersionRequest(), Timing().clock() + DEADLINE)
+        target.need_register(registration(), Timing().clock() + DEADLINE)
 
 
 def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out, pytest.raises(NameServerError, match="DEADLINE_EXCEEDED"):
-        fan_out.targets[0].need_register(pb.QueryDataVersionRequest(), fan_out.timing.clock())
+        fan_out.targets[0].need_register(registration(), fan_out.timing.clock())
     assert server.queries == []
 
 
@@ -141,7 +139,7 @@ def test_the_status_says_how_the_name_server_is_doing(name_server: StartNameServ
     server = name_server("ns-name")
     timing = Timing(wall_clock=lambda: 1_700_000_000.5, rng=random.Random(1))
     listener = Listener()
-    target = NamesrvTarget(server.endpoint, "test", OPTIONS, listener, timing)
+    target = target_of(server.endpoint, listener, timing)
     before = target.status()
     assert (before.endpoint, before.channel_open, before.registered) == (str(server.endpoint), False, False)
     assert not before.HasField("last_registered_at_millis")

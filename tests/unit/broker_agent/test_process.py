@@ -29,6 +29,7 @@ def serve_command(*servers: FakeNameServer, listen: str = "127.0.0.1:0") -> tupl
         f"--namesrv={';'.join(str(server.endpoint) for server in servers)}",
         f"--topics={TOPICS_JSON}",
         f"--listen={listen}",
+        "--probe=none",
         "--log-format=json",
     )
 
@@ -71,7 +72,7 @@ def test_a_signal_unregisters_from_every_name_server_and_the_exit_code_is_0(
         started = running.wait_for_log("agent_started")
         for server in servers:
             assert len(server.registrations) == 1
-        health = subprocess.run((*PROGRAM, "healthcheck", f"--endpoint={started['listening_on']}"), check=False)
+        health = subprocess.run((*PROGRAM, "healthcheck", f"--endpoint={started['fast_listening_on']}"), check=False)
         assert health.returncode == 0
         assert running.end(number) == 0
     for server in servers:

@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.registration import registration_of
+from broker_agent.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
 
@@ -12,6 +13,11 @@ TABLE = TopicConfigTable(
     DataVersion(timestamp_millis=5, counter=0),
     (TopicConfig("normal", 4, 8, 6, 1), TopicConfig("read-only", 1, 1, 4, 0), TopicConfig("inherit", 1, 1, 7, 0)),
 )
+
+
+def registration_of(settings: AgentSettings, table: TopicConfigTable) -> pb.RegisterBrokerRequest:
+    (message,) = Registration(BrokerState.of(settings), table).full()
+    return message
 
 
 def test_a_registration_carries_the_broker_and_the_whole_table(settings: Callable[..., AgentSettings]) -> None:

@@ -2,20 +2,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from structlog.testing import capture_logs
 
+from broker_agent.outer_executor import OuterExecutor
 from broker_agent.target_lane import TargetLane
 
 DEADLINE = 10.0
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2, thread_name_prefix="broker-agent-test") as pool:
-        yield pool
+def pool() -> Iterator[OuterExecutor]:
+    pool = OuterExecutor(2, 2)
+    yield pool
+    pool.shutdown(wait=True)
 
 
 class Held:
@@ -29,7 +30,7 @@ class Held:
         assert self.let_go.wait(DEADLINE)
 
 
-def test_a_lane_takes_no_second_work_while_the_first_runs(pool: ThreadPoolExecutor) -> None:
+def test_a_lane_takes_no_second_work_while_the_first_runs(pool: OuterExecutor) -> None:
     lane, held = TargetLane(pool), Held()
     assert lane.offer(held)
     assert held.begun.wait(DEADLINE)
@@ -37,7 +38,7 @@ def test_a_lane_takes_no_second_work_while_the_first_runs(pool: ThreadPoolExecut
     held.let_go.set()
 
 
-def test_work_that_was_put_follows_what_runs_and_only_the_last_of_it(pool: ThreadPoolExecutor) -> None:
+def test_work_that_was_put_follows_what_runs_and_only_the_last_of_it(pool: OuterExecutor) -> None:
     lane, held, done = TargetLane(pool), Held(), threading.Event()
     lane.put(held)
     assert held.begun.wait(DEADLINE)
@@ -48,7 +49,7 @@ def test_work_that_was_put_follows_what_runs_and_only_the_last_of_it(pool: Threa
     assert done.wait(DEADLINE)
 
 
-def test_a_closed_lane_starts_nothing_and_names_what_still_runs(pool: ThreadPoolExecutor) -> None:
+def test_a_closed_lane_starts_nothing_and_names_what_still_runs(pool: OuterExecutor) -> None:
     lane, held = TargetLane(pool), Held()
     lane.put(held)
     assert held.begun.wait(DEADLINE)
@@ -62,7 +63,7 @@ def test_a_closed_lane_starts_nothing_and_names_what_still_runs(pool: ThreadPool
     assert lane.close() is None
 
 
-def test_work_that_raises_is_logged_and_the_lane_goes_on(pool: ThreadPoolExecutor) -> None:
+def test_work_that_raises_is_logged_and_the_lane_goes_on(pool: OuterExecutor) -> None:
     lane, done = TargetLane(pool), threading.Event()
 
     def broken() -> None:
@@ -73,3 +74,26 @@ def test_work_that_raises_is_logged_and_the_lane_goes_on(pool: ThreadPoolExecuto
         lane.put(broken)
         assert done.wait(DEADLINE)
     assert [entry["event"] for entry in logs] == ["registration_task_failed"]
+
+
+def test_whoever_waits_is_told_when_work_has_ended_or_will_never_begin(pool: OuterExecutor) -> None:
+    lane, held = TargetLane(pool), Held()
+    ended: list[str] = []
+    freed = threading.Event()
+
+    def first_ended() -> None:
+        assert not lane.busy
+        ended.append("first")
+        freed.set()
+
+    lane.put(held, first_ended)
+    assert held.begun.wait(DEADLINE)
+    assert not lane.offer(pytest.fail, pytest.fail)
+    lane.put(pytest.fail, lambda: ended.append("replaced"))
+    lane.put(pytest.fail, lambda: ended.append("dropped"))
+    assert ended == ["replaced"]
+    lane.close()
+    assert ended == ["replaced", "dropped"]
+    held.let_go.set()
+    assert freed.wait(DEADLINE)
+    assert ended == ["replaced", "dropped", "first"]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker_agent.schedule import RegistrationSchedule, clamped_period_seconds
+from broker_agent.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.timing import Timing, backoff_seconds
 
 
@@ -21,12 +21,12 @@ class VirtualClock:
     [(1, 10), (9_999, 10), (10_000, 10), (30_000, 30), (60_000, 60), (60_001, 60), (10**9, 60)],
 )
 def test_the_period_is_clamped_as_upstream_clamps_it(configured: int, seconds: float) -> None:
-    assert clamped_period_seconds(configured) == seconds
+    assert ScheduleRules(configured).period_seconds == seconds
 
 
 def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jittered_period() -> None:
     clock = VirtualClock()
-    schedule = RegistrationSchedule(30_000, Timing(clock=clock, rng=random.Random(1)))
+    schedule = RegistrationSchedule(ScheduleRules(), Timing(clock=clock, rng=random.Random(1)))
     assert schedule.next_delay() == 10
     delays: list[float] = []
     for _ in range(200):
@@ -39,14 +39,14 @@ def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jitt
 
 def test_a_round_that_took_its_time_does_not_put_off_the_next_one() -> None:
     clock = VirtualClock()
-    schedule = RegistrationSchedule(30_000, Timing(clock=clock, rng=random.Random(1)))
+    schedule = RegistrationSchedule(ScheduleRules(), Timing(clock=clock, rng=random.Random(1)))
     clock.now += schedule.next_delay() + 6
     assert 21 <= schedule.next_delay() <= 27
 
 
 def test_missed_rounds_are_not_made_up_for() -> None:
     clock = VirtualClock()
-    schedule = RegistrationSchedule(30_000, Timing(clock=clock, rng=random.Random(1)))
+    schedule = RegistrationSchedule(ScheduleRules(), Timing(clock=clock, rng=random.Random(1)))
     clock.now += schedule.next_delay() + 3_600
     assert 27 <= schedule.next_delay() <= 33
 

@@ -1,0 +1,215 @@
+"""Watches the broker itself: an agent that lives on beside a dead broker must not keep it in the routes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+from broker_agent.periodic_thread import PeriodicThread, Wait
+from broker_agent.timing import Timing
+from groundwork.endpoints import Endpoint
+
+ProbeKind = Literal["tcp", "pid", "none"]
+
+PROBE_PERIOD_SECONDS = 1.0
+"""Time from one look at the broker to the next: a broker is gone from the routes 3 to 5 s after it died."""
+FAILURES_UNTIL_DOWN = 3
+"""So many failed looks in a row make a broker dead: one may be a full backlog, or a restart that is quick enough."""
+CONNECT_TIMEOUT_SECONDS = 1.0
+"""Time for one attempt to connect; the broker is on this machine or next to it."""
+JOIN_SECONDS = 2.0
+"""Time for the thread to end."""
+_MAX_PID_FILE_BYTES = 64
+_MAX_PID = 2**31 - 1
+
+Check = Callable[[], None]
+"""Looks at the broker once; raises OSError, with what is wrong, if it is not there."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+def broker_probe_of(
+    kind: ProbeKind,
+    *,
+    broker_addr: Endpoint,
+    broker_pid: str | None = None,
+    timing: Timing,
+    wait: Wait = threading.Event.wait,
+) -> BrokerProbe:
+    """The probe that settings describe.
+
+    Args:
+        kind: ``tcp`` connects to the broker's address, ``pid`` asks for its process, ``none`` takes it for alive.
+        broker_addr: Where the broker listens.
+        broker_pid: For ``pid``: the number of the process, or the path of a file that holds it and is read each time.
+        timing: Clock.
+        wait: How to wait between two looks.
+
+    Raises:
+        ValueError: Kind and process contradict each other, or the number is none of a process.
+    """
+    if (broker_pid is not None) != (kind == "pid"):
+        raise ValueError("a process, by number or file, belongs to the probe 'pid', and to no other")
+    check: Check | None = None
+    if kind == "tcp":
+        check = connects_to(broker_addr)
+    elif broker_pid is not None:
+        check = process_runs(broker_pid)
+    return BrokerProbe(check, timing, wait)
+
+
+def connects_to(broker_addr: Endpoint) -> Check:
+    """A look that connects to the broker's address and closes the connection again."""
+
+    def check() -> None:
+        with socket.create_connection(broker_addr, CONNECT_TIMEOUT_SECONDS) as connection:
+            # With nobody listening, a port that the system gives to clients can be connected with itself.
+            if connection.getsockname() == connection.getpeername():
+                raise ConnectionRefusedError("nobody listens")
+
+    return check
+
+
+def process_runs(broker_pid: str) -> Check:
+    """A look that asks whether a process runs.
+
+    Args:
+        broker_pid: Its number, or the path of a file that holds the number.
+
+    Raises:
+        ValueError: It is a number, but none of a process.
+    """
+    if not broker_pid.strip().lstrip("-").isdecimal():
+        file = Path(broker_pid)
+        return lambda: _check_process(_pid_in(file))
+    pid = _pid_of(broker_pid)
+    return lambda: _check_process(pid)
+
+
+class BrokerProbe:
+    """Looks at the broker every second and says when it has died and when it is back.
+
+    It begins by taking the broker for alive, unless ``first_look`` has found otherwise.
+    """
+
+    def __init__(self, check: Check | None, timing: Timing, wait: Wait = threading.Event.wait) -> None:
+        """Creates it; the broker is not looked at before ``start``.
+
+        Args:
+            check: One look; None to take the broker for alive whatever happens.
+            timing: Clock.
+            wait: How to wait between two looks.
+        """
+        self._check = check
+        self._timing = timing
+        self._failures = 0
+        self._up = True
+        self._on_down: Callable[[], None] | None = None
+        self._on_up: Callable[[], None] | None = None
+        self._thread = PeriodicThread("broker-agent-probe", self._look, wait=wait)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the broker counts as alive."""
+        return self._up
+
+    def first_look(self) -> bool:
+        """Looks once, before ``start``, and says whether the broker is there; takes a second at most for an address.
+
+        Here one failure is enough: a broker that does not listen yet, because it starts together with its agent, is in
+        no route that clients could lose, and must not get into one. ``on_up`` is called when it is there.
+        """
+        if self._check is None:
+            return True
+        try:
+            self._check()
+        except OSError as error:
+            self._up, self._failures = False, FAILURES_UNTIL_DOWN
+            _log.warning("broker_not_there_yet", error=str(error))
+        return self._up
+
+    def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
+        """Looks at the broker from now on.
+
+        Args:
+            on_down: Called when it has died, in the probe's thread; must return quickly.
+            on_up: Called when it is back, likewise.
+        """
+        if self._check is not None:
+            self._on_down, self._on_up = on_down, on_up
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Says nothing further and ends the thread, in 2 s at most."""
+        self._thread.stop()
+        self._thread.join(JOIN_SECONDS)
+
+    def _look(self) -> float:
+        """Looks once. Returns the seconds to the next time, counted from the beginning of this one."""
+        assert self._check is not None
+        started = self._timing.clock()
+        try:
+            self._check()
+        except OSError as error:
+            self._failed(error)
+        else:
+            self._succeeded()
+        return max(0.0, PROBE_PERIOD_SECONDS - (self._timing.clock() - started))
+
+    def _failed(self, error: OSError) -> None:
+        self._failures += 1
+        if self._up and self._failures >= FAILURES_UNTIL_DOWN:
+            self._up = False
+            _log.warning("broker_down", failures=self._failures, error=str(error))
+            assert self._on_down is not None
+            self._on_down()
+
+    def _succeeded(self) -> None:
+        self._failures = 0
+        if not self._up:
+            self._up = True
+            _log.info("broker_up")
+            assert self._on_up is not None
+            self._on_up()
+
+
+def _pid_in(file: Path) -> int:
+    with file.open("rb") as opened:
+        content = opened.read(_MAX_PID_FILE_BYTES)
+    try:
+        return _pid_of(content.decode("ascii"))
+    except ValueError as error:
+        raise OSError(f"{file}: {error}") from error
+
+
+def _pid_of(text: str) -> int:
+    pid = int(text) if text.strip().isdecimal() else 0
+    if not 1 <= pid <= _MAX_PID:
+        raise ValueError(f"{text.strip()[:40]!r} is not the number of a process, from 1 to {_MAX_PID}")
+    return pid
+
+
+def _check_process(pid: int) -> None:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return  # it runs, as another user
+    except ProcessLookupError as error:
+        raise ProcessLookupError(f"process {pid} does not run") from error
+    if _is_zombie(pid):
+        raise ProcessLookupError(f"process {pid} has ended; its parent has not taken notice yet")
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and only its entry is left. Said by Linux; elsewhere it counts as running."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] in (["Z"], ["X"])

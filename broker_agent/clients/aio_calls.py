@@ -1,0 +1,116 @@
+"""How calls reach an asyncio servicer: parsing, errors and slow readers, in one place for every call.
+
+The counterpart of ``rpc_errors.ErrorAnswers``, which serves the agent's synchronous listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from broker_agent.clients.errors import ShuttingDown, SlowReader
+from broker_agent.clients.limits import CUT_SECONDS
+from broker_agent.rpc_errors import CallRefused, InternalDefect, MalformedRequest
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+def add_service(
+    server: grpc.aio.Server, service: ServiceDescriptor, servicer: object, slow_reader_seconds: float
+) -> None:
+    """Adds a service to a server.
+
+    Args:
+        server: The server.
+        service: The service from the wire contract.
+        servicer: Has a method of the same name for each call.
+        slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+    """
+    handlers = {
+        method.name: _handler(method, getattr(servicer, method.name), slow_reader_seconds) for method in service.methods
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+
+
+def _handler(method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float) -> grpc.RpcMethodHandler[Any, Any]:
+    parse = GetMessageClass(method.input_type).FromString
+    if method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(_stream(method, parse, behaviour, slow_reader_seconds))
+    return grpc.unary_unary_rpc_method_handler(_unary(method, parse, behaviour))
+
+
+def _unary(
+    method: MethodDescriptor,
+    parse: Callable[[bytes], Message],
+    behaviour: Callable[[Any, Context], Awaitable[Message]],
+) -> Any:
+    async def handle(request: bytes, context: Context) -> bytes:
+        try:
+            return (await behaviour(parse(request), context)).SerializeToString()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the last place that can answer it
+            await _end_with(context, method, error)
+
+    return handle
+
+
+def _stream(
+    method: MethodDescriptor,
+    parse: Callable[[bytes], Message],
+    behaviour: Callable[[Any, Context], AsyncIterator[Message]],
+    slow_reader_seconds: float,
+) -> Any:
+    async def write(context: Context, message: Message) -> None:
+        try:
+            async with asyncio.timeout(slow_reader_seconds):
+                await context.write(message.SerializeToString())
+        except TimeoutError:
+            raise SlowReader from None
+
+    async def handle(request: bytes, context: Context) -> None:
+        try:
+            # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
+            async with contextlib.aclosing(behaviour(parse(request), context)) as messages:  # type: ignore[type-var]
+                async for message in messages:
+                    await write(context, message)
+        except SlowReader as error:
+            _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CUT_SECONDS):
+                    await _abort(context, error)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the last place that can answer it
+            await _end_with(context, method, error)
+
+    return handle
+
+
+async def _end_with(context: Context, method: MethodDescriptor, error: BaseException) -> NoReturn:
+    match error:
+        case CallRefused():
+            await _abort(context, error)
+        case DecodeError():
+            await _abort(context, MalformedRequest(f"the request's bytes are not a {method.input_type.full_name}"))
+        case asyncio.CancelledError():
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise error  # of this very call: the caller has gone
+            await _abort(context, ShuttingDown())
+        case _:
+            defect = InternalDefect(secrets.token_hex(4))
+            _log.error("defect", id=defect.metadata["id"], method=method.full_name, exc_info=error)
+            await _abort(context, defect)
+
+
+async def _abort(context: Context, error: CallRefused) -> NoReturn:
+    rich = error.rich()
+    await context.abort(rich.code, rich.message, rich.trailing_metadata())

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from broker_agent.clients import consumer_manager
+from broker_agent.clients.consumer_manager import ConsumerManager
+from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
+from broker_agent.rpc_errors import LimitExceeded
+from tests.unit.broker_agent.clients.doubles import (
+    BROADCASTING,
+    CLUSTERING,
+    SILENCE,
+    Clocks,
+    Events,
+    FakeChannel,
+    client,
+    consumer,
+    tags,
+)
+
+GROUP = "consumers"
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.clocks, self.events = Clocks(), Events()
+        self.manager = ConsumerManager(self.clocks.timing.clock, threading.RLock(), self.events)
+
+    def register(self, channel: FakeChannel, client_id: str = "client-1", **changes: object) -> bool:
+        data = changes.get("data") or consumer(GROUP)
+        return self.manager.register_consumer(client(channel, self.clocks.now, client_id), data)  # type: ignore[arg-type]
+
+    def ids(self, group: str = GROUP) -> list[str]:
+        found = self.manager.group(group)
+        assert found is not None
+        return found.client_ids
+
+
+@pytest.fixture
+def consumers() -> Fixture:
+    return Fixture()
+
+
+def test_joining_tells_all_members_and_registers_the_subscriptions(consumers: Fixture) -> None:
+    first, second = FakeChannel(), FakeChannel()
+    assert consumers.register(first)
+    assert consumers.events.take() == [
+        ("CLIENT_REGISTER", GROUP, "client-1"),
+        ("CHANGE", GROUP, first),
+        ("REGISTER", GROUP),
+    ]
+    assert consumers.register(second, "client-2")
+    assert consumers.events.take() == [
+        ("CLIENT_REGISTER", GROUP, "client-2"),
+        ("CHANGE", GROUP, first, second),
+        ("REGISTER", GROUP),
+    ]
+    assert consumers.ids() == ["client-1", "client-2"]
+
+
+def test_a_heartbeat_that_says_nothing_new_is_no_change_but_registers_again(consumers: Fixture) -> None:
+    channel = FakeChannel()
+    consumers.register(channel)
+    consumers.events.take()
+    assert not consumers.register(channel)
+    assert consumers.events.take() == [("REGISTER", GROUP)]
+
+
+@pytest.mark.parametrize(("now", "changed"), [("A B", True), ("", True), ("B", True), ("A", False)])
+def test_a_topic_that_comes_or_goes_is_a_change(consumers: Fixture, now: str, changed: bool) -> None:
+    channel = FakeChannel()
+    consumers.register(channel, data=consumer(GROUP, tags("A")))
+    data = consumer(GROUP)
+    data = type(data)(GROUP, CLUSTERING, tuple(tags(topic) for topic in now.split()))
+    assert consumers.register(channel, data=data) is changed
+    found = consumers.manager.group(GROUP)
+    assert found is not None
+    assert [subscription.topic for subscription in found.subscriptions] == now.split()
+
+
+def test_a_newer_version_of_a_subscription_replaces_the_older_one_without_a_change(consumers: Fixture) -> None:
+    channel = FakeChannel()
+    consumers.register(channel, data=consumer(GROUP, tags("A", 5, "old")))
+    for version, expression, kept in ((4, "older", "old"), (5, "same", "old"), (6, "newer", "newer")):
+        assert not consumers.register(channel, data=consumer(GROUP, tags("A", version, expression)))
+        subscription = consumers.manager.find_subscription(GROUP, "A")
+        assert subscription is not None
+        assert subscription.expression == kept
+
+
+def test_a_group_keeps_the_attributes_of_the_last_heartbeat(consumers: Fixture) -> None:
+    other = ConsumerAttributes(ConsumeType.ACTIVELY, MessageModel.BROADCASTING, ConsumeFromWhere.TIMESTAMP)
+    for attributes in (CLUSTERING, other):
+        consumers.register(FakeChannel(), data=consumer(GROUP, attributes=attributes))
+        found = consumers.manager.group(GROUP)
+        assert found is not None
+        assert found.attributes == attributes
+
+
+def test_another_client_id_over_one_channel_takes_the_place_of_the_first_and_the_others_are_told(
+    consumers: Fixture,
+) -> None:
+    peer, channel = FakeChannel(), FakeChannel()
+    consumers.register(peer, "peer")
+    consumers.register(channel, "first")
+    consumers.events.take()
+    assert consumers.register(channel, "second")
+    assert consumers.ids() == ["peer", "second"]
+    assert ("CHANGE", GROUP, peer, channel) in consumers.events.take()
+
+
+def test_a_client_with_two_channels_is_listed_once_and_leaves_with_the_second(consumers: Fixture) -> None:
+    old, new = FakeChannel(), FakeChannel()
+    consumers.register(old)
+    consumers.register(new)
+    assert consumers.ids() == ["client-1"]
+    consumers.manager.do_channel_close_event(old)
+    assert consumers.ids() == ["client-1"]
+    consumers.manager.do_channel_close_event(new)
+    assert consumers.manager.group(GROUP) is None
+
+
+def test_unregistering_tells_the_remaining_and_the_last_one_takes_the_group_with_it(consumers: Fixture) -> None:
+    stays, leaves = FakeChannel(), FakeChannel()
+    consumers.register(stays, "stays")
+    consumers.register(leaves, "leaves")
+    consumers.events.take()
+    assert consumers.manager.unregister_consumer(GROUP, leaves)
+    assert consumers.events.take() == [("CLIENT_UNREGISTER", GROUP, "leaves"), ("CHANGE", GROUP, stays)]
+    assert not consumers.manager.unregister_consumer(GROUP, leaves)
+    assert consumers.events.take() == []
+    assert consumers.manager.unregister_consumer(GROUP, stays)
+    assert consumers.events.take() == [("CLIENT_UNREGISTER", GROUP, "stays"), ("UNREGISTER", GROUP)]
+    assert consumers.manager.groups == ()
+
+
+def test_the_end_of_a_channel_takes_its_client_out_of_every_group(consumers: Fixture) -> None:
+    gone, peer = FakeChannel(), FakeChannel()
+    for group in ("alone", "shared"):
+        consumers.register(gone, "gone", data=consumer(group))
+    consumers.register(peer, "peer", data=consumer("shared"))
+    consumers.events.take()
+    assert sorted(consumers.manager.do_channel_close_event(gone)) == ["alone", "shared"]
+    assert consumers.manager.groups == ("shared",)
+    events = consumers.events.take()
+    assert ("UNREGISTER", "alone") in events
+    assert ("CHANGE", "shared", peer) in events
+
+
+def test_the_scan_removes_the_silent_and_tells_the_others_which_upstream_forgets(consumers: Fixture) -> None:
+    silent, alive = FakeChannel(), FakeChannel()
+    consumers.register(silent, "silent")
+    consumers.clocks.advance(1)
+    consumers.register(alive, "alive")
+    consumers.events.take()
+    consumers.clocks.advance(SILENCE - 1)
+    assert consumers.manager.scan_not_active_channel() == 0
+    consumers.clocks.advance(1)
+    assert consumers.manager.scan_not_active_channel() == 1
+    assert consumers.events.take() == [("CLIENT_UNREGISTER", GROUP, "silent"), ("CHANGE", GROUP, alive)]
+    assert consumers.ids() == ["alive"]
+
+
+def test_many_that_go_in_one_scan_are_one_change_of_their_group(consumers: Fixture) -> None:
+    for number in range(50):
+        consumers.register(FakeChannel(), f"silent-{number}")
+    consumers.clocks.advance(SILENCE)
+    alive = FakeChannel()
+    consumers.register(alive, "alive")
+    consumers.events.take()
+    consumers.clocks.advance(1)
+    assert consumers.manager.scan_not_active_channel() == 50
+    assert [event for event in consumers.events.take() if event[0] == "CHANGE"] == [("CHANGE", GROUP, alive)]
+
+
+def test_the_last_consumer_that_the_scan_removes_takes_its_group_with_it(consumers: Fixture) -> None:
+    consumers.register(FakeChannel())
+    consumers.events.take()
+    consumers.clocks.advance(SILENCE + 1)
+    consumers.manager.scan_not_active_channel()
+    assert consumers.events.take() == [("CLIENT_UNREGISTER", GROUP, "client-1"), ("UNREGISTER", GROUP)]
+    assert consumers.manager.group(GROUP) is None
+
+
+def test_a_broadcasting_group_never_has_a_change_whatever_happens_to_its_members(consumers: Fixture) -> None:
+    first, second, third = FakeChannel(), FakeChannel(), FakeChannel()
+    data = consumer(GROUP, attributes=BROADCASTING)
+    for number, channel in enumerate((first, second, third)):
+        consumers.register(channel, f"client-{number}", data=data)
+    assert consumers.manager.group(GROUP) is not None
+    consumers.manager.unregister_consumer(GROUP, first)
+    consumers.manager.do_channel_close_event(second)
+    assert consumers.manager.group(GROUP) is not None
+    consumers.clocks.advance(SILENCE + 1)
+    consumers.manager.scan_not_active_channel()
+    assert consumers.manager.group(GROUP) is None
+    assert "CHANGE" not in {event[0] for event in consumers.events.take()}
+
+
+def test_the_groups_that_read_a_topic_are_found(consumers: Fixture) -> None:
+    for group, topic in (("one", "A"), ("two", "B"), ("three", "A")):
+        consumers.register(FakeChannel(), data=consumer(group, tags(topic)))
+    assert consumers.manager.query_topic_consume_by_who("A") == ["one", "three"]
+    assert consumers.manager.find_subscription("one", "B") is None
+    assert consumers.manager.find_subscription("unknown", "A") is None
+
+
+def test_subscriptions_have_room_up_to_the_limit_and_give_it_back(
+    consumers: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_manager, "MAX_SUBSCRIPTION_CHARACTERS", 10)
+    channel = FakeChannel()
+    fits, too_large = consumer("one", tags("T", expression="x" * 9)), consumer("two", tags("U", expression=""))
+    consumers.manager.check_room(channel, [fits])
+    consumers.register(channel, data=fits)
+    consumers.manager.check_room(channel, [fits])  # again: it counts once
+    with pytest.raises(LimitExceeded, match="characters of all subscriptions: 11, at most 10"):
+        consumers.manager.check_room(channel, [too_large])
+    consumers.manager.unregister_consumer("one", channel)
+    consumers.manager.check_room(channel, [too_large])

@@ -1,0 +1,207 @@
+"""AddressServer: asked after 10 s, then every 120 s; an answer that is no list changes nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.namesrv_list import MAX_NAME_SERVERS, name_sources
+from broker_agent.namesrv_list.name_sources import FETCH_JITTER, FETCH_PERIOD_SECONDS, AddressServer
+from broker_agent.namesrv_list.names import MAX_LIST_BYTES
+from groundwork.endpoints import Endpoint
+from tests.unit.broker_agent.namesrv_list.name_system import endpoints
+from tests.unit.broker_agent.virtual_time import VirtualTime
+
+A_PERIOD = FETCH_PERIOD_SECONDS * (1 + FETCH_JITTER)
+
+
+class HttpServer:
+    """Answers as told, on loopback; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body = b"10.0.0.1:9876;10.0.0.2:9876"
+        self.asked: list[str] = []
+        self.time: VirtualTime | None = None
+        self.times: list[float] = []
+        self.drip = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr?unit=a"
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        self.asked.append(request.path)
+        if self.time is not None:
+            self.times.append(self.time.now)
+        request.send_response(self.status)
+        request.send_header("Location", "/elsewhere")
+        request.end_headers()
+        request.wfile.write(self.body)
+        while self.drip.is_set():  # one byte now and then, for ever
+            try:
+                request.wfile.write(b" ")
+            except OSError:
+                return
+            threading.Event().wait(0.01)
+
+    def close(self) -> None:
+        self.drip.clear()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class Asking:
+    """An address server that is asked on virtual time, and what came of it."""
+
+    def __init__(self, url: str, first: str = "10.0.9.9:9876") -> None:
+        self.time = VirtualTime()
+        self.told: list[tuple[Endpoint, ...]] = []
+        self.source = AddressServer(url, endpoints(first), self.time.timing, self.time.wait)
+        self.source.start(self.told.append)
+
+    def stop(self) -> None:
+        self.source.stop()
+        self.source.join(10)
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    serving = HttpServer()
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def ask() -> Iterator[Callable[[str], Asking]]:
+    asking: list[Asking] = []
+
+    def start(url: str) -> Asking:
+        asking.append(Asking(url))
+        return asking[-1]
+
+    yield start
+    for item in asking:
+        item.stop()
+
+
+def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(
+    server: HttpServer, ask: Callable[[str], Asking]
+) -> None:
+    asking = ask(server.url)
+    server.time = asking.time
+    asking.time.advance(9.9)
+    assert server.asked == []
+    asking.time.advance(0.1)
+    assert server.asked == ["/rocketmq/nsaddr?unit=a"]
+    asking.time.advance(100 * FETCH_PERIOD_SECONDS)
+    pauses = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
+    assert 95 <= len(pauses) <= 105
+    assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
+
+
+def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+    asking = ask(server.url)
+    asking.time.advance(3 * A_PERIOD)
+    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    server.body = b"ns:9876;\n"
+    asking.time.advance(3 * A_PERIOD)
+    assert asking.told[1:] == [endpoints("ns:9876")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (200, b"", "the endpoint list is empty"),
+        (200, b"<html><body>Welcome</body></html>", "has no port"),
+        (200, b"10.0.0.1", "has no port"),
+        (200, b"\xff\xfe", "not ASCII"),
+        (200, b";".join(b"10.0.0.%d:1" % i for i in range(MAX_NAME_SERVERS + 1)), "at most 64"),
+        (200, b" " * (MAX_LIST_BYTES + 1), "more than 65536 bytes"),
+        (302, b"10.0.0.1:9876", "answered 302, not 200"),
+        (404, b"10.0.0.1:9876", "answered 404, not 200"),
+        (500, b"10.0.0.1:9876", "answered 500, not 200"),
+    ],
+)
+def test_a_bad_answer_keeps_the_list_and_is_logged_once(
+    server: HttpServer, ask: Callable[[str], Asking], status: int, body: bytes, problem: str
+) -> None:
+    server.status, server.body = status, body
+    asking = ask(server.url)
+    with capture_logs() as logs:
+        asking.time.advance(5 * A_PERIOD)
+    assert len(server.asked) >= 5
+    assert asking.told == []
+    assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
+    assert problem in logs[0]["error"]
+    assert logs[0]["kept"] == ["10.0.9.9:9876"]
+
+
+def test_a_good_answer_after_bad_ones_is_told_and_logged(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+    server.status = 503
+    asking = ask(server.url)
+    with capture_logs() as logs:
+        asking.time.advance(A_PERIOD)
+        server.status = 200
+        asking.time.advance(A_PERIOD)
+    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    assert [entry["event"] for entry in logs] == ["namesrv_list_bad", "namesrv_list_good_again"]
+
+
+def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+    asking = ask("http://127.0.0.1:1/")
+    with capture_logs() as logs:
+        asking.time.advance(A_PERIOD)
+    assert asking.told == []
+    assert "refused" in logs[0]["error"]
+
+
+def test_another_service_on_the_port_changes_nothing(ask: Callable[[str], Asking]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+                connection.recv(1000)
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        asking = ask(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        with capture_logs() as logs:
+            asking.time.advance(10.0)
+        greeter.join(10)
+    assert asking.told == []
+    assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
+
+
+def test_an_answer_that_never_ends_is_cut_off(
+    server: HttpServer, ask: Callable[[str], Asking], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_sources, "FETCH_TIMEOUT_SECONDS", 0.3)
+    server.drip.set()
+    asking = ask(server.url)
+    with capture_logs() as logs:
+        asking.time.advance(10.0)
+    assert asking.told == []
+    assert logs[0]["error"] == "the answer was not complete within 0.3 s"
+
+
+def test_a_url_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="is not of the form http://"):
+        AddressServer("ftp://h/", (), VirtualTime().timing)

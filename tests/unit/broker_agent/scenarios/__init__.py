@@ -1,0 +1,1 @@
+"""RocketMQ's acceptance scenarios of the broker's side."""

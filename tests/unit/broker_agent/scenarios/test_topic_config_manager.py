@@ -1,0 +1,91 @@
+"""RocketMQ's broker scenarios 67 and 77: DataVersion, and TopicConfigManager with attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1 import topic_config_service_pb2 as pb
+from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
+
+from broker_agent.topic_config import DataVersion, load_topic_config_table
+from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.topic_config_servicer import TopicConfigServicer
+from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
+
+
+def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:
+    version = DataVersion(1_000, 1, 0)
+    assert copy(version) == version
+    assert version != DataVersion(1_000, 2, 0)
+    assert version != DataVersion(1_001, 1, 0)
+    assert version != DataVersion(1_000, 1, 1)
+
+
+@dataclass
+class Broker:
+    path: Path
+    manager: TopicConfigManager
+    stub: TopicConfigServiceStub
+
+    def put(self, to_set: Mapping[str, str], to_delete: Sequence[str] = ()) -> Mapping[str, str]:
+        topic = pb.TopicConfig(topic_name="TopicTest")
+        request = pb.CreateOrUpdateTopicRequest(topic=topic, set_attributes=to_set, delete_attributes=to_delete)
+        return self.stub.CreateOrUpdateTopic(request).topic.attributes
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    manager = TopicConfigManager.own(tmp_path / "topics.json", ())
+    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
+        yield Broker(tmp_path / "topics.json", manager, stub)
+
+
+@pytest.mark.parametrize(
+    ("to_set", "to_delete"),
+    [
+        ({"uncommon.key": "value"}, []),
+        ({"message.type": "uncommon"}, []),
+        ({}, ["message.type"]),
+        ({"+message.type": "FIFO"}, []),
+    ],
+)
+def test_scenario_77_a_new_topic_with_bad_attributes_is_not_made(
+    broker: Broker, to_set: Mapping[str, str], to_delete: Sequence[str]
+) -> None:
+    before = broker.manager.table
+    assert error_of(lambda: broker.put(to_set, to_delete)).reason == "INVALID_FIELD"
+    assert broker.manager.table is before
+
+
+@pytest.mark.parametrize(
+    ("to_set", "to_delete"),
+    [
+        ({"queue.type": "SimpleCQ"}, []),
+        ({}, ["queue.type"]),
+        ({}, ["cleanup.policy"]),
+        ({"message.type": "FIFO"}, ["message.type"]),
+        ({}, ["message.type", "message.type"]),
+    ],
+)
+def test_scenario_77_a_bad_change_of_attributes_leaves_the_topic_as_it_was(
+    broker: Broker, to_set: Mapping[str, str], to_delete: Sequence[str]
+) -> None:
+    broker.put({"queue.type": "BatchCQ", "message.type": "NORMAL"})
+    before = broker.manager.table
+    assert error_of(lambda: broker.put(to_set, to_delete)).reason == "INVALID_FIELD"
+    assert broker.manager.table is before
+
+
+def test_scenario_77_attributes_are_made_changed_and_deleted_and_survive_a_restart(broker: Broker) -> None:
+    assert broker.put({"queue.type": "BatchCQ", "message.type": "NORMAL"}) == {
+        "queue.type": "BatchCQ",
+        "message.type": "NORMAL",
+    }
+    assert broker.put({"message.type": "FIFO"}) == {"queue.type": "BatchCQ", "message.type": "FIFO"}
+    assert broker.put({}, ["message.type"]) == {"queue.type": "BatchCQ"}
+    assert load_topic_config_table(broker.path) == broker.manager.table
+    assert TopicConfigManager.own(broker.path, ()).table == broker.manager.table

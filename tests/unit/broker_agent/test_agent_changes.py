@@ -1,0 +1,403 @@
+"""A running agent whose broker, topics, role, permission, clients or name servers change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.broker_controller import BrokerController
+from broker_agent.broker_probe import BrokerProbe
+from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
+from broker_agent.change_coalescing import QUIET_SECONDS
+from broker_agent.namesrv_list import NamesrvList
+from broker_agent.registration_results import Master
+from broker_agent.schedule import RegistrationSchedule
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import Timing
+from broker_agent.topic_config import TopicConfig
+from broker_agent.topic_config_manager import TopicConfigManager
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+from tests.processes import eventually
+from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+from tests.unit.broker_agent.test_broker_controller import (
+    MakeSettings,
+    RoundsOnDemand,
+    StartNameServer,
+    wait_until_idle,
+)
+
+BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
+
+
+class ToldProbe(BrokerProbe):
+    """Dies and comes back when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(None, Timing())
+
+    def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
+        self._on_down, self._on_up = on_down, on_up
+
+    def die(self) -> None:
+        self._up = False
+        assert self._on_down
+        self._on_down()
+
+    def come_back(self) -> None:
+        self._up = True
+        assert self._on_up
+        self._on_up()
+
+
+class ToldList(NamesrvList):
+    """Has the name servers that the test says."""
+
+    def __init__(self, *servers: FakeNameServer) -> None:
+        super().__init__(tuple(server.endpoint for server in servers), None, Timing())
+
+    def change(self, *servers: FakeNameServer) -> None:
+        endpoints = tuple(server.endpoint for server in servers)
+        for listener in self._listeners:
+            listener(endpoints)
+
+
+class Agent:
+    """A controller, and the parts of it that a test drives."""
+
+    def __init__(self, settings: AgentSettings, servers: tuple[FakeNameServer, ...], **more: Any) -> None:
+        self.rounds = RoundsOnDemand()
+        self.schedule: RegistrationSchedule = self.rounds
+        self.probe, self.list = ToldProbe(), ToldList(*servers)
+        if settings.topics_mode == "own":
+            built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
+            self.topics = TopicConfigManager.own(settings.topics, built_in)
+        else:
+            self.topics = TopicConfigManager.follow(settings.topics)
+        self.controller = BrokerController(settings, self.topics, self.list, self.probe, schedule=self.schedule, **more)
+
+    def calls(self) -> BrokerAgentServiceStub:
+        self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
+        return BrokerAgentServiceStub(self._connection)
+
+
+@pytest.fixture
+def agent(settings: MakeSettings, tmp_path: Path) -> Callable[..., Any]:
+    @contextmanager
+    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Iterator[Agent]:
+        own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
+        (tmp_path / "own").mkdir(exist_ok=True)
+        started = Agent(settings(*servers, **(own | changes)), servers, timing=timing)
+        started.controller.start()
+        try:
+            wait_until_idle(started.controller)
+            yield started
+        finally:
+            started.rounds.due()
+            started.controller.stop()
+
+    return start
+
+
+StartAgent = Callable[..., Any]
+
+
+def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server, now = name_server(), [100.0]
+    with agent(server, timing=Timing(clock=lambda: now[0])) as running:
+        for number in range(100):
+            running.topics.create_or_update(TopicConfig(f"T{number}", 4, 4, 6))
+            now[0] += 0.01
+        now[0] += QUIET_SECONDS
+        server.wait_until(lambda: len(server.registrations) == 2)
+        eventually(lambda: running.controller.status().targets[0].increments == 1)
+    first, second = server.registrations
+    assert second.base_version == first.data_version
+    assert len(second.topic_configs) == 100
+    assert server.queries == []
+
+
+def test_a_change_while_a_name_server_is_busy_follows_the_call_in_flight(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    with agent(server) as running:
+        server.hang()
+        running.rounds.due()
+        server.wait_until(lambda: len(server.queries) == 1)
+        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        server.wait_until(lambda: len(server.held_up) >= 1)
+        server.answer_again()
+        server.wait_until(
+            lambda: any(config.topic_name == "T" for r in server.registrations for config in r.topic_configs)
+        )
+
+
+def test_a_promoted_slave_registers_at_once_as_master_with_a_higher_state_version(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    servers = name_server("one"), name_server("two")
+    with agent(*servers, broker_id=1) as running:
+        answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=DEADLINE)
+        status = running.controller.status()
+    assert (answer.state_version, answer.accepted, answer.targets) == (1, 2, 2)
+    assert (status.broker_id, status.data_version_state) == (0, 1)
+    for server in servers:
+        slave, master = server.registrations[:2]
+        assert (slave.broker.broker_id, master.broker.broker_id) == (1, 0)
+        assert master.data_version.state_version > slave.data_version.state_version
+        assert not master.HasField("base_version")
+
+
+def test_a_role_is_given_the_state_version_that_its_elector_says_and_never_a_lower_one(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    with agent(server) as running:
+        calls = running.calls()
+        demoted = calls.ChangeBrokerRole(
+            agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=7), timeout=DEADLINE
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            calls.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=6), timeout=DEADLINE)
+        status = running.controller.status()
+    assert demoted.state_version == 7
+    error = RichError.of(refused.value)
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert [violation.field for violation in error.violations] == ["state_version"]
+    assert (status.broker_id, status.data_version_state) == (2, 7)
+    assert server.registrations[-1].data_version.state_version == 7
+
+
+@pytest.mark.parametrize(
+    ("call", "request_", "field"),
+    [
+        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
+        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
+        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(), "perm"),
+        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(perm=8), "perm"),
+        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(perm=-1), "perm"),
+    ],
+)
+def test_a_bad_change_names_its_field_and_changes_nothing(
+    name_server: StartNameServer, agent: StartAgent, call: str, request_: Any, field: str
+) -> None:
+    server = name_server()
+    with agent(server) as running:
+        with pytest.raises(grpc.RpcError) as refused:
+            getattr(running.calls(), call)(request_, timeout=DEADLINE)
+        status = running.controller.status()
+    assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
+    assert (status.broker_id, status.broker_permission) == (0, 6)
+    assert len(server.registrations) == 1
+
+
+def test_a_broker_that_becomes_read_only_registers_at_once_with_masked_topics_and_a_new_version(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    with agent(server) as running:
+        answer = running.calls().UpdateBrokerPermission(
+            agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=DEADLINE
+        )
+    before, after = server.registrations[:2]
+    assert (answer.accepted, answer.targets) == (1, 1)
+    assert max(config.perm for config in after.topic_configs) == 4
+    assert after.data_version.timestamp_millis > before.data_version.timestamp_millis
+
+
+def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until_it_is_back(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    with agent(server) as running:
+        running.probe.die()
+        server.wait_until(lambda: len(server.unregistrations) == 1)
+        assert running.controller.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
+        server.end_channels()
+        server.wait_until(lambda: server.channels_opened == 2)
+        running.rounds.due(2)
+        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        answer = running.calls().UpdateBrokerPermission(
+            agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=DEADLINE
+        )
+        assert (answer.accepted, answer.targets) == (0, 1)
+        assert (len(server.registrations), server.queries) == (1, [])
+        running.probe.come_back()
+        server.wait_until(lambda: len(server.registrations) == 2)
+    assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
+    assert server.registrations[1].channel_id == "ns-2"
+    assert max(config.perm for config in server.registrations[1].topic_configs) == 4
+
+
+def test_a_name_server_that_joins_the_list_is_registered_with_and_one_that_leaves_is_unregistered_from(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    first, second, third = (name_server(name) for name in ("one", "two", "three"))
+    with agent(first, second) as running:
+        running.list.change(second, third)
+        third.wait_until(lambda: len(third.registrations) == 1)
+        first.wait_until(lambda: len(first.unregistrations) == 1)
+        first.wait_until(lambda: not first.open_channels)
+        targets = [target.endpoint for target in running.controller.status().targets]
+        running.list.change(second, third)
+    assert targets == [str(second.endpoint), str(third.endpoint)]
+    assert second.unregistrations[0].reason == UNREGISTERED
+    assert len(second.registrations) == 1
+    assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
+
+
+def test_a_name_server_that_hangs_can_leave_the_list_and_delays_neither_the_others_nor_the_end(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    hanging, healthy = name_server("hanging"), name_server("healthy")
+    with agent(hanging, healthy, register_broker_timeout_millis=500, unregister_broker_timeout_millis=500) as running:
+        hanging.hang()
+        running.rounds.due()
+        hanging.wait_until(lambda: len(hanging.queries) == 1)
+        running.list.change(healthy)
+        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        healthy.wait_until(lambda: len(healthy.registrations) == 2)
+    assert len(healthy.unregistrations) == 1
+
+
+def test_an_agent_that_keeps_its_broker_hands_its_channels_over_and_unregisters_nothing(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    servers = name_server("one"), name_server("two")
+    with agent(*servers, on_stop="keep"):
+        pass
+    for server in servers:
+        assert server.handed_over == [f"{server.name}-1"]
+        assert server.unregistrations == []
+        server.wait_until(lambda server=server: not server.open_channels)  # type: ignore[misc]
+
+
+def test_filter_servers_of_clients_are_in_the_registration_as_they_come_and_go(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    with (
+        agent(server) as running,
+        grpc.insecure_channel(str(running.controller.listening_on)) as connection,
+    ):
+        stub = client_service_pb2_grpc.ClientServiceStub(connection)
+        request = client_service_pb2.OpenClientChannelRequest(holder="test")
+        channel: Any = stub.OpenClientChannel(request, timeout=DEADLINE)
+        channel_id = next(channel).opened.channel_id
+        filter_server = client_service_pb2.RegisterFilterServerRequest(
+            filter_server_addr="10.0.0.7:30911", channel_id=channel_id
+        )
+        stub.RegisterFilterServer(filter_server, timeout=DEADLINE)
+        server.wait_until(lambda: len(server.registrations) == 2)
+        assert list(running.controller.status().filter_servers) == ["10.0.0.7:30911"]
+        channel.cancel()
+        server.wait_until(lambda: len(server.registrations) == 3)
+    lists = [list(request.filter_servers.filter_servers) for request in server.registrations]
+    assert lists == [[], ["10.0.0.7:30911"], []]
+    assert all(request.HasField("filter_servers") for request in server.registrations)
+
+
+def test_topics_that_a_name_server_calls_ordered_become_so_and_are_registered(
+    name_server: StartNameServer, agent: StartAgent, tmp_path: Path
+) -> None:
+    server = name_server()
+    server.order_topic_config = {"T": "broker-a:4", "unknown": "broker-a:4"}
+    with agent(server) as running:
+        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        # The answer to this registration says so; that changes the table, which makes another one.
+        server.wait_until(lambda: len(server.registrations) >= 3)
+        table = running.topics.table
+    assert [topic.topic_name for topic in table.topics if topic.order] == ["T"]
+    saved = json.loads((tmp_path / "own" / "topics.json").read_text())
+    assert saved["topicConfigTable"]["T"]["order"] is True
+
+
+def test_a_slave_whose_master_address_is_configured_replicates_from_there_whatever_it_is_told(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    server.master_addr, server.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
+    with agent(server, broker_id=1, ha_master_address="10.0.0.5:10912") as running:
+        assert running.controller.master == Master("10.0.0.9:10911", "10.0.0.5:10912")
+
+
+def test_a_one_way_round_returns_at_once_with_nothing_though_a_name_server_hangs(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    hanging, healthy = name_server("hanging"), name_server("healthy")
+    with agent(hanging, healthy) as running:
+        hanging.hang()
+        assert running.controller.register_broker_all(check_order_config=False, force=True, oneway=True) == ()
+        healthy.wait_until(lambda: len(healthy.registrations) == 2)
+        assert hanging.hanging
+        hanging.answer_again()
+        status = running.controller.status()
+    assert [target.late_answers for target in status.targets] == [0, 0]
+
+
+def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    with agent(name_server()) as running:
+        channels: list[Any] = []
+        with grpc.insecure_channel(str(running.controller.listening_on)) as connection:
+            stub = client_service_pb2_grpc.ClientServiceStub(connection)
+            for number in range(100):
+                request = client_service_pb2.OpenClientChannelRequest(holder=f"flood-{number}")
+                channels.append(stub.OpenClientChannel(request, timeout=DEADLINE))
+                next(channels[-1])
+            beats = [
+                stub.Heartbeat.future(client_service_pb2.HeartbeatRequest(client_id=f"c-{number}"), timeout=DEADLINE)
+                for number in range(1_000)
+            ]
+            status = running.calls().GetAgentStatus(agent_pb.GetAgentStatusRequest(), timeout=DEADLINE)
+            assert status.targets[0].registered
+            for call in (*beats, *channels):
+                call.cancel()
+
+
+def test_the_fast_listener_is_two_ports_below_the_ordinary_one_unless_it_is_said(settings: MakeSettings) -> None:
+    assert settings(listen="127.0.0.1:10920").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
+    assert settings(listen="127.0.0.1:0").fast_listen_endpoint == Endpoint("127.0.0.1", 0)
+    assert settings(fast_listen="127.0.0.1:7").fast_listen_endpoint == Endpoint("127.0.0.1", 7)
+
+
+def test_the_status_says_what_each_name_server_was_sent_and_what_it_said(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    server = name_server()
+    with agent(server) as running:
+        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
+        server.wait_until(lambda: len(server.registrations) == 2)
+        lowest = pb.MinBrokerIdChanged(broker_name="broker-a", min_broker_id=1, min_broker_addr="10.0.0.2:10911")
+        server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
+        server.end_channels()
+        eventually(lambda: running.controller.status().targets[0].generation == 3)
+        eventually(lambda: not running.controller.status().targets[0].in_flight)
+        running.rounds.due()
+        server.wait_until(lambda: len(server.queries) == 1)
+        status = running.controller.status().targets[0]
+    Event = agent_pb.NamesrvEvent  # noqa: N806
+    assert [event.kind for event in status.events] == [
+        Event.KIND_CHANNEL_OPENED,
+        Event.KIND_FULL_REGISTRATION_WANTED,
+        Event.KIND_MIN_BROKER_ID_CHANGED,
+        Event.KIND_CHANNEL_ENDED,
+        Event.KIND_CHANNEL_OPENED,
+    ]
+    assert status.events[2].detail == "broker-a: 1 at 10.0.0.2:10911"
+    assert (status.full_registrations, status.increments, status.generation) == (3, 0, 3)

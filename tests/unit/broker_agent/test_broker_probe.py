@@ -1,0 +1,232 @@
+"""BrokerProbe: three failed looks, a second apart, are a dead broker; one that succeeds is a living one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.broker_probe import BrokerProbe, broker_probe_of, connects_to, process_runs
+from groundwork.endpoints import Endpoint
+from tests.unit.broker_agent.virtual_time import VirtualTime
+
+NOWHERE = Endpoint("127.0.0.1", 1)
+
+
+class Broker:
+    """A broker that is there or not, as the test says, and a probe that watches it on virtual time."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self.alive = True
+        self.seconds_to_answer = 0.0
+        self.looks: list[float] = []
+        self.told: list[tuple[str, float]] = []
+        self.time = time
+        self.probe = BrokerProbe(self._check, time.timing, time.wait)
+
+    def _check(self) -> None:
+        self.looks.append(self.time.now)
+        self.time.now += self.seconds_to_answer
+        if not self.alive:
+            raise ConnectionRefusedError("nobody there")
+
+    def start(self) -> None:
+        self.probe.start(
+            lambda: self.told.append(("down", self.time.now)), lambda: self.told.append(("up", self.time.now))
+        )
+
+
+@pytest.fixture
+def time() -> VirtualTime:
+    return VirtualTime()
+
+
+@pytest.fixture
+def broker(time: VirtualTime) -> Iterator[Broker]:
+    watched = Broker(time)
+    watched.start()
+    yield watched
+    watched.probe.stop()
+
+
+def test_a_living_broker_is_looked_at_every_second_and_nothing_is_said(broker: Broker, time: VirtualTime) -> None:
+    time.advance(5.0)
+    assert broker.looks == [1_000.0, 1_001.0, 1_002.0, 1_003.0, 1_004.0, 1_005.0]
+    assert broker.told == []
+    assert broker.probe.is_up
+
+
+def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker: Broker, time: VirtualTime) -> None:
+    time.advance(5.0)
+    broker.alive = False
+    time.advance(2.0)
+    assert (broker.told, broker.probe.is_up) == ([], True)
+    time.advance(1.0)
+    assert (broker.told, broker.probe.is_up) == ([("down", 1_008.0)], False)
+    time.advance(100.0)
+    assert broker.told == [("down", 1_008.0)]
+
+
+def test_a_single_success_brings_a_dead_broker_back(broker: Broker, time: VirtualTime) -> None:
+    broker.alive = False
+    time.advance(10.0)
+    broker.alive = True
+    time.advance(1.0)
+    assert broker.told == [("down", 1_003.0), ("up", 1_011.0)]
+    assert broker.probe.is_up
+
+
+def test_a_broker_that_is_not_there_at_the_first_look_is_up_when_it_comes_and_was_never_down(
+    time: VirtualTime,
+) -> None:
+    broker = Broker(time)
+    broker.alive = False
+    assert not broker.probe.first_look()
+    assert not broker.probe.is_up
+    broker.start()
+    time.advance(10.0)
+    assert broker.told == []
+    broker.alive = True
+    time.advance(1.0)
+    assert broker.told == [("up", 1_011.0)]
+    broker.alive = False
+    time.advance(3.0)
+    assert broker.told[1:] == [("down", 1_014.0)]
+    broker.probe.stop()
+
+
+def test_a_broker_that_is_there_at_the_first_look_is_up_without_a_word(broker: Broker, time: VirtualTime) -> None:
+    assert broker.probe.first_look()
+    time.advance(10.0)
+    assert broker.told == []
+
+
+def test_failures_count_only_in_a_row(broker: Broker, time: VirtualTime) -> None:
+    for _ in range(10):
+        broker.alive = False
+        time.advance(2.0)
+        broker.alive = True
+        time.advance(1.0)
+    assert broker.told == []
+
+
+def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker, time: VirtualTime) -> None:
+    time.settle(1)
+    broker.seconds_to_answer = 0.6
+    time.advance(3.0)
+    assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])
+
+
+def test_death_and_return_are_logged_once_each_with_the_reason(time: VirtualTime) -> None:
+    broker = Broker(time)
+    with capture_logs() as logs:
+        broker.start()
+        time.settle(1)
+        broker.alive = False
+        time.advance(60.0)
+        broker.alive = True
+        time.advance(60.0)
+        broker.probe.stop()
+    assert [(entry["event"], entry.get("error")) for entry in logs] == [
+        ("broker_down", "nobody there"),
+        ("broker_up", None),
+    ]
+
+
+def test_after_stop_nothing_is_said(broker: Broker, time: VirtualTime) -> None:
+    broker.alive = False
+    time.advance(1.0)
+    broker.probe.stop()
+    time.advance(60.0, waiters=0)
+    assert broker.told == []
+
+
+def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualTime) -> None:
+    probe = broker_probe_of("none", broker_addr=NOWHERE, timing=time.timing, wait=time.wait)
+    told: list[str] = []
+    probe.start(lambda: told.append("down"), lambda: told.append("up"))
+    time.advance(60.0, waiters=0)
+    probe.stop()
+    assert told == []
+    assert probe.is_up
+    assert probe.first_look()
+
+
+def test_a_tcp_probe_finds_who_listens_and_no_longer_who_has_stopped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Endpoint("127.0.0.1", listener.getsockname()[1])
+        connects_to(address)()
+    with pytest.raises(ConnectionRefusedError):
+        connects_to(address)()
+
+
+def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = socket.socket()
+    ours.bind(("127.0.0.1", 0))
+    ours.connect(ours.getsockname())  # what the system may do when it gives the client the very port it asks for
+    with monkeypatch.context() as patched:
+        patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
+        with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+            connects_to(NOWHERE)()
+
+
+@contextmanager
+def sleeping_process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_pid_probe_finds_a_process_and_no_longer_one_that_was_killed_though_its_entry_is_left() -> None:
+    with sleeping_process() as process:
+        check = process_runs(str(process.pid))
+        check()
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ProcessLookupError, match="its parent has not taken notice"):
+            check()
+        process.wait()
+        with pytest.raises(ProcessLookupError, match=f"process {process.pid} does not run"):
+            check()
+
+
+def test_a_pid_file_is_read_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "broker.pid"
+    check = process_runs(str(file))
+    with pytest.raises(FileNotFoundError):
+        check()
+    file.write_text(f"{os.getpid()}\n")
+    check()
+    for wrong in ("", "java", "0", "-1", "99999999999999"):
+        file.write_text(wrong)
+        with pytest.raises(OSError, match="is not the number of a process"):
+            check()
+
+
+@pytest.mark.parametrize("number", ["0", "-5", "2147483648"])
+def test_a_number_that_is_none_of_a_process_is_refused(number: str) -> None:
+    with pytest.raises(ValueError, match=f"'{number}' is not the number of a process, from 1 to 2147483647"):
+        process_runs(number)
+
+
+def test_a_process_that_runs_as_somebody_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_permitted(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", not_permitted)
+    process_runs("1")()
+
+
+@pytest.mark.parametrize(("kind", "pid"), [("pid", None), ("tcp", "17"), ("none", "17")])
+def test_a_process_belongs_to_the_pid_probe_and_to_no_other(kind: str, pid: str | None, time: VirtualTime) -> None:
+    with pytest.raises(ValueError, match="belongs to the probe 'pid'"):
+        broker_probe_of(kind, broker_addr=NOWHERE, broker_pid=pid, timing=time.timing)  # type: ignore[arg-type]

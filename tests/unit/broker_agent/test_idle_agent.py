@@ -1,0 +1,71 @@
+"""What an agent sends while nothing happens: next to nothing, however many topics its broker has."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_agent.schedule import RegistrationSchedule, ScheduleRules
+from broker_agent.settings import AgentSettings
+from tests.unit.broker_agent.fake_name_server import FakeNameServer
+from tests.unit.broker_agent.test_broker_controller import controller_of
+from tests.unit.broker_agent.virtual_time import VirtualTime
+
+TOPICS = 10_000
+TEN_HOURS = 36_000.0
+
+
+class TenHours(RegistrationSchedule):
+    """The usual schedule on virtual time, which passes as fast as rounds can be made, and stops after ten hours."""
+
+    def __init__(self) -> None:
+        self.time = VirtualTime()
+        super().__init__(ScheduleRules(), self.time.timing)
+        self._end = self.time.now + TEN_HOURS
+        self.over = threading.Event()
+
+    def next_delay(self) -> float:
+        self.time.now += super().next_delay()
+        if self.time.now < self._end:
+            return 0.0
+        self.over.set()
+        return TEN_HOURS
+
+
+def ten_idle_hours(settings: AgentSettings) -> None:
+    schedule = TenHours()
+    controller = controller_of(settings, schedule)
+    controller.start()
+    try:
+        assert schedule.over.wait(100)
+    finally:
+        controller.stop()
+
+
+def many_topics(folder: Path) -> Path:
+    file = folder / "topics.json"
+    queues = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
+    topics = {f"Topic-{i:05}": queues for i in range(TOPICS)}
+    file.write_text(json.dumps({"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": topics}))
+    return file
+
+
+def test_an_agent_with_10_000_topics_that_is_idle_for_ten_hours_sends_the_full_table_only_at_its_start(
+    name_server: Callable[..., FakeNameServer], settings: Callable[..., AgentSettings], tmp_path: Path
+) -> None:
+    server = name_server()
+    ten_idle_hours(settings(server, topics=many_topics(tmp_path)))
+    assert [len(request.topic_configs) for request in server.registrations] == [TOPICS]
+    assert 1_190 <= len(server.queries) <= 1_210  # one each 30 s
+
+
+def test_a_slave_whose_answers_name_its_master_renews_without_the_table(
+    name_server: Callable[..., FakeNameServer], settings: Callable[..., AgentSettings], tmp_path: Path
+) -> None:
+    server = name_server()
+    ten_idle_hours(settings(server, topics=many_topics(tmp_path), broker_id=1))
+    assert 1_190 <= len(server.registrations) <= 1_211
+    assert [len(request.topic_configs) for request in server.registrations[:3]] == [TOPICS, 0, 0]
+    assert sum(len(request.topic_configs) for request in server.registrations) == TOPICS
