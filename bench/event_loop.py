@@ -84,8 +84,8 @@ class Requests:
 class ProbedNamesrv(Process):
     """A name server on a free port of loopback with a probe in its event loop."""
 
-    def __init__(self, engine: str) -> None:
-        options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0")
+    def __init__(self, engine: str, *arguments: str) -> None:
+        options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0", *arguments)
         super().__init__([sys.executable, "-m", "bench.probed_namesrv", "--engine", engine, *options])
         try:
             self.target = str(self.wait_for("namesrv_started")["listen"])

@@ -128,8 +128,10 @@ class BrokerController:
         self._topic_configs.start()
         self._clients.on_filter_servers_change(self._take_filter_servers)
         self._clients.start()
-        self._take_filter_servers()
+        self._current.change_filter_servers(self._clients.filter_servers())
         self._slave_synchronize.start()
+        if not self._probe.first_look():
+            self._outer_api.suspend()
         self.register_broker_all(check_order_config=True, force=True)
         self._periodic.start()
         self._sweeper.start()

@@ -209,6 +209,11 @@ class BrokerOuterAPI:
             wait=wait,
         )
 
+    def suspend(self) -> None:
+        """Registers nothing until ``resume``: the broker is not there."""
+        with self._lock:
+            self._suspended = True
+
     def resume(self) -> None:
         """Registers again from now on."""
         with self._lock:

@@ -41,7 +41,7 @@ class GoneBroker(NamedTuple):
 
     broker: BrokerKey
     broker_addr: str
-    """Empty: the group's brokers are there, but its queues of the topic are not."""
+    """Empty: the group lost its queues of the topic, whatever brokers it has."""
     fragment: bytes
     """A BrokerRemoval, framed as the field removals of a TopicRouteChange."""
 
@@ -79,9 +79,10 @@ class Touches:
                 case QueuesPut():
                     yield Touch(row.queues)
                 case QueuesRemoved(broker=broker, reason=reason):
-                    is_group_gone = reason is RemovalReason.GROUP_GONE
-                    left = gone.get(broker, ()) if is_group_gone else (_gone_broker(broker, None, "", reason),)
-                    yield Touch(row.topics, self._gone_before.get(broker, ()) + left)
+                    left = self._gone_before.get(broker, ()) + gone.get(broker, ())
+                    if reason is not RemovalReason.GROUP_GONE:
+                        left += (_gone_broker(broker, None, "", reason),)
+                    yield Touch(row.topics, left)
                 case GroupPut(before=before, after=after) if before is not None:
                     yield Touch(of_group.get(after.key, ()), gone.get(after.key, ()))
                 case FilterServersPut():

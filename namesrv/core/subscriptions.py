@@ -33,19 +33,14 @@ class Subscription:
         """Names and prefixes: what it takes in the index."""
         return len(self.topics) + len(self.prefixes)
 
-    def of_these(self, topics: Collection[str]) -> Steps[list[str]]:
-        """Those of some topics that it asks for."""
-        if not self.prefixes and len(self.topics) < len(topics):
-            found = [topic for topic in self.topics if topic in topics]
-            yield
-            return found
-        found = []
-        for count, topic in enumerate(tuple(topics), 1):
-            if topic in self.topics or topic.startswith(self.prefixes):
-                found.append(topic)
+    def of_these(self, topics: Collection[str]) -> Iterator[str | None]:
+        """Those of some topics that it asks for. None stands for a pause."""
+        by_name = not self.prefixes and len(self.topics) < len(topics)
+        for count, topic in enumerate(self.topics if by_name else tuple(topics), 1):
+            if topic in topics if by_name else topic in self.topics or topic.startswith(self.prefixes):
+                yield topic
             if count % LOOK_SLICE == 0:
-                yield
-        return found
+                yield None
 
 
 class SubscriptionIndex(Generic[WatcherT]):
@@ -79,26 +74,36 @@ class SubscriptionIndex(Generic[WatcherT]):
                         del table[name]
         self._lengths = tuple({len(prefix) for prefix in self._by_prefix})
 
-    def watched(self, topics: Collection[str]) -> Iterator[str | None]:
-        """Those of some topics that anybody watches. None stands for a pause."""
-        by_topic, by_prefix, lengths = self._by_topic, self._by_prefix, self._lengths
-        if not lengths and len(by_topic) < len(topics):
-            names: Collection[str] = tuple(by_topic)
-            for count, topic in enumerate(names, 1):
-                if topic in topics:
-                    yield topic
-                if count % LOOK_SLICE == 0:
-                    yield None
-            return
-        for count, topic in enumerate(tuple(topics), 1):
-            if topic in by_topic or any(topic[:length] in by_prefix for length in lengths):
+    def named(self, topics: Collection[str]) -> Iterator[str | None]:
+        """Those of some topics that anybody watches by their name. None stands for a pause."""
+        by_topic = self._by_topic
+        shorter, longer = (by_topic, topics) if len(by_topic) < len(topics) else (topics, by_topic)
+        for count, topic in enumerate(tuple(shorter), 1):
+            if topic in longer:
                 yield topic
             if count % LOOK_SLICE == 0:
                 yield None
 
-    def watchers_of(self, topic: str) -> tuple[WatcherT, ...]:
-        """Everybody who watches a topic; whoever does so by several names is there several times."""
-        found = tuple(self._by_topic.get(topic, ()))
-        for length in self._lengths:
-            found += tuple(self._by_prefix.get(topic[:length], ()))
-        return found
+    def begun(self, topics: Collection[str]) -> Iterator[tuple[str, str] | None]:
+        """Those of some topics that anybody watches by their beginning, each with it. None stands for a pause.
+
+        A topic comes once for each of its beginnings that is watched.
+        """
+        by_prefix = self._by_prefix
+        if not by_prefix:
+            return
+        for count, topic in enumerate(tuple(topics), 1):
+            for length in self._lengths:
+                prefix = topic[:length]
+                if prefix in by_prefix and len(prefix) == length:
+                    yield prefix, topic
+            if count % LOOK_SLICE == 0:
+                yield None
+
+    def watchers_of_topic(self, topic: str) -> tuple[WatcherT, ...]:
+        """Everybody who watches a topic by its name."""
+        return tuple(self._by_topic.get(topic, ()))
+
+    def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
+        """Everybody who watches topics by this beginning."""
+        return tuple(self._by_prefix.get(prefix, ()))

@@ -59,13 +59,16 @@ class WatchMessages:
         return b"".join((self._manager.header_fragment(), *changes, _BOOKMARK if bookmark else b""))
 
     def _really_gone(self, topic: str, gone: tuple[GoneBroker, ...]) -> list[bytes]:
-        """Encoded removals: the last of each broker, and only of those that are not in the route again."""
+        """Encoded removals: the last of each broker, and only of those that are not in the route again.
+
+        That a group lost its queues of the topic is said also if it has some again: they may be other brokers'.
+        """
         tables = self._manager.tables
         find, groups = tables.queue_datas.by_fragment, tables.broker_addr_table
         addrs: dict[BrokerKey, set[str]] = {}
         for fragment in tables.topic_queue_table.get(topic) or ():
             broker = find[fragment].broker
-            addrs[broker] = {"", *groups[broker].addrs.values()}
+            addrs[broker] = set(groups[broker].addrs.values())
         latest = {(broker, addr): fragment for broker, addr, fragment in gone}
         return [fragment for (broker, addr), fragment in latest.items() if addr not in addrs.get(broker, ())]
 

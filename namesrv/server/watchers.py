@@ -18,8 +18,8 @@ from namesrv.core.watches import Follower, RouteWatch, Watches
 from namesrv.server import limits
 from namesrv.server.table_writer import drive
 
-WAKE_SLICE = 32
-"""Readers that are woken before giving way: sending to so many takes some milliseconds."""
+WAKE_SLICE = 8
+"""Readers that are woken before giving way: sending to so many takes a millisecond or two."""
 
 BOOKMARK_SECONDS = 30
 """How often a watch of which nothing changed is told the revision, so that it can resume from a late one."""

@@ -43,6 +43,23 @@ def test_a_broker_that_is_killed_leaves_every_name_server_and_is_back_when_it_li
         assert [len(agent.events(event)) for event in ("broker_down", "broker_up")] == [1, 1]
 
 
+def test_a_broker_that_starts_after_its_agent_is_registered_only_when_it_is_there(broker: StandInBroker) -> None:
+    addr, port = str(broker.endpoint), broker.endpoint.port
+    broker.kill()
+    with (
+        NamesrvProcess(*NEVER_SCAN) as server,
+        server.connect() as client,
+        Agent(str(server.endpoint), broker_addr=addr, probe="tcp") as agent,
+        agent.connect() as status,
+    ):
+        eventually(lambda: agent.events("agent_started"))
+        assert agent.events("broker_not_there_yet")
+        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        assert server.events("broker_registered") == []
+        with StandInBroker(port):
+            eventually(client.addrs, lambda addrs: addrs == {0: addr})
+
+
 def test_an_agent_whose_broker_is_dead_does_not_register_it_with_a_name_server_that_comes_back(
     broker: StandInBroker,
 ) -> None:

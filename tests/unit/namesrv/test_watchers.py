@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from random import Random
 from typing import Any, cast
 
@@ -23,9 +23,12 @@ from namesrv.core.errors import (
     ShuttingDown,
 )
 from namesrv.core.records import DataVersion
+from namesrv.core.subscriptions import Subscription
 from namesrv.core.warm_up import WarmUp
 from namesrv.server import limits, watchers
-from namesrv.server.rpc import Context
+from namesrv.server.request_memory import RequestMemory
+from namesrv.server.rpc import Context, add_service
+from namesrv.server.server import ROUTE_SERVICE
 from namesrv.server.status import rich_error
 from namesrv.server.watch_calls import WatchCalls
 from namesrv.server.watcher_list_calls import WatcherListCalls
@@ -217,11 +220,8 @@ def test_what_a_watch_may_ask_for_is_bounded() -> None:
         prefixes = [f"p{number}" for number in range(limits.MAX_WATCH_PREFIXES)]
         async with server.watch(*topics, topic_prefixes=prefixes) as stream:
             await next_of(stream)
-        for fields in (
-            {"topics": [*topics, "T"], "topic_prefixes": prefixes},
-            {"topics": topics, "topic_prefixes": [*prefixes, "p"]},
-        ):
-            async with server.watch(**fields) as stream:  # topics by its name
+        for names, beginnings in (([*topics, "T"], prefixes), (topics, [*prefixes, "p"])):
+            async with server.watch(*names, topic_prefixes=beginnings) as stream:
                 assert isinstance(await failure_of(stream), LimitExceeded)
 
     run(work)
@@ -242,22 +242,52 @@ def test_an_empty_prefix_is_of_all_topics_and_an_impossible_one_is_refused() -> 
 
 def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
     async def work(server: Server) -> None:
-        manager = server.fleet.manager
-        point = pb.ResumePoint(epoch=manager.identity.epoch, revision=0)
-        original = manager.change_log.check_reaches
-        refuse_later = [True]
-
-        def drops_meanwhile(revision: int) -> None:
-            original(revision)
-            if not refuse_later:
-                raise RevisionCompacted(revision, 1, 1)
-            refuse_later.clear()
-
-        manager.change_log.check_reaches = drops_meanwhile  # type: ignore[method-assign]
-        async with server.watch("T1", resume_after=point) as stream:
-            assert isinstance(await failure_of(stream), RevisionCompacted)
+        with pytest.raises(RevisionCompacted):
+            async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
+                raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
         assert server.watchers.watches._index._by_topic == {}
+
+    run(work)
+
+
+class _Handlers:
+    """All that ``add_service`` asks a server for."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, _handlers: object) -> None:
+        pass
+
+    def add_registered_method_handlers(self, _service: str, handlers: dict[str, Any]) -> None:
+        self.by_name = handlers
+
+
+class _Reader(_Caller):
+    """A context whose reader takes every message."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def write(self, message: bytes) -> None:
+        self.messages.put_nowait(message)
+
+
+def test_a_watch_that_has_begun_does_not_count_as_a_request_under_way() -> None:
+    async def work(server: Server) -> None:
+        topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
+        request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
+        handlers, memory, reader = _Handlers(), RequestMemory(max_bytes=len(request)), _Reader()
+        add_service(cast("Any", handlers), ROUTE_SERVICE, server.calls, 30.0, memory)
+        stream = asyncio.create_task(handlers.by_name["WatchTopicRoutes"].unary_stream(request, reader))
+        async with asyncio.timeout(20):
+            await reader.messages.get()
+        taken = memory.take(len(request))
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        memory.give_back(taken)
+        assert memory.take(len(request)) == len(request)
 
     run(work)
 
@@ -294,13 +324,24 @@ def test_pages_of_watchers_go_on_where_the_last_one_ended_also_if_it_has_gone() 
     run(work)
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"), [({"page_size": -1}, "page_size"), ({"page_token": "eA=="}, "page_token")]
-)
-def test_a_bad_page_of_watchers_is_refused(fields: dict[str, Any], field: str) -> None:
+def test_a_page_has_at_most_400_watchers() -> None:
+    async def work(server: Server) -> None:
+        with ExitStack() as stack:
+            for _ in range(limits.MAX_WATCHER_PAGE_SIZE + 1):
+                stack.enter_context(server.watchers.following("peer"))
+            page = await server.listed(page_size=limits.MAX_WATCHER_PAGE_SIZE + 1)
+            assert len(page.watchers) == limits.MAX_WATCHER_PAGE_SIZE
+            rest = await server.listed(page_token=page.next_page_token)
+            assert [(row.call, row.topic_count) for row in rest.watchers] == [("StreamRouteSnapshot", 0)]
+
+    run(work, max_watchers=1_000)
+
+
+@pytest.mark.parametrize(("field", "value"), [("page_size", -1), ("page_token", "eA==")])
+def test_a_bad_page_of_watchers_is_refused(field: str, value: object) -> None:
     async def work(server: Server) -> None:
         with pytest.raises(InvalidField) as caught:
-            await server.listed(**fields)
+            await server.listed(**{field: value})
         assert caught.value.field == field
 
     run(work)

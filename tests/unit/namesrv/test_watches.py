@@ -155,6 +155,19 @@ def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) 
     assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
 
 
+def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said_to_have_been_deleted(
+    fleet: WatchedFleet,
+) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    finish(fleet.manager.delete_topic("T1", None, CAUSE))
+    fleet.unregister(A)
+    fleet.register(B, topics=["T1"])
+    told = fleet.told(watch)["T1"]
+    assert [broker.broker_addr for broker in told.route.broker_datas[0].broker_addrs] == [B]
+    assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
+
+
 def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() -> None:
     fleet = WatchedFleet(Behaviour(order_message_enable=True))
     fleet.register(topics=["T1", "T2"])

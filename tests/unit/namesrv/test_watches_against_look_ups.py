@@ -81,31 +81,32 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(watches, "MESSAGE_TOPICS", 2)
-        self.patch.setattr(watches, "MARK_SLICE", 1)
-        self.patch.setattr(watches, "CHANGE_SLICE", 1)
-        self.patch.setattr(subscriptions, "LOOK_SLICE", 2)
-        self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
         self.clients: list[Client] = []
-        self.watches: Watches
-        self.look_ups: list[LookUp] = []
         self.is_warm = True
+        self.watches = self.watches_of_the_fleet()
+        self.look_ups: list[LookUp] = []
         self.passing_over: Steps[None] | None = None
 
     @initialize(
         behaviour=_BEHAVIOURS,
         enabled=st.booleans(),
         is_warm=st.booleans(),
-        subscriptions=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
+        wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
     )
-    def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, subscriptions: list[Subscription]) -> None:
+    def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, wanted: list[Subscription]) -> None:
+        self.patch.setattr(watches, "MESSAGE_TOPICS", 2)
+        self.patch.setattr(watches, "MARK_SLICE", 1)
+        self.patch.setattr(watches, "TOPIC_SLICE", 2)
+        self.patch.setattr(watches, "CHANGE_SLICE", 1)
+        self.patch.setattr(subscriptions, "LOOK_SLICE", 2)
+        self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled))
         self.is_warm = is_warm
-        self.watches = Watches(self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000)
+        self.watches = self.watches_of_the_fleet()
         for number, name in enumerate(("broker-a", "broker-b"), 1):
             topics = [(topic, (1, 1, 6, 0)) for topic in ("T1", "T2", "T3")]
             self.fleet.register(f"10.0.0.{number}:10911", 0, topics, name=name, cluster="c1")
-        for subscription in subscriptions:
+        for subscription in wanted:
             self.somebody_watches(subscription)
 
     @precondition(lambda self: not self.is_warm)
@@ -113,6 +114,9 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
     def it_is_warm(self) -> None:
         self.is_warm = True
         finish(self.watches.say_what_is_absent())
+
+    def watches_of_the_fleet(self) -> Watches:
+        return Watches(self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000)
 
     def somebody_watches(self, subscription: Subscription) -> None:
         client = Client(subscription)
@@ -212,6 +216,13 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
             manager.publish_behaviour(behaviour, _CAUSE, (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),))
 
     def teardown(self) -> None:
+        try:
+            self.the_promises_were_kept()
+        finally:
+            self.patch.undo()
+            super().teardown()
+
+    def the_promises_were_kept(self) -> None:
         self.everybody_reads()
         for client in self.clients:
             assert client.at_bookmark == client.routes
@@ -222,8 +233,6 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
         check_promises(
             [client.streams for client in self.clients if client.subscription.zone_name is None], self.look_ups
         )
-        self.patch.undo()
-        super().teardown()
 
 
 TestWatchesAgainstLookUps = WatchesAgainstLookUps.TestCase
