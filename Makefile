@@ -10,7 +10,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 	--no-header --no-emit-index-url --no-emit-package namesrv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test test-containers lint bench images dist lock clean
+.PHONY: help setup protos demo test test-containers lint bench images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,10 +51,14 @@ bench: setup  ## Print the figures of bench/ (minutes)
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.engines
 	$(BIN)/python -m bench.event_loop
+	$(BIN)/python -m bench.watchers
 	$(BIN)/python -m bench.fan_out
 
 images:  ## Build both container images
 	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
+
+pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromium)
+	$(BIN)/python -m docs.make_screenshots
 
 dist: setup  ## Build the wheel and the sdist into dist/, and run each from an empty environment
 	$(BIN)/python -m tests.distribution

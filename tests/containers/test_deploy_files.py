@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import socket
 import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+
+from tests.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from tests.registrations import identity, registration
 
 from .engine import REPOSITORY, CommandError, run
 from .images import cache_folder
 
 DEPLOY = REPOSITORY / "deploy"
 MONITORING = DEPLOY / "monitoring"
-KUSTOMIZATIONS = ("base", "overlays/production", "examples/broker", "examples/route-pipeline")
+KUSTOMIZATIONS = (
+    "base",
+    "overlays/production",
+    "overlays/production-tls",
+    "examples/broker",
+    "examples/route-pipeline",
+)
 OLDEST_KUBERNETES = "1.28"
 """What docs/operating.md promises; the other version checked is the newest that the validator knows."""
 OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}
@@ -91,3 +107,89 @@ def test_systemd_takes_the_unit_and_finds_it_well_sealed(tmp_path: Path, unit: s
     analyze = ["systemd-analyze", "--man=no"]
     assert run([*analyze, "verify", "--recursive-errors=no", str(copy)]) == ""
     run([*analyze, "security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager", str(copy)])
+
+
+@contextmanager
+def prometheus_of(program: Path, folder: Path, targets: dict[str, str]) -> Iterator[str]:
+    """A Prometheus that scrapes one target a job each second, with our rules; yields where it answers."""
+    configuration = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    configuration["rule_files"] = [str(MONITORING / "alerts.yaml")]
+    for scrape in configuration["scrape_configs"]:
+        scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]]}]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                str(program),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={listen}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        eventually(lambda: _answers(f"http://{listen}/-/ready"))
+        yield f"http://{listen}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _ask(url: str, path: str, **parameters: str) -> Any:
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=20) as answer:
+        return json.load(answer)["data"]
+
+
+@pytest.mark.timeout(180)
+def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str, tmp_path: Path) -> None:
+    prometheus = Path(promtool).with_name("prometheus")
+    if not prometheus.exists():
+        pytest.skip("there is no prometheus beside promtool")
+    dashboards = [json.loads(path.read_text()) for path in MONITORING.glob("*.dashboard.json")]
+    panels = [panel for dashboard in dashboards for panel in dashboard["panels"]]
+    expressions = {target["expr"] for panel in panels for target in panel.get("targets", [])}
+    with (
+        NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv,
+        namesrv.connect() as client,
+        BrokerAgentProcess(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
+        prometheus_of(
+            prometheus,
+            tmp_path,
+            {
+                "namesrv": namesrv.wait_for("namesrv_started")["metrics"],
+                "broker-agent": agent.wait_for("agent_started")["metrics"],
+            },
+        ) as url,
+    ):
+
+        def unseen() -> list[str]:
+            channel = client.open_channel()
+            other = registration(broker=identity(name="broker-b", addr="127.0.0.1:10921"), channel_id=channel.id)
+            client.registration.RegisterBroker(other, timeout=client.TIMEOUT)
+            assert client.route() is not None
+            assert client.route("Nothing") is None
+            channel.close()
+            return [expression for expression in expressions if not series(expression)]
+
+        def series(expression: str) -> list[Any]:
+            query = expression.replace("$__rate_interval", "30s").replace("$instance", ".*")
+            found = _ask(url, "query", query=query)["result"]
+            assert isinstance(found, list)
+            return found
+
+        eventually(unseen, lambda left: not left, within_seconds=90)
+        rules = [rule for group in _ask(url, "rules")["groups"] for rule in group["rules"]]
+        assert {rule["name"]: rule["health"] for rule in rules if rule["health"] == "err"} == {}
+        assert len(rules) > 10

@@ -1,4 +1,4 @@
-module lookup
+module clients
 
 go 1.25.0
 

@@ -3,55 +3,17 @@
 // Usage: node lookup.mjs HOST:PORT TOPIC
 //
 // It exits 1 with one line on standard error if the call fails.
-import { fileURLToPath } from 'node:url';
-import grpc from '@grpc/grpc-js';
-import protoLoader from '@grpc/proto-loader';
-import protobuf from 'protobufjs';
-
-const PROTOS = fileURLToPath(new URL('../../../protos', import.meta.url));
-const ERROR_DOMAIN = 'namesrv';
-
-const definition = protoLoader.loadSync('namesrv_api/v1/route_service.proto', {
-  includeDirs: [PROTOS],
-  keepCase: true, // field names as in the contract
-  longs: String, // a JavaScript number is exact only up to 2^53
-  enums: String,
-  defaults: true, // zero, empty text and empty lists are there; absent fields with presence stay absent
-});
-const { RouteService } = grpc.loadPackageDefinition(definition).namesrv_api.v1;
-
-// The parts of google/rpc/status.proto and google/rpc/error_details.proto that carry a reason.
-const details = protobuf.parse(
-  `
-  syntax = "proto3";
-  message Any { string type_url = 1; bytes value = 2; }
-  message Status { int32 code = 1; string message = 2; repeated Any details = 3; }
-  message ErrorInfo { string reason = 1; string domain = 2; map<string, string> metadata = 3; }
-`,
-  { keepCase: true },
-).root;
-
-function reasonOf(error) {
-  const [bytes] = error.metadata?.get('grpc-status-details-bin') ?? [];
-  if (!bytes) return undefined;
-  for (const detail of details.lookupType('Status').decode(bytes).details) {
-    if (!detail.type_url.endsWith('/google.rpc.ErrorInfo')) continue;
-    const info = details.lookupType('ErrorInfo').decode(detail.value);
-    if (info.domain === ERROR_DOMAIN) return info.reason;
-  }
-  return undefined;
-}
+import { connect, describe } from './namesrv.mjs';
 
 const [endpoint, topic, ...rest] = process.argv.slice(2);
 if (!endpoint || topic === undefined || rest.length > 0) {
   console.error('usage: node lookup.mjs HOST:PORT TOPIC');
   process.exit(2);
 }
-const client = new RouteService(endpoint, grpc.credentials.createInsecure());
+const client = connect(endpoint);
 client.GetTopicRoute({ topic }, { deadline: Date.now() + 5000 }, (error, response) => {
   if (error) {
-    const words = [grpc.status[error.code], reasonOf(error)].filter(Boolean).join(' ');
-    console.error(`${words}: ${error.details}`);
+    console.error(describe(error));
     process.exitCode = 1;
   } else {
     console.log(JSON.stringify(response));

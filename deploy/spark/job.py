@@ -1,0 +1,8 @@
+# ruff: noqa: INP001
+"""What spark-submit starts: the program ``route-pipeline``, with Spark's master and settings as submitted."""
+
+from __future__ import annotations
+
+from route_pipeline.cli import main
+
+main()

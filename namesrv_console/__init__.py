@@ -1,0 +1,1 @@
+"""A web page for people: what the name servers hold, live, and where they differ."""

@@ -1,0 +1,67 @@
+"""Server-sent events: tells pages that there is something new. What it is, they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+from aiohttp import web
+
+from namesrv_console.fleet import Fleet
+from namesrv_console.protection import HEADERS, problem
+
+MAX_VIEWERS = 200
+"""Most pages that are told at once; each costs a connection and a task."""
+
+QUIET_SECONDS = 10.0
+"""Something is sent at least so often: a page, and a proxy between, sees that the console lives."""
+
+WRITE_SECONDS = 10.0
+"""How long a page may take to read one event; then it is cut, and comes back by itself."""
+
+LEAST_PAUSE_SECONDS = 0.5
+"""Pause after an event: pages ask for what is new after each."""
+
+
+class Events:
+    """The event streams of all pages."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._viewers = 0
+        self._closing = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One page's stream; lasts until the page goes away or the console ends."""
+        if self._viewers >= MAX_VIEWERS:
+            return problem(503, "TOO_MANY_VIEWERS", f"{MAX_VIEWERS} pages are open already")
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+        self._viewers += 1
+        try:
+            await response.prepare(request)
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                await self._tell(response)
+        finally:
+            self._viewers -= 1
+        return response
+
+    def close(self) -> None:
+        """Ends all streams."""
+        self._closing.set()
+
+    async def _tell(self, response: web.StreamResponse) -> None:
+        version = -1
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            while not closing.done():
+                news = asyncio.create_task(self._fleet.later_than(version))
+                await asyncio.wait((news, closing), timeout=QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                version = self._fleet.version
+                event = json.dumps({"version": version, "now": self._fleet.timing.now_millis()})
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await response.write(f"retry: 2000\ndata: {event}\n\n".encode())
+                await asyncio.wait((closing,), timeout=LEAST_PAUSE_SECONDS)
+        finally:
+            closing.cancel()

@@ -1,0 +1,77 @@
+// Drain and restore: first what it would do, then doing it.
+
+import { count, h, morph, note, pill, plural, table } from "./dom.js";
+
+const SAMPLES = 5; // topics that are named
+const dialog = document.getElementById("dialog");
+
+async function send(action) {
+  const response = await fetch("/api/actions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Namesrv-Console": "1" },
+    body: JSON.stringify(action),
+  });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.problem.message);
+  return answer.results;
+}
+
+const WORDS = {
+  drain: ["Drain", "takes write permission from the group until it is restored: producers go elsewhere, consumers read on."],
+  restore: ["Restore", "gives write permission back to the group."],
+};
+
+export function openAction({ act, broker, cluster }, overview, done) {
+  const [verb, meaning] = WORDS[act];
+  const title = h("h2", { id: "dialog-title", tabindex: "-1" }, `${verb} ${broker} of ${cluster}`);
+  const cancel = h("button", { type: "button", "data-key": "cancel" }, "Cancel");
+  const go = h("button", { type: "submit", class: "strong", disabled: true, "data-key": "go" }, `${verb} ${broker}`);
+  const why = h("input", { id: "why", name: "why", maxlength: 400, autocomplete: "off" });
+  const outcome = h("div", { class: "outcome", role: "status" }, h("p", null, "Asking what it would do."));
+  const form = h("form", { method: "dialog" }, title, h("p", null, `It ${meaning}`),
+    h("label", { for: "why" }, "Why, for the journal"), why, outcome, h("p", { class: "buttons" }, cancel, go));
+  const act_ = (preview) => send({ action: act, broker, cluster, why: why.value, preview });
+  const tell = (nodes) => morph(outcome, nodes);
+  cancel.addEventListener("click", () => dialog.close());
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    try {
+      tell(results(await act_(false), overview, false));
+      go.hidden = true;
+      cancel.textContent = "Close";
+      cancel.focus();
+    } catch (error) {
+      tell([note("bad", error.message)]);
+      go.disabled = false;
+    }
+    done();
+  });
+  dialog.replaceChildren(form);
+  dialog.showModal();
+  title.focus();
+  act_(true).then((answers) => {
+    tell(results(answers, overview, true));
+    go.disabled = answers.every((answer) => answer.problem);
+  }, (error) => tell([note("bad", error.message)]));
+}
+
+function results(answers, overview, preview) {
+  const rows = answers.map((answer, index) => ({
+    key: String(index),
+    cells: answer.problem
+      ? [overview.servers[index].name, pill("bad", answer.problem.message || answer.problem.reason), "", ""]
+      : [overview.servers[index].name, pill(preview ? "idle" : "good", preview ? "would be done" : "done"),
+        count(answer.changed), answer.unwritable ? pill("warn", count(answer.unwritable)) : "0"],
+  }));
+  const columns = ["Name server", "Result", "Routes that change", "Topics that nobody can write to"];
+  const names = [...new Set(answers.flatMap((answer) => answer.samples ?? []))];
+  const more = answers.some((answer) => answer.more) || names.length > SAMPLES ? ", …" : "";
+  const failed = answers.filter((answer) => answer.problem).length;
+  return [
+    table(preview ? "What it would do" : "What was done", columns, rows),
+    names.length > 0 && h("p", { class: "after" }, "Topics: ", names.slice(0, SAMPLES).join(", "), more),
+    failed > 0 && note("warn", `${plural(failed, "name server")} ${failed === 1 ? "does" : "do"} not take part: `
+      + "the name servers will not agree until it is done there, too."),
+  ].filter(Boolean);
+}

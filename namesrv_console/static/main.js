@@ -1,0 +1,210 @@
+// Which view is shown, and keeping it up to date.
+
+import { openAction } from "./actions.js";
+import { clock, h, morph, plural, setClock, tick } from "./dom.js";
+import * as journal from "./journal.js";
+import * as overview from "./overview.js";
+import * as servers from "./servers.js";
+import * as topic from "./topic.js";
+import * as topics from "./topics.js";
+
+const VIEWS = { overview, topics, topic, servers, journal };
+const LEFT_SHOWN_MILLIS = 60_000; // how long a broker that left while the page was open is still shown
+const NEWS_SHOWN = 20;
+const TYPING_MILLIS = 200;
+const RETRY_MILLIS = 3_000;
+const SILENCE_MILLIS = 25_000; // the console says something every 10 s
+
+const main = document.getElementById("main");
+const state = { overview: null, left: new Map(), connected: false, heardAt: 0, shown: null, turn: 0 };
+
+export async function ask(path, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
+  const response = await fetch(`/api/${path}?${query}`, { headers: { Accept: "application/json" } });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.problem.message);
+  return answer;
+}
+
+function place() {
+  const [name, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { name: name in VIEWS ? name : "overview", parameters: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+async function show({ moved = false } = {}) {
+  const turn = ++state.turn;
+  const { name, parameters } = place();
+  const view = VIEWS[name];
+  for (const link of document.querySelectorAll("nav a")) {
+    const current = link.dataset.view === name || (name === "topic" && link.dataset.view === "topics");
+    if (current) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  let nodes;
+  try {
+    const data = await view.load(parameters, ask);
+    if (turn !== state.turn || !state.overview) return;
+    nodes = view.render(data, { ...state, parameters, width: contentWidth() });
+  } catch (error) {
+    if (turn !== state.turn) return;
+    if (!moved && !state.connected && state.shown === name) return; // the banner says it; what was there stays
+    nodes = [h("h1", { tabindex: "-1" }, "That did not work"), h("p", { class: "note bad" }, error.message)];
+  }
+  morph(main, nodes);
+  state.shown = name;
+  const title = main.querySelector("h1");
+  document.title = `${title?.textContent ?? ""} · namesrv console`;
+  if (moved) {
+    title?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+}
+
+function contentWidth() {
+  const { paddingLeft, paddingRight } = getComputedStyle(main);
+  return main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+}
+
+const keyOf = (broker) => JSON.stringify([broker.cluster, broker.broker, broker.id, broker.addr]);
+const nameOf = (broker) => `${broker.broker} (${broker.addr}) of ${broker.cluster}`;
+
+function tell(text) {
+  const news = document.getElementById("news");
+  news.append(h("p", null, text));
+  while (news.childElementCount > NEWS_SHOWN) news.firstElementChild.remove();
+}
+
+// Brokers that came and left between two overviews.
+function compare(before, after) {
+  const present = new Set(after.brokers.map(keyOf));
+  for (const [key, left] of state.left) {
+    if (present.has(key) || left.leftAt < after.madeAt - LEFT_SHOWN_MILLIS) state.left.delete(key);
+  }
+  if (!before || after.stale || before.stale || before.servers.some((server) => server.state === "connecting")) return;
+  const known = new Set(before.brokers.map(keyOf));
+  const gone = before.brokers.filter((broker) => !present.has(keyOf(broker)));
+  const come = after.brokers.filter((broker) => !known.has(keyOf(broker)));
+  for (const broker of gone) state.left.set(keyOf(broker), { ...broker, state: "left", leftAt: after.madeAt });
+  for (const [brokers, verb] of [[gone, "left"], [come, "came"]]) {
+    if (brokers.length > 3) tell(`${plural(brokers.length, "broker")} ${verb}`);
+    else brokers.forEach((broker) => tell(`${nameOf(broker)} ${verb}`));
+  }
+}
+
+function showConnection() {
+  const seen = state.overview;
+  const reachable = seen ? seen.servers.filter((server) => !["unreachable", "connecting"].includes(server.state)) : [];
+  const answered = seen ? Math.max(0, ...seen.servers.map((server) => server.answeredAt ?? 0)) : 0;
+  const since = answered ? ` What you see is from ${clock(answered)}.` : "";
+  let text = "";
+  if (!state.connected && state.heardAt) text = `The console does not answer.${since} This page tries again by itself.`;
+  else if (seen?.stale) text = `No name server is reachable.${since} This page goes on by itself when one answers.`;
+  document.body.classList.toggle("stale", text !== "");
+  const banner = document.getElementById("banner");
+  if (banner.textContent !== text) morph(banner, text ? [h("p", null, text)] : []);
+  const connection = document.getElementById("connection");
+  const status = !state.connected ? "not connected" : !seen ? "connecting"
+    : !reachable.length ? "no name server answers" : `live, ${reachable.length} of ${plural(seen.servers.length, "name server")}`;
+  const kind = !state.connected || !reachable.length ? "bad" : reachable.length < seen.servers.length ? "warn" : "good";
+  connection.className = `connection ${kind}`;
+  if (connection.textContent !== status) connection.textContent = status;
+}
+
+async function renew() {
+  const before = state.overview;
+  const after = await ask("overview");
+  compare(before, after);
+  state.overview = after;
+  showConnection();
+  if (!document.hidden) await show({ moved: before === null });
+}
+
+let renewing = false;
+let wanted = false;
+
+// One at a time; what comes meanwhile is one more.
+async function renewSoon() {
+  wanted = true;
+  if (renewing) return;
+  renewing = true;
+  while (wanted) {
+    wanted = false;
+    try {
+      await renew();
+    } catch {
+      // The stream of events says whether the console answers, and comes with a reason to try again.
+    }
+  }
+  renewing = false;
+}
+
+let events = null;
+
+function stopListening() {
+  events?.close();
+  events = null;
+}
+
+// Only while the page is looked at: a browser opens few connections to one place, and hidden pages would take them all.
+function listen() {
+  stopListening();
+  if (document.hidden) return;
+  const mine = (events = new EventSource("/api/events"));
+  const connected = (value) => {
+    state.connected = value;
+    showConnection();
+  };
+  state.heardAt &&= Date.now();
+  mine.onmessage = ({ data }) => {
+    const told = JSON.parse(data);
+    setClock(told.now);
+    state.heardAt = Date.now();
+    connected(true);
+    if (told.version !== state.overview?.version) renewSoon();
+  };
+  mine.onerror = () => {
+    connected(false);
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === events && listen(), RETRY_MILLIS);
+  };
+}
+
+let typing = 0;
+
+// Forms of a view are its parameters: what is typed becomes part of the address.
+function typed(event) {
+  const form = event.target.closest("form[data-view]");
+  if (!form) return;
+  event.preventDefault();
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const values = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+    history.replaceState(null, "", `#/${form.dataset.view}?${values}`);
+    show();
+  }, event.type === "submit" ? 0 : TYPING_MILLIS);
+}
+
+document.addEventListener("input", typed);
+document.addEventListener("submit", typed);
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-act]");
+  if (button) openAction(button.dataset, state.overview, renewSoon);
+  if (event.target.closest("a.skip")) {
+    event.preventDefault();
+    main.focus();
+  }
+});
+document.addEventListener("visibilitychange", () => {
+  listen();
+  if (!document.hidden) show();
+});
+addEventListener("hashchange", () => show({ moved: true }));
+addEventListener("resize", () => place().name === "topic" && show());
+setInterval(() => {
+  if (document.hidden) return;
+  tick();
+  if (state.connected && Date.now() - state.heardAt > SILENCE_MILLIS) {
+    state.connected = false;
+    showConnection();
+  }
+}, 1000);
+listen();

@@ -1,0 +1,195 @@
+"""Clients written in other languages: built from protos/ with those languages' own tools, and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+INTEROP = Path(__file__).resolve().parent
+
+INSTALL_SECONDS = 240
+"""Downloading and compiling from scratch takes 3 s for Node, 30 s for Go and Java each: two cores, a fast network."""
+RUN_SECONDS = 30
+"""How long a program may take to print what it is expected to, on a busy machine."""
+OLDEST_GO = (1, 25)
+OLDEST_NODE = (18,)
+OLDEST_JAVA = (17,)
+
+# A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
+# the locale's encoding.
+ENVIRONMENT = os.environ | {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1", "LC_ALL": "C.UTF-8"}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """One language's clients, freshly built."""
+
+    folder: Path
+    commands: Mapping[str, Sequence[str]]
+
+    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end."""
+        done = subprocess.run(
+            [*self.commands[name], *arguments],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            timeout=RUN_SECONDS,
+        )
+        done.stderr = without_jvm_warnings(done.stderr)
+        return done
+
+    def start(self, name: str, *arguments: str) -> RunningProgram:
+        """Starts a program that prints lines of JSON until it is ended."""
+        return RunningProgram([*self.commands[name], *arguments], self.folder)
+
+
+class RunningProgram:
+    """A program whose lines are read as they come; killed at the end of the context."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the context)
+        self._popen = subprocess.Popen(
+            command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=self._errors, encoding="utf-8"
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._reader.join(RUN_SECONDS)
+        assert self._popen.stdout is not None
+        self._popen.stdout.close()
+        self._errors.close()
+
+    def next_line(self) -> dict[str, Any]:
+        """The next line; fails if the program ends instead."""
+        line = self._lines.get(timeout=RUN_SECONDS)
+        assert line, self.end()
+        parsed: dict[str, Any] = json.loads(line)
+        return parsed
+
+    def terminate(self) -> None:
+        """Asks the program to end."""
+        self._popen.terminate()
+
+    def kill(self) -> None:
+        """Kills the program, as a crash would."""
+        self._popen.kill()
+        self._popen.wait(RUN_SECONDS)
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the program's end; returns its exit code and what it wrote to standard error."""
+        code = self._popen.wait(RUN_SECONDS)
+        self._errors.seek(0)
+        return code, without_jvm_warnings(self._errors.read())
+
+
+def without_jvm_warnings(text: str) -> str:
+    """What a program wrote itself: newer Java runtimes warn of what gRPC's network library does inside."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if line.strip() and not line.startswith("WARNING: "))
+
+
+def build_node(folder: Path) -> Programs:
+    """Installs the packages that the lock file pins."""
+    node, npm = require("node"), require("npm")
+    require_version("node", [node, "--version"], OLDEST_NODE)
+    client = copy_client("node", folder)
+    # No package of ours needs its install script to run, so none may.
+    run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], client, os.environ)
+    return Programs(client, {name: [node, f"{name}.mjs"] for name in ("lookup", "watch")})
+
+
+def build_go(folder: Path) -> Programs:
+    """Builds the code generators that go.mod pins, generates the code, compiles the clients."""
+    go, buf = require("go"), require("buf")
+    require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
+    client, tools = copy_client("go", folder), folder / "bin"
+    environment = os.environ | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    run([go, "install", "tool"], client, environment)
+    run([buf, "generate", str(REPOSITORY / "protos")], client, environment)
+    run([go, "build", "-o", f"{tools}{os.sep}", "./..."], client, environment)
+    return Programs(client, {name: [str(tools / name)] for name in ("lookup", "watch", "broker")})
+
+
+def build_java(folder: Path) -> Programs:
+    """Generates the code with the protoc that pom.xml pins, compiles the clients."""
+    java, javac, mvn = require("java"), require("javac"), require("mvn")
+    require_version("javac", [javac, "-version"], OLDEST_JAVA)
+    client = copy_client("java", folder)
+    run([mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "compile"], client, os.environ)
+    class_path = os.pathsep.join(("target/classes", "target/lib/*"))
+    # The faster compiler alone: these programs live for seconds.
+    command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    return Programs(client, {"lookup": [*command, "interop.Lookup"], "watch": [*command, "interop.Watch"]})
+
+
+def copy_client(language: str, folder: Path) -> Path:
+    """Copies a client, and protos/ to where the client has it in the repository, so that this tree stays clean."""
+    client = folder / "tests" / "interop" / language
+    shutil.copytree(INTEROP / language, client, ignore=shutil.ignore_patterns("node_modules", "target"))
+    shutil.copytree(REPOSITORY / "protos", folder / "protos")
+    return client
+
+
+def require(tool: str) -> str:
+    """Finds a tool beside the interpreter or on the path; skips the test, naming it, where there is none."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    return shutil.which(tool, path=path) or pytest.skip(f"{tool} is not installed")
+
+
+def require_version(tool: str, command: Sequence[str], oldest: tuple[int, ...]) -> None:
+    """Skips the test, naming the tool, where its version is too old."""
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    version = tuple(int(number) for number in re.findall(r"\d+", text))
+    if version < oldest:
+        pytest.skip(f"{tool} {text} is older than {'.'.join(map(str, oldest))}")
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    """Runs a build step; what it printed is the failure's message."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        encoding="utf-8",
+        timeout=INSTALL_SECONDS,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """Protobuf's own JSON form, 64-bit numbers as text and absent fields left out: what all clients print."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)

@@ -1,0 +1,1 @@
+"""The files of deploy/ and the pages about them: they parse, fit together, and name only what exists."""

@@ -1,0 +1,52 @@
+"""The pages about operating: what they name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from broker_agent.settings import AgentSettings
+from namesrv.cli import app as namesrv_app
+from namesrv.settings import NamesrvSettings
+from nsctl.cli import app as nsctl_app
+from tests.unit.deploy.files import DEPLOY, ROOT, headings
+
+PAGES = [ROOT / "docs/operating.md", ROOT / "docs/metrics.md", DEPLOY / "README.md", ROOT / "CHANGELOG.md"]
+OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
+OTHERS_FLAGS |= {"help", "py-files", "tmpfs"}
+"""Flags of docker, podman, systemctl and Spark, and the one that everything has."""
+
+
+def options_of(command: Any) -> set[str]:
+    """All flags of a command and the commands below it, without the two hyphens."""
+    flags = {flag.removeprefix("--") for parameter in command.params for flag in parameter.opts}
+    return flags.union(*map(options_of, commands_of(command).values()))
+
+
+def commands_of(command: Any) -> dict[str, Any]:
+    """The commands below a command."""
+    return dict(getattr(command, "commands", {}))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
+    code = "\n".join(map("".join, re.findall(r"`([^`]+)`|^    (.+)$", page.read_text(), re.MULTILINE)))
+    nsctl = typer.main.get_command(nsctl_app)
+    settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields}
+    known = {name.replace("_", "-") for name in settings} | options_of(nsctl) | OTHERS_FLAGS
+    known |= options_of(typer.main.get_command(namesrv_app))
+    assert set(re.findall(r"(?<!\S)--([a-z][a-z-]+)", code)) - known == set()
+    assert set(re.findall(r"nsctl ([a-z][a-z-]+)", code)) - set(commands_of(nsctl)) == set()

@@ -1,0 +1,144 @@
+"""Every flag, variable and key in deploy/ is a setting of the program that gets it, with a value that it takes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from broker_agent.settings import AgentSettings
+from groundwork.settings import ProgramSettings
+from namesrv.settings import NamesrvSettings
+from route_pipeline import cli as route_pipeline_cli
+from tests.unit.deploy.files import (
+    DEPLOY,
+    KUBERNETES,
+    document,
+    documents,
+    kubernetes_objects,
+    patched,
+    pod_templates,
+    the,
+)
+
+PROGRAMS: dict[str, type[ProgramSettings]] = {"namesrv": NamesrvSettings, "broker-agent": AgentSettings}
+SHELL_DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")
+"""A variable of compose with its default."""
+FOLDERS = (KUBERNETES / "base", KUBERNETES / "examples/broker", KUBERNETES / "examples/route-pipeline")
+
+
+def load(program: str, arguments: list[str], environment: dict[str, str], file: Path | None = None) -> ProgramSettings:
+    """The settings that a program would come to; fails as it would. Flags must be written as --name=value."""
+    settings = PROGRAMS[program]
+    prefix = str(settings.model_config["env_prefix"])
+    given: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name.startswith(prefix):
+            given[name.removeprefix(prefix).lower()] = value
+    for argument in arguments:
+        assert argument.startswith("--"), argument
+        key, _, value = argument.removeprefix("--").partition("=")
+        given[key.replace("-", "_")] = value or True
+    unknown = given.keys() - settings.model_fields.keys()
+    assert not unknown, f"{program} has no settings {unknown}"
+    return settings.load(file, given)
+
+
+def image_environment(program: str) -> dict[str, str]:
+    """Variables that the image of a program sets."""
+    text = (DEPLOY / program.replace("-", "_") / "Dockerfile").read_text()
+    return dict(re.findall(r"\b((?:NAMESRV|BROKER_AGENT)_[A-Z_]+)=(\S+)", text))
+
+
+def compose_services() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, service in document(DEPLOY / "compose.yaml")["services"].items():
+        if service["image"].split(":")[0] in PROGRAMS:
+            yield name, service
+
+
+def containers() -> Iterator[dict[str, Any]]:
+    for template in pod_templates(kubernetes_objects(*FOLDERS)):
+        yield from template["spec"]["containers"]
+
+
+@pytest.mark.parametrize(("name", "service"), list(compose_services()))
+def test_compose_gives_settings_that_the_program_takes(name: str, service: dict[str, Any]) -> None:
+    program = service["image"].split(":")[0]
+    verb, *arguments = [SHELL_DEFAULT.sub(r"\1", argument) for argument in service["command"]]
+    assert verb == "serve"
+    loaded = load(program, arguments, {**image_environment(program), **service.get("environment", {})})
+    assert isinstance(loaded, PROGRAMS[program])
+
+
+def test_kubernetes_gives_settings_that_the_program_takes() -> None:
+    seen = []
+    for container in containers():
+        program = container["image"].split(":")[0]
+        if program not in PROGRAMS:
+            continue
+        environment = {item["name"]: item.get("value", "1") for item in container["env"]}
+        verb, *arguments = [argument.replace("$(POD_IP)", "10.0.0.1") for argument in container["args"]]
+        assert verb == "serve"
+        assert not [argument for argument in arguments if "$(" in argument], "a variable that is not given"
+        load(program, arguments, {**image_environment(program), **environment})
+        seen.append(program)
+    assert sorted(seen) == ["broker-agent", "namesrv"]
+
+
+def test_the_production_overlay_and_the_component_for_tls_add_settings_that_the_program_takes() -> None:
+    server = the("StatefulSet", "namesrv", kubernetes_objects(KUBERNETES / "base"))
+    (tls,) = documents(KUBERNETES / "components/tls/stateful-set.patch.yaml")
+    (container,) = patched(server, tls)["spec"]["template"]["spec"]["containers"]
+    overlay = document(KUBERNETES / "overlays/production/stateful-set.yaml")
+    (overlaid,) = overlay["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item["value"] for item in overlaid["env"]}
+    assert environment
+    loaded = load("namesrv", container["args"][1:], {**image_environment("namesrv"), **environment})
+    assert isinstance(loaded, NamesrvSettings)
+    assert loaded.listens_with_tls
+    assert not loaded.allow_insecure
+    (secret,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "tls"]
+    assert {str(path.parent) for path in (loaded.tls_cert, loaded.tls_key, loaded.tls_client_ca) if path} == {secret}
+    paths = [container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert paths == ["/healthz", "/healthz", "/readyz"], "gRPC probes know no TLS"
+    assert not [probe for probe in ("startupProbe", "livenessProbe", "readinessProbe") if "grpc" in container[probe]]
+
+
+def test_the_cron_job_gives_flags_that_the_pipeline_takes() -> None:
+    (container,) = [container for container in containers() if "route-pipeline" in container["image"]]
+    command = typer.main.get_command(route_pipeline_cli.app)
+    verb, *arguments = container["args"]
+    ingest = command.commands[verb]  # type: ignore[attr-defined]  # a group
+    context = ingest.make_context(verb, list(arguments))
+    assert len(context.params["namesrv"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "file", "unit"),
+    [
+        ("namesrv", "namesrv.toml", "namesrv.service"),
+        ("broker-agent", "broker-a.toml", "broker-agent@.service"),
+    ],
+)
+def test_systemd_starts_the_program_with_a_file_that_it_takes(program: str, file: str, unit: str) -> None:
+    keys = tomllib.loads((DEPLOY / "systemd" / file).read_text())
+    assert keys.keys() <= PROGRAMS[program].model_fields.keys()
+    loaded = load(program, [], {}, DEPLOY / "systemd" / file)
+    assert {key: loaded.model_dump(mode="json")[key] for key in keys} == keys
+    text = (DEPLOY / "systemd" / unit).read_text()
+    (line,) = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
+    executable, verb, *arguments = line.split()
+    assert (Path(executable).name, verb, arguments[0]) == (program, "serve", "--config")
+    assert arguments[1] == f"/etc/{program}/{file}".replace("broker-a.toml", "%i.toml")
+    load(program, [f"{arguments[2]}={arguments[3]}"], {}, DEPLOY / "systemd" / file)
+
+
+def test_the_unit_owns_the_data_directory_of_its_file() -> None:
+    keys = tomllib.loads((DEPLOY / "systemd/namesrv.toml").read_text())
+    assert "StateDirectory=namesrv\n" in (DEPLOY / "systemd/namesrv.service").read_text()
+    assert keys["data_dir"] == "/var/lib/namesrv"

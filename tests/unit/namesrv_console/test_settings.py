@@ -1,0 +1,47 @@
+"""The console's settings, and the command that looks for it."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from namesrv.cli import app
+from namesrv_console.settings import MAX_NAME_SERVERS, ConsoleSettings
+
+
+def settings(**values: object) -> ConsoleSettings:
+    return ConsoleSettings.load(None, {"namesrv": ["a:1"], **values})
+
+
+def test_it_listens_beyond_loopback_only_when_told() -> None:
+    with pytest.raises(ValidationError, match="beyond loopback"):
+        settings(listen="0.0.0.0:80")
+    assert settings(listen="0.0.0.0:80", allow_insecure=True).listen_endpoint.port == 80
+
+
+def test_name_servers_are_a_list_of_at_most_so_many() -> None:
+    assert [str(one) for one in settings(namesrv=["a:1;b:2"]).endpoints] == ["a:1", "b:2"]
+    with pytest.raises(ValidationError, match="no port"):
+        settings(namesrv=["a"])
+    names = [f"a:{port}" for port in range(1, MAX_NAME_SERVERS + 2)]
+    settings(namesrv=names[:-1])
+    with pytest.raises(ValidationError, match="at most 16"):
+        settings(namesrv=names)
+
+
+def test_a_token_is_sent_over_tls_alone() -> None:
+    with pytest.raises(ValidationError, match="tls_ca is not"):
+        settings(token_file="token")
+
+
+def test_where_the_console_is_not_installed_the_command_says_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named 'aiohttp' (for {name})", name="aiohttp")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    result = CliRunner().invoke(app, ["console", "--namesrv", "a:1"])
+    assert result.exit_code == 2
+    assert "pip install 'namesrv[console]'" in result.output

@@ -1,0 +1,65 @@
+"""Search over the topics of several name servers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from namesrv_console.fleet import Fleet
+from namesrv_console.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
+from tests.unit.namesrv_console.fakes import FakeNameServer, VirtualTime
+
+
+class Searched:
+    def __init__(self) -> None:
+        self.time = VirtualTime()
+        self.servers = (FakeNameServer(), FakeNameServer("127.0.0.1:9877"))
+        self.search = TopicSearch(Fleet(self.servers, self.time.timing))
+
+    def page(self, contains: str = "", start: int = 0, *, differing: bool = False) -> dict[str, Any]:
+        async def ask() -> dict[str, Any]:
+            return await self.search.page(contains, start, differing=differing)
+
+        return asyncio.run(ask())
+
+    def names(self, contains: str = "", *, differing: bool = False) -> list[str]:
+        return [topic["name"] for topic in self.page(contains, differing=differing)["topics"]]
+
+
+def test_names_of_all_are_found_in_any_case_those_that_begin_so_first() -> None:
+    searched = Searched()
+    searched.servers[0].topics = ["archive-orders", "orders-new", "payments"]
+    searched.servers[1].topics = ["Orders", "archive-orders", "payments"]
+    assert searched.names("ORDERS") == ["Orders", "orders-new", "archive-orders"]
+    assert searched.names("", differing=True) == ["Orders", "orders-new"]
+    assert searched.page("orders-new")["topics"][0]["missingAt"] == [1]
+
+
+def test_pages_follow_one_another() -> None:
+    searched = Searched()
+    searched.servers[0].topics = [f"topic-{number:03}" for number in range(PAGE + 1)]
+    assert len(searched.page("topic")["topics"]) == PAGE
+    assert [topic["name"] for topic in searched.page("topic", PAGE)["topics"]] == [f"topic-{PAGE:03}"]
+    assert searched.page("topic", 10 * PAGE)["topics"] == []
+
+
+def test_names_are_read_again_only_after_a_change_and_not_too_often() -> None:
+    searched = Searched()
+    searched.names()
+    searched.servers[0].revision += 1
+    searched.servers[0].topics = ["later"]
+    assert "later" not in searched.names()
+    searched.time.seconds += LEAST_AGE_SECONDS
+    assert "later" in searched.names()
+    assert searched.servers[0].calls.count("ListTopics") == 2
+    assert searched.servers[1].calls.count("ListTopics") == 1
+
+
+def test_one_that_does_not_tell_is_named_and_the_others_are_searched() -> None:
+    searched = Searched()
+    searched.servers[0].fail(grpc.StatusCode.PERMISSION_DENIED, "ListTopics", reason="LIST_DISABLED")
+    found = searched.page()
+    assert found["problems"][0]["reason"] == "LIST_DISABLED"
+    assert found["topics"] == [{"name": "orders", "missingAt": []}]
