@@ -1,1 +1,7 @@
 """The agent beside a broker: keeps it registered with every name server."""
+
+import os
+
+# gRPC's core writes lines of its own, one for each handshake that fails, past every logger and bound. It reads this
+# when it is imported, so nothing that is imported later could say it.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

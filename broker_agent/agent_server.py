@@ -14,6 +14,7 @@ from broker_agent.errors import StartError
 from broker_agent.rpc_errors import ErrorAnswers
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
+from groundwork.tls import ListenerTls
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerAgentService"].full_name
 STOP_SECONDS = 1.0
@@ -45,13 +46,20 @@ class _OwnErrorAnswers(ErrorAnswers):
 class AgentServer:
     """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
-    def __init__(self, listen: Endpoint, services: Sequence[AddService], setting: str = "listen") -> None:
+    def __init__(
+        self,
+        listen: Endpoint,
+        services: Sequence[AddService],
+        setting: str = "listen",
+        tls: ListenerTls | None = None,
+    ) -> None:
         """Takes the port; answers only once started.
 
         Args:
             listen: Where to listen; port 0 means any free one.
             services: Each puts a service on the server.
             setting: Name of the setting that says where, for errors.
+            tls: What it shows; None: no TLS.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -62,6 +70,7 @@ class AgentServer:
             raise StartError(f"setting {setting}: {error}") from error
         self._health = health.HealthServicer()
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._accepted = self._stopping = False
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-agent-server")
         self._server = grpc.server(
             self._pool,
@@ -74,12 +83,22 @@ class AgentServer:
         for add_service in services:
             add_service(self._server)
         try:
-            port = self._server.add_insecure_port(str(listen))
+            if tls is None:
+                port = self._server.add_insecure_port(str(listen))
+            else:
+                port = self._server.add_secure_port(str(listen), tls.credentials())
         except RuntimeError as error:
             self._pool.shutdown()
             raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
         self.endpoint = Endpoint(listen.host, port)
         """Where it listens."""
+
+    @property
+    def not_serving(self) -> str | None:
+        """Why health checks say NOT_SERVING; None if they do not."""
+        if self._stopping:
+            return "shutting down"
+        return None if self._accepted else "no name server has accepted the registration yet"
 
     def start(self) -> None:
         """Starts to answer."""
@@ -87,10 +106,12 @@ class AgentServer:
 
     def set_serving(self) -> None:
         """Reports SERVING from now on, unless the end has begun."""
+        self._accepted = True
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     def enter_shutdown(self) -> None:
         """Reports NOT_SERVING from now on, whatever happens."""
+        self._stopping = True
         self._health.enter_graceful_shutdown()
 
     def stop(self) -> None:

@@ -15,10 +15,12 @@ from groundwork.version import __version__
 
 def agent_status(
     registration: Registration,
+    *,
     master: Master | None,
     outer_api: BrokerOuterAPI,
     calls: CallsInFlight,
     probe: BrokerProbe | None,
+    topics_problem: str | None,
 ) -> pb.GetAgentStatusResponse:
     """What would be registered now, and how the name servers are.
 
@@ -28,6 +30,7 @@ def agent_status(
         outer_api: The name servers.
         calls: The calls under way.
         probe: Who watches the broker; None if nobody does.
+        topics_problem: What is wrong with the file of topics; None if nothing is.
     """
     broker, version = registration.broker, registration.version
     state = pb.BROKER_PROBE_STATE_UNSPECIFIED
@@ -51,6 +54,7 @@ def agent_status(
         broker_probe=state,
         calls_in_flight=calls.count,
         calls_refused=calls.refused,
+        topics_problem=topics_problem,
         targets=[_target_status(target, outer_api) for target in outer_api.targets],
     )
 

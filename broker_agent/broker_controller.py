@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from functools import partial
 
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc, topic_config_service_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 
+from broker_agent.agent_metrics import AgentMetrics
+from broker_agent.agent_security import AgentSecurity
 from broker_agent.agent_server import AgentServer
 from broker_agent.agent_status import agent_status
 from broker_agent.broker_agent_servicer import BrokerAgentServicer
@@ -17,8 +20,11 @@ from broker_agent.broker_probe import BrokerProbe
 from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.change_coalescing import ChangeThread
 from broker_agent.clients.client_managers import ClientManagers
+from broker_agent.clients.client_queries import add_client_queries
 from broker_agent.clients.client_server import ClientServer
+from broker_agent.clients.producer_manager import ProducerRules
 from broker_agent.current_broker import CurrentBroker
+from broker_agent.errors import StartError
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.namesrv_target import Interceptors, NamesrvTarget
 from broker_agent.namesrv_targets import NamesrvTargets
@@ -33,6 +39,7 @@ from broker_agent.timing import Timing
 from broker_agent.topic_config_manager import TopicConfigManager
 from broker_agent.topic_config_servicer import TopicConfigServicer
 from groundwork.endpoints import Endpoint
+from groundwork.metrics_server import MetricsServer, metrics_registry
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
 """When calls without an answer are looked for (RocketMQ: NettyRemotingClient's scanResponseTable)."""
@@ -68,9 +75,10 @@ class BrokerController:
             interceptors: Called around each call to a name server (RocketMQ: RPCHook).
 
         Raises:
-            StartError: A port is in use.
+            StartError: A port is in use, or certificates cannot be used.
         """
         self._settings = settings
+        self._security = AgentSecurity(settings)
         self._topic_configs = topic_configs
         self._namesrv_list = namesrv_list
         self._probe = probe
@@ -81,20 +89,23 @@ class BrokerController:
         self._schedule = schedule or RegistrationSchedule(settings.schedule_rules, timing)
         self._stopping = threading.Event()
         self._clients = ClientManagers(
-            timing, notify_consumer_ids_changed_enable=settings.notify_consumer_ids_changed_enable
+            timing,
+            notify_consumer_ids_changed_enable=settings.notify_consumer_ids_changed_enable,
+            producer_rules=ProducerRules(settings.enable_register_producer, settings.reject_transaction_message),
         )
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
         self._results = RegistrationResults(
             lambda: self._current.state.is_slave, settings.ha_master_address, topic_configs.update_order_topics
         )
-        self._listen()
         self._calls = CallsInFlight(settings.max_calls_in_flight, timing.clock)
         self._outer_api = BrokerOuterAPI(
             (), timing, executor=OuterExecutor(settings.outer_threads, settings.outer_queue)
         )
+        self._listen()
         self._targets = NamesrvTargets(self._outer_api, self._target, self._current.identity, self._unregister_seconds)
         self._changes = ChangeThread(self._register_changes, timing)
-        self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, MasterAgent, timing)
+        connect = partial(MasterAgent, security=self._security.to_agents)
+        self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
         self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
         self._sweeper = PeriodicThread("broker-agent-sweeper", self._sweep, first_delay=FIRST_SWEEP_SECONDS)
 
@@ -109,6 +120,11 @@ class BrokerController:
         return self._server.endpoint
 
     @property
+    def metrics_listening_on(self) -> Endpoint | None:
+        """Where metrics are; None if nowhere."""
+        return self._metrics.endpoint if self._metrics else None
+
+    @property
     def master(self) -> Master | None:
         """The master, of a slave that has learnt it."""
         return self._results.master
@@ -119,6 +135,8 @@ class BrokerController:
         Returns after the registration timeout at the latest; a name server that is down prevents nothing. The order is
         RocketMQ's: topics, listeners, calls to name servers, file watch, housekeeping, registration, timers.
         """
+        if self._metrics:
+            self._metrics.start()
         self._server.start()
         self._client_server.start()
         self._namesrv_list.on_change(self._targets.take)
@@ -145,6 +163,7 @@ class BrokerController:
             name_servers=[str(endpoint) for endpoint in self._namesrv_list.endpoints],
             listening_on=str(self.listening_on),
             fast_listening_on=str(self.fast_listening_on),
+            metrics=str(self.metrics_listening_on) if self.metrics_listening_on else None,
         )
 
     def stop(self) -> None:
@@ -173,6 +192,8 @@ class BrokerController:
         self._topic_configs.stop()
         self._client_server.stop()
         self._server.stop()
+        if self._metrics:
+            self._metrics.stop()
         _log.info("agent_stopped")
 
     def register_broker_all(
@@ -216,8 +237,14 @@ class BrokerController:
 
     def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
-        probe = None if self._settings.probe == "none" else self._probe
-        return agent_status(self._current.registration(), self.master, self._outer_api, self._calls, probe)
+        return agent_status(
+            self._current.registration(),
+            master=self.master,
+            outer_api=self._outer_api,
+            calls=self._calls,
+            probe=None if self._settings.probe == "none" else self._probe,
+            topics_problem=self._topic_configs.problem,
+        )
 
     def change_broker_role(self, broker_id: int, state_version: int | None = None) -> tuple[int, int, int]:
         """Makes the broker a master or a slave, and registers it at once.
@@ -258,21 +285,59 @@ class BrokerController:
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
-            [partial(add_agent, BrokerAgentServicer(self)), partial(add_topics, topics)],
+            [
+                partial(add_agent, BrokerAgentServicer(self)),
+                partial(add_topics, topics),
+                partial(add_client_queries, managers=self._clients),
+            ],
             "fast_listen",
+            self._security.listener,
+        )
+        with ExitStack() as taken:
+            taken.callback(self._server.stop)
+            self._client_server = ClientServer(
+                self._settings.listen_endpoint, self._clients, self._current.identity, tls=self._security.listener
+            )
+            taken.callback(self._client_server.stop)
+            self._metrics = self._metrics_listener()
+            taken.pop_all()
+
+    def _metrics_listener(self) -> MetricsServer | None:
+        if self._settings.metrics_listen is None:
+            return None
+        registry = metrics_registry()
+        AgentMetrics(
+            registry,
+            outer_api=self._outer_api,
+            calls=self._calls,
+            probe=self._probe,
+            topic_configs=self._topic_configs,
+            clients=self._clients.tables,
         )
         try:
-            self._client_server = ClientServer(self._settings.listen_endpoint, self._clients, self._current.identity)
-        except BaseException:
-            self._server.stop()
-            raise
+            listen = Endpoint.parse(self._settings.metrics_listen, allow_port_zero=True)
+            return MetricsServer(listen, registry, self._not_alive, lambda: self._server.not_serving)
+        except OSError as error:
+            raise StartError(f"setting metrics_listen: {error}") from error
+
+    def _not_alive(self) -> str | None:
+        """What is wrong if periodic registrations have ended although nobody stopped them; None if they have not."""
+        ended = self._periodic.ident is not None and not self._periodic.is_alive() and not self._stopping.is_set()
+        return "the thread that registers periodically has ended" if ended else None
 
     def _target(self, endpoint: Endpoint) -> NamesrvTarget:
         settings = self._settings
         holder = f"broker-agent {settings.broker_name}-{settings.broker_id}"
         options = settings.connection_options
         return NamesrvTarget(
-            endpoint, holder, options, self, self._timing, calls=self._calls, interceptors=self._interceptors
+            endpoint,
+            holder,
+            options,
+            self,
+            self._timing,
+            calls=self._calls,
+            interceptors=self._interceptors,
+            security=self._security.to_name_servers,
         )
 
     def _register_periodically(self) -> None:
@@ -309,6 +374,7 @@ class BrokerController:
         self._register_changes()
 
     def _sweep(self) -> float:
+        self._security.look()
         swept = self._calls.sweep()
         if swept:
             _log.warning("calls_swept", count=swept)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +18,10 @@ from broker_agent.rpc_errors import CallRefused
 from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
 from broker_agent.stop_signals import StopSignals
 from broker_agent.timing import Timing
+from broker_agent.topic_config import DataVersion, TopicConfigTable
 from broker_agent.topic_config_manager import TopicConfigManager
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
@@ -59,6 +64,7 @@ def _program(
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
     configure_logs(settings.log_format, settings.log_level)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each write of any file in the folder
     try:
         controller = _controller(settings)
     except (StartError, CallRefused) as error:
@@ -89,8 +95,14 @@ def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManage
     built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
     if settings.topics_mode == "own":
         return TopicConfigManager.own(settings.topics, built_in, on_bad_topic=settings.on_bad_topic, timing=timing)
+    # The version that a broker has before its first change; whatever the file then says is newer.
+    without_file = TopicConfigTable(DataVersion(0, 0), built_in) if settings.topics_missing == "wait" else None
     return TopicConfigManager.follow(
-        settings.topics, on_bad_topic=settings.on_bad_topic, built_in=built_in, timing=timing
+        settings.topics,
+        on_bad_topic=settings.on_bad_topic,
+        without_file=without_file,
+        built_in=built_in,
+        timing=timing,
     )
 
 
@@ -109,13 +121,31 @@ def healthcheck(
     listen: Annotated[
         str, typer.Option(envvar="BROKER_AGENT_LISTEN", help="Where the agent's ordinary listener is, host:port.")
     ] = DEFAULT_LISTEN,
+    *,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="BROKER_AGENT_TLS_CA", help="Certificates that its one is checked with; else no TLS."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(envvar="BROKER_AGENT_TLS_CERT", help="Certificate to show; its listeners have TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(envvar="BROKER_AGENT_TLS_KEY", help="Its private key.")] = None,
+    server_name: Annotated[str | None, typer.Option(help="Name that its certificate must have.")] = None,
 ) -> None:
     """Asks a running agent for its health: exit code 0 if it is SERVING, 1 if not."""
     try:
         agent = fast_endpoint(Endpoint.parse(listen)) if endpoint is None else Endpoint.parse(endpoint)
     except ValueError as error:
         exit_with(_PROGRAM, f"{'--listen' if endpoint is None else '--endpoint'}: {error}")
-    problem = check_health(agent, SERVICE_NAME, HEALTHCHECK_SECONDS)
+    try:
+        # The agent's own settings: its listeners have TLS if it has a certificate.
+        files = (
+            None if tls_ca is None or tls_cert is None else ClientFiles(tls_ca, tls_cert, tls_key, None, server_name)
+        )
+        security = None if files is None else ClientSecurity(files)
+    except CertificateError as error:
+        exit_with(_PROGRAM, str(error))
+    problem = check_health(agent, SERVICE_NAME, HEALTHCHECK_SECONDS, security)
     if problem is not None:
         typer.echo(f"{_PROGRAM}: {problem}", err=True)
         raise typer.Exit(1)

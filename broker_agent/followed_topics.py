@@ -65,6 +65,7 @@ class FollowedTopics:
         self._skipped: frozenset[str] = frozenset()
         self._broken: BrokenTopics | None = None
         self._broken_since = 0.0
+        self._awaited = False
         self._problem: str | None = None
         self._stopping = threading.Event()
         self._on_table: Callable[[TopicConfigTable], None] = lambda _table: None
@@ -86,6 +87,7 @@ class FollowedTopics:
         """
         deadline = self._timing.clock() + START_SECONDS
         if without_file is not None and self._is_missing():
+            self._awaited = True
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(without_file.topics))
             return without_file
         while (table := self.look()) is None:
@@ -125,12 +127,15 @@ class FollowedTopics:
                 return None
             table = self._table(content)
         except BrokenTopics as error:
+            if self._awaited and self._is_missing():
+                return None
             if self._broken is None:
                 self._broken_since = now
             self._broken = error
             self._report_if_it_stays_broken(now)
             return None
         self._broken = None
+        self._awaited = False
         if self._problem is not None:
             self._problem = None
             _log.info("topics_file_good_again", file=str(self._path))

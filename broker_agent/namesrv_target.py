@@ -27,6 +27,7 @@ from broker_agent.reopening import Reopening
 from broker_agent.target_record import TargetRecord
 from broker_agent.target_state import TargetState
 from broker_agent.timing import Timing
+from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 
@@ -77,6 +78,7 @@ class NamesrvTarget:
         *,
         calls: CallsInFlight,
         interceptors: Interceptors = (),
+        security: ClientSecurity | None = None,
     ) -> None:
         """Creates it; calls nobody yet.
 
@@ -88,6 +90,7 @@ class NamesrvTarget:
             timing: Clocks and randomness.
             calls: Where calls under way are counted.
             interceptors: Called around each call (RocketMQ: RPCHook).
+            security: What to show to the name server and to check it with; None: no TLS.
         """
         self.endpoint = endpoint
         self.record = TargetRecord(endpoint, timing)
@@ -97,7 +100,7 @@ class NamesrvTarget:
         self._listener = listener
         self._timing = timing
         self._calls = calls
-        self._connection = grpc.insecure_channel(str(endpoint), options=options.as_grpc())
+        self._connection = open_channel(endpoint, options.as_grpc(), security)
         intercepted = grpc.intercept_channel(self._connection, *interceptors)
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(intercepted)
         self._routes = route_service_pb2_grpc.RouteServiceStub(intercepted)
@@ -177,10 +180,15 @@ class NamesrvTarget:
             NameServerError: There was no answer.
         """
         request = registration.query()
-        response = self._call(self._stub.QueryDataVersion, request, deadline)
+        try:
+            response = self._call(self._stub.QueryDataVersion, request, deadline)
+        except NameServerError:
+            self.record.count(agent_pb.REGISTRATION_KIND_QUERY, "failed")
+            raise
         self.record.answered(response.header.namesrv_name)
         held = response.data_version if response.HasField("data_version") else None
         changed = response.changed or (held is not None and held != request.data_version)
+        self.record.count(agent_pb.REGISTRATION_KIND_QUERY, "changed" if changed else "unchanged")
         if not changed:
             self.record.queried()
         elif held is None:
@@ -294,6 +302,7 @@ class NamesrvTarget:
         try:
             channel_id = self._take_channel(deadline)
         except NameServerError as error:
+            self.record.count(kind, "failed")
             self.record.not_registered(str(error))
             raise
         try:
@@ -303,6 +312,7 @@ class NamesrvTarget:
                 request.channel_id = channel_id
                 response = self._call(self._stub.RegisterBroker, request, deadline, self._compression)
         except NameServerError as error:
+            self.record.count(kind, "failed")
             self._registration_failed(error, channel_id, registration)
             raise
         self.record.answered(response.header.namesrv_name)

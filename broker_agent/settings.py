@@ -16,6 +16,7 @@ from broker_agent.schedule import ScheduleRules
 from broker_agent.topic_config import OnBadTopic
 from groundwork.endpoints import Endpoint
 from groundwork.logs import LogFormat, LogLevel
+from groundwork.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 
@@ -26,6 +27,7 @@ FAST_PORT_OFFSET = -2
 
 OnStop = Literal["unregister", "keep"]
 TopicsMode = Literal["follow", "own"]
+TopicsMissing = Literal["refuse", "wait"]
 
 
 def _address(text: str) -> str:
@@ -49,7 +51,7 @@ _Name = Annotated[str, AfterValidator(check_name)]
 _Address = Annotated[str, AfterValidator(_address)]
 
 
-class AgentSettings(ProgramSettings):
+class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
     """What the agent registers, where, and how often. Times are in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix="BROKER_AGENT_")
@@ -81,6 +83,11 @@ class AgentSettings(ProgramSettings):
         "follow",
         description="follow: the file is the broker's, the agent watches it and never writes; own: the file is the "
         "agent's, and its calls are the way to change topics.",
+    )
+    topics_missing: TopicsMissing = Field(
+        "refuse",
+        description="In mode follow, without a file at the start: refuse to start, or wait for the file and register "
+        "the built-in topics until then. A fresh RocketMQ broker writes it with its first change of a topic.",
     )
     on_bad_topic: OnBadTopic = Field(
         "refuse", description="A topic in the file that breaks a rule: refuse the file, or skip the topic."
@@ -162,6 +169,14 @@ class AgentSettings(ProgramSettings):
         True,
         description="Tell consumers when the members of their group change (notifyConsumerIdsChangedEnable).",
     )
+    enable_register_producer: bool = Field(
+        True, description="Take producers that are not known yet (enableRegisterProducer); see the next."
+    )
+    reject_transaction_message: bool = Field(
+        False,
+        description="The broker takes no transactions, so nobody asks for producers: new ones are passed over if the "
+        "setting before is off, too (rejectTransactionMessage).",
+    )
     listen: Annotated[str, AfterValidator(_listen_address)] = Field(
         DEFAULT_LISTEN, description="Where the agent answers clients, host:port; also health checks and the status."
     )
@@ -169,6 +184,9 @@ class AgentSettings(ProgramSettings):
         None,
         description="Where the agent answers operators and other agents, undisturbed by clients, host:port. By default "
         "the port of --listen minus 2 (fastRemotingServer).",
+    )
+    metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+        None, description="Where /metrics, /healthz and /readyz answer over HTTP, host:port; by default nowhere."
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")

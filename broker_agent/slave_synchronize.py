@@ -20,6 +20,7 @@ from broker_agent.topic_config import DataVersion, TopicConfig
 from broker_agent.topic_config_manager import TopicConfigManager
 from broker_agent.topic_config_servicer import MAX_PAGE_SIZE
 from broker_agent.topic_config_wire import copied_topic, version_message, version_of
+from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import FailedCall, RichError
 
@@ -63,8 +64,8 @@ class ReadsTopics(Protocol):
 class MasterAgent:
     """A master's agent over gRPC."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._channel = grpc.insecure_channel(str(endpoint), options=_CHANNEL_OPTIONS)
+    def __init__(self, endpoint: Endpoint, security: ClientSecurity | None = None) -> None:
+        self._channel = open_channel(endpoint, _CHANNEL_OPTIONS, security)
         self._stub = topic_config_service_pb2_grpc.TopicConfigServiceStub(self._channel)
 
     def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Literal
 
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
@@ -13,6 +15,9 @@ from groundwork.endpoints import Endpoint
 
 MAX_EVENTS = 16
 """Latest events that are kept."""
+
+CallResult = Literal["accepted", "unchanged", "changed", "failed"]
+"""How a call ended that was to keep the broker registered; the two in the middle are answers to a question."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -30,6 +35,8 @@ class TargetRecord:
         self._registered: bool | None = None  # None: nothing is known of this name server yet
         self._status = pb.NamesrvTargetStatus(endpoint=str(endpoint))
         self._events: deque[pb.NamesrvEvent] = deque(maxlen=MAX_EVENTS)
+        self._counts: Counter[tuple[pb.RegistrationKind, CallResult]] = Counter()
+        self._confirmed_at: float | None = None
 
     @property
     def registered(self) -> bool:
@@ -42,6 +49,18 @@ class TargetRecord:
         """The last error; empty if the last call succeeded."""
         with self._lock:
             return self._status.last_error
+
+    @property
+    def counts(self) -> Mapping[tuple[pb.RegistrationKind, CallResult], int]:
+        """Calls so far that were to keep the broker registered."""
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def confirmed_seconds_ago(self) -> float | None:
+        """Time since the name server last accepted a registration or said that it holds it; None if it never did."""
+        with self._lock:
+            return None if self._confirmed_at is None else self._timing.clock() - self._confirmed_at
 
     def status(self) -> pb.NamesrvTargetStatus:
         """Everything, but for what is only known elsewhere."""
@@ -64,6 +83,11 @@ class TargetRecord:
             self._status.last_latency_millis = seconds * 1000
             self._status.last_error = error
 
+    def count(self, kind: pb.RegistrationKind, result: CallResult) -> None:
+        """A call that was to keep the broker registered has ended."""
+        with self._lock:
+            self._counts[kind, result] += 1
+
     def failed(self, error: str) -> None:
         """Something other than a call failed."""
         with self._lock:
@@ -82,6 +106,7 @@ class TargetRecord:
     def queried(self) -> None:
         """The name server said that nothing has changed."""
         with self._lock:
+            self._confirmed_at = self._timing.clock()
             self._status.last_kind = pb.REGISTRATION_KIND_QUERY
             self._status.last_parts = self._status.last_topics = 0
 
@@ -98,6 +123,8 @@ class TargetRecord:
             channel_is_open: False if its channel has ended since: then the name server has removed the broker again.
         """
         with self._lock:
+            self._counts[kind, "accepted"] += 1
+            self._confirmed_at = self._timing.clock()
             status = self._status
             status.last_kind, status.last_parts, status.last_topics = kind, parts, topics
             status.generation = generation

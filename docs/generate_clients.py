@@ -40,6 +40,9 @@ PROTOS = DOCS.parent / "protos"
 INTRO = DOCS / "clients.intro.md"
 PAGE = DOCS / "clients.md"
 
+PACKAGE = "namesrv_api.v1"
+"""The name server's package. Its types are named as they are; the agent's say whose they are where both have one."""
+
 NOTICE = "<!-- Written by docs/generate_clients.py from docs/clients.intro.md and protos/: edit those, not this. -->"
 
 SERVICERS: dict[str, type] = {
@@ -54,11 +57,14 @@ SERVICE_FILES = (
     "namesrv_api/v1/route_service.proto",
     "namesrv_api/v1/admin_service.proto",
     "broker_agent_api/v1/broker_agent_service.proto",
+    "broker_agent_api/v1/topic_config_service.proto",
+    "broker_agent_api/v1/client_service.proto",
 )
 """Files with a service, in the order of the page. A section has the service and the messages of its file."""
 
 SHARED_FILE = "namesrv_api/v1/route_data.proto"
 REASONS_FILE = "namesrv_api/v1/error_reason.proto"
+AGENT_REASONS_FILE = "broker_agent_api/v1/error_reason.proto"
 
 # Numbers that descriptor.proto gives the parts of a file; a comment's place is a path of them.
 _FILE_MESSAGE, _FILE_ENUM, _FILE_SERVICE = 4, 5, 6
@@ -163,15 +169,21 @@ class Page:
 
     def __init__(self, files: dict[str, FileDescriptorProto]) -> None:
         self._files = files
-        self._linked = {name for file in files.values() for name in _type_names(file)}
+        self._own_types = {name for file in files.values() if file.package == PACKAGE for name in _type_names(file)}
+        self._headings = {
+            (file.package, name): self._heading(file.package, name)
+            for file in files.values()
+            for name in _type_names(file)
+        }
+        self._package = PACKAGE  # of the file whose comments are being rendered
         self._unimplemented = {
-            call
+            (name, call)
             for contract in (registration_service_pb2, route_service_pb2, admin_service_pb2)
             for name, service in contract.DESCRIPTOR.services_by_name.items()
             for call in unimplemented(service, SERVICERS[name])
         }
         self._refused_fields = {
-            method.name: refused
+            (service.name, method.name): refused
             for file in files.values()
             for service in file.service
             for method in service.method
@@ -182,11 +194,15 @@ class Page:
         """The whole page."""
         parts = [NOTICE, INTRO.read_text(encoding="utf-8").strip()]
         for name in SERVICE_FILES:
+            self._package = self._files[name].package
             parts += self._service(self._files[name])
             parts += self._types(self._files[name])
+        self._package = PACKAGE
         parts += ["## Shared messages", "What the services of the name server have in common."]
         parts += self._types(self._files[SHARED_FILE])
-        parts += self._reasons(self._files[REASONS_FILE])
+        parts += self._reasons(self._files[REASONS_FILE], "Error reasons")
+        self._package = self._files[AGENT_REASONS_FILE].package
+        parts += self._reasons(self._files[AGENT_REASONS_FILE], "Error reasons of the agent")
         return "\n\n".join(parts) + "\n"
 
     def _service(self, file: FileDescriptorProto) -> Iterator[str]:
@@ -196,16 +212,18 @@ class Page:
         yield from (self._prose(paragraph) for paragraph in comments.paragraphs(_FILE_SERVICE, 0))
         rows, notes = [], []
         for index, call in enumerate(service.method):
-            row, note = self._call(call, comments.paragraphs(_FILE_SERVICE, 0, _SERVICE_METHOD, index))
+            row, note = self._call(service.name, call, comments.paragraphs(_FILE_SERVICE, 0, _SERVICE_METHOD, index))
             rows.append(row)
             notes += note
-        if any(call.name in self._unimplemented for call in service.method):
+        if any((service.name, call.name) in self._unimplemented for call in service.method):
             yield "Calls marked † are not there yet: they answer `UNIMPLEMENTED` with reason `NOT_IMPLEMENTED`."
         yield _table(("Call", "RocketMQ", "What it does", "Errors"), rows)
         if notes:
             yield "\n".join(notes)
 
-    def _call(self, call: MethodDescriptorProto, paragraphs: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    def _call(
+        self, service: str, call: MethodDescriptorProto, paragraphs: Sequence[str]
+    ) -> tuple[Sequence[str], list[str]]:
         """A call's row, and a list item with what does not fit into it."""
         what, rocketmq = paragraphs[0], ""
         if match := _ROCKETMQ_CALL.search(what):
@@ -220,12 +238,12 @@ class Page:
             errors = named if found else errors
             if rest.strip():
                 further.append(self._prose(rest.strip()))
-        name = f"[{call.name}](#{_anchor(_last(call.input_type))})"
-        if call.name in self._unimplemented:
+        name = f"[{call.name}](#{_anchor(self._headings[_split(call.input_type)])})"
+        if (service, call.name) in self._unimplemented:
             name += " †"
         if call.server_streaming:
             name += "<br>*server stream*"
-        if refused := self._refused_fields.get(call.name):
+        if refused := self._refused_fields.get((service, call.name)):
             further.append(f"So far it refuses {_listed(refused)} with `NOT_IMPLEMENTED`.")
         errors = errors if ". " in errors else errors.removesuffix(".")  # a bare list needs no full stop
         row = (name, rocketmq, self._prose(what), self._prose(errors))
@@ -241,7 +259,7 @@ class Page:
     def _message(
         self, file: FileDescriptorProto, message: DescriptorProto, comments: Comments, path: tuple[int, ...], name: str
     ) -> Iterator[str]:
-        yield f"### {name}"
+        yield f"### {self._headings[file.package, name]}"
         yield from (self._prose(paragraph, own=name) for paragraph in comments.paragraphs(*path))
         rows = []
         for index, field in enumerate(message.field):
@@ -257,7 +275,7 @@ class Page:
             yield from self._enum(enum, comments, (*path, _MESSAGE_ENUM, index), f"{name}.{enum.name}")
 
     def _enum(self, enum: EnumDescriptorProto, comments: Comments, path: tuple[int, ...], name: str) -> Iterator[str]:
-        yield f"### {name}"
+        yield f"### {self._headings[self._package, name]}"
         yield from (self._prose(paragraph, own=name) for paragraph in comments.paragraphs(*path))
         yield _table(
             ("Value", "Number", "Meaning"),
@@ -267,8 +285,8 @@ class Page:
             ],
         )
 
-    def _reasons(self, file: FileDescriptorProto) -> Iterator[str]:
-        yield "## Error reasons"
+    def _reasons(self, file: FileDescriptorProto, heading: str) -> Iterator[str]:
+        yield f"## {heading}"
         yield from (self._prose(paragraph) for paragraph in Comments(file).paragraphs(_FILE_ENUM, 0))
         yield _table(
             ("Reason", "gRPC code", "Meaning"),
@@ -281,18 +299,23 @@ class Page:
                 key, value = (self._field_type(file, nested, part) for part in nested.field)
                 return f"map of {key} to {value}"
         if field.type in _REFERENCES:
-            name = field.type_name.removeprefix(f".{file.package}.")
-            single = f"[{name}](#{_anchor(name)})"
+            package, name = _split(field.type_name)
+            single = f"[{name}](#{_anchor(self._headings[package, name])})"
         else:
             single = _SCALAR_TYPES[field.type]
         return f"list of {single}" if field.label == FieldDescriptorProto.LABEL_REPEATED else single
+
+    def _heading(self, package: str, name: str) -> str:
+        """A type's heading; one of the agent's that the name server has by the same name says whose it is."""
+        return f"{name} (agent)" if package != PACKAGE and name in self._own_types else name
 
     def _prose(self, text: str, own: str = "") -> str:
         """A comment as Markdown: names as code, names of messages as links, except in their own section."""
 
         def marked(match: re.Match[str]) -> str:
             word = match[0].strip('"')
-            return f"[{word}](#{_anchor(word)})" if word in self._linked and word != own else f"`{word}`"
+            heading = self._headings.get((self._package, word)) or self._headings.get((PACKAGE, word))
+            return f"[{word}](#{_anchor(heading)})" if heading and word != own else f"`{word}`"
 
         return _CODE_WORD.sub(marked, text)
 
@@ -301,7 +324,7 @@ def _type_names(file: FileDescriptorProto) -> Iterator[str]:
     for message in file.message_type:
         yield message.name
         yield from (f"{message.name}.{enum.name}" for enum in message.enum_type)
-    if file.name != REASONS_FILE:  # the reasons have a section of their own
+    if file.name not in {REASONS_FILE, AGENT_REASONS_FILE}:  # the reasons have sections of their own
         yield from (enum.name for enum in file.enum_type)
 
 
@@ -336,8 +359,11 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _last(type_name: str) -> str:
-    return type_name.rpartition(".")[2]
+def _split(type_name: str) -> tuple[str, str]:
+    """Package and name of a type, of its full name such as ``.namesrv_api.v1.GroupTopics``."""
+    match = re.fullmatch(r"\.(?P<package>\w+\.v\d+)\.(?P<name>.+)", type_name)
+    assert match is not None, type_name
+    return match["package"], match["name"]
 
 
 def main() -> int:

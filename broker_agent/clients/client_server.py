@@ -27,6 +27,7 @@ from broker_agent.clients.limits import (
 from broker_agent.errors import StartError
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
+from groundwork.tls import ListenerTls
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 STOP_SECONDS = 1.0
@@ -81,6 +82,7 @@ class ClientServer:
         managers: ClientManagers,
         identity: Callable[[], route_data_pb2.BrokerIdentity],
         options: ClientServerOptions | None = None,
+        tls: ListenerTls | None = None,
     ) -> None:
         """Takes the port; answers, and has a thread, only once started.
 
@@ -89,6 +91,7 @@ class ClientServer:
             managers: The state that it serves; whoever made them starts and stops them.
             identity: The broker that the agent is beside, as it is now; called by the event loop.
             options: How connections are watched.
+            tls: What it shows; None: no TLS.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -102,7 +105,7 @@ class ClientServer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker-agent-clients", daemon=True)
         servicer = ClientServicer(managers, identity)
         try:
-            port = self._loop.run_until_complete(self._bind(listen, servicer, options or ClientServerOptions()))
+            port = self._loop.run_until_complete(self._bind(listen, servicer, options or ClientServerOptions(), tls))
         except RuntimeError as error:
             self._loop.close()
             raise StartError(f"setting listen: cannot listen on {listen}: {error}") from error
@@ -138,12 +141,16 @@ class ClientServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(JOIN_SECONDS)
 
-    async def _bind(self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions) -> int:
+    async def _bind(
+        self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
+    ) -> int:
         self._server = grpc.aio.server(options=options.as_grpc())
         add_service(self._server, SERVICE, servicer, options.slow_reader_seconds)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        return self._server.add_insecure_port(str(listen))
+        if tls is None:
+            return self._server.add_insecure_port(str(listen))
+        return self._server.add_secure_port(str(listen), tls.credentials())
 
     async def _start(self) -> None:
         await self._server.start()

@@ -90,6 +90,11 @@ class ConsumerManager:
         with self._lock:
             return tuple(self._infos)
 
+    @property
+    def membership_count(self) -> int:
+        """Pairs of group and client. Takes no lock."""
+        return self._members.size
+
     def check_room(self, channel: ClientChannel, consumers: Sequence[ConsumerData]) -> None:
         """Checks that a client may join these groups with these subscriptions. Raises LimitExceeded."""
         with self._lock:

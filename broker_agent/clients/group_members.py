@@ -39,6 +39,11 @@ class GroupMembers:
         """Names of all groups."""
         return self._groups.keys()
 
+    @property
+    def size(self) -> int:
+        """Pairs of group and client."""
+        return self._size
+
     def of(self, group: str) -> Mapping[ClientChannel, ClientChannelInfo]:
         """The members of a group in the order in which they joined; empty if there is no such group."""
         return self._groups.get(group, _NOBODY)

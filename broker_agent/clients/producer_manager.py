@@ -77,6 +77,11 @@ class ProducerManager:
         with self._lock:
             return tuple(self._members.groups)
 
+    @property
+    def membership_count(self) -> int:
+        """Pairs of group and client. Takes no lock."""
+        return self._members.size
+
     def check_room(self, channel: ClientChannel, groups: Iterable[str]) -> None:
         """Checks that a client may join these groups. Raises LimitExceeded."""
         with self._lock:

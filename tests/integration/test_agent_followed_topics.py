@@ -62,3 +62,19 @@ def test_a_file_that_stays_broken_keeps_the_last_good_table_and_a_good_one_is_ta
         assert topics_of(client) == as_registered(table(0))
         topics.write_text(table(2))
         eventually(lambda: topics_of(client), lambda held: held == as_registered(table(2)))
+
+
+def test_a_broker_without_a_file_has_the_built_in_topics_until_its_first_change(tmp_path: Path) -> None:
+    file = tmp_path / "store" / "config" / "topics.json"
+    with (
+        name_servers(1, *EXACTLY) as [(server, client)],
+        Agent(str(server.endpoint), *FOLLOW, "--topics-missing", "wait", topics=file) as agent,
+        agent.connect() as calls,
+    ):
+        built_in = eventually(lambda: topics_of(client))
+        assert {"TBW102", "SELF_TEST_TOPIC", "broker-a"} <= built_in.keys()
+        assert calls.status().data_version_counter == 0
+        file.parent.mkdir(parents=True)
+        file.write_text(table(1))
+        eventually(lambda: topics_of(client), lambda held: held == as_registered(table(1)))
+        assert not calls.status().HasField("topics_problem")

@@ -349,6 +349,29 @@ def test_a_one_way_round_returns_at_once_with_nothing_though_a_name_server_hangs
     assert [target.late_answers for target in status.targets] == [0, 0]
 
 
+def test_producers_are_passed_over_where_the_settings_say_that_nobody_asks_for_them(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
+    producer = client_service_pb2.ProducerData(group_name="producers")
+    beat = client_service_pb2.HeartbeatRequest(client_id="client-1", producer_groups=[producer])
+    seen = []
+    for register, reject in ((False, True), (True, True)):
+        rules = {"enable_register_producer": register, "reject_transaction_message": reject}
+        with (
+            agent(name_server(), **rules) as running,
+            grpc.insecure_channel(str(running.controller.listening_on)) as clients,
+            grpc.insecure_channel(str(running.controller.fast_listening_on)) as operators,
+        ):
+            client_service_pb2_grpc.ClientServiceStub(clients).Heartbeat(beat, timeout=DEADLINE)
+            question = client_service_pb2.ListProducerConnectionsRequest(producer_group="producers")
+            ask = client_service_pb2_grpc.ClientServiceStub(operators).ListProducerConnections
+            try:
+                seen.append([found.client_id for found in ask(question, timeout=DEADLINE).connections])
+            except grpc.RpcError as error:
+                seen.append([error.code().name])
+    assert seen == [["NOT_FOUND"], ["client-1"]]
+
+
 def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:

@@ -250,8 +250,9 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
     assert "Connection refused" in status.targets[1].last_error
 
 
-def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: MakeSettings) -> None:
+@pytest.mark.parametrize("setting", ["listen", "fast_listen", "metrics_listen"])
+def test_a_port_in_use_is_a_clear_error(name_server: StartNameServer, settings: MakeSettings, setting: str) -> None:
     taken = name_server().endpoint
     with pytest.raises(StartError) as raised:
-        controller_of(settings(listen=str(taken)))
-    assert str(raised.value) == f"setting listen: cannot listen on {taken}: Address already in use"
+        controller_of(settings(**{setting: str(taken)}))
+    assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"

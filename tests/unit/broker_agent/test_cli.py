@@ -58,6 +58,8 @@ def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) 
         ("probe", "udp", "setting probe: Input should be 'tcp', 'pid' or 'none' (got 'udp')"),
         ("probe", "pid", "setting probe: a process, by number or file, belongs to the probe 'pid', and to no other"),
         ("on_stop", "stay", "setting on_stop: Input should be 'unregister' or 'keep' (got 'stay')"),
+        ("topics_missing", "ask", "setting topics_missing: Input should be 'refuse' or 'wait' (got 'ask')"),
+        ("metrics_listen", "nowhere", "setting metrics_listen: address 'nowhere' has no port: write host:port"),
         ("topics_mode", "both", "setting topics_mode: Input should be 'follow' or 'own' (got 'both')"),
         ("fast_listen", "10918", "setting fast_listen: address '10918' has no port: write host:port"),
         ("zone_name", "a b", "setting zone_name: 'a b' has characters other than % | a-z A-Z 0-9 _ . -"),

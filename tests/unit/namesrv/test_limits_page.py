@@ -21,6 +21,8 @@ SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeo
 """Settings that are limits on what a caller may do."""
 
 _ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)
+_OF_THE_AGENT = re.compile(r"\n## The broker agent\n.*?(?=\n## |\Z)", re.DOTALL)
+"""A section that has a test of its own."""
 
 
 def constants(module: ModuleType) -> dict[str, float]:
@@ -35,7 +37,8 @@ def constants(module: ModuleType) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def rows() -> Mapping[str, str]:
     """Name to value, as the page has them."""
-    return {row["name"]: row["value"] for row in _ROW.finditer(PAGE.read_text(encoding="utf-8"))}
+    page = _OF_THE_AGENT.sub("", PAGE.read_text(encoding="utf-8"))
+    return {row["name"]: row["value"] for row in _ROW.finditer(page)}
 
 
 @pytest.fixture(scope="module")

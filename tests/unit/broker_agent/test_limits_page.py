@@ -1,0 +1,65 @@
+"""docs/limits.md has every limit of the agent, with the value that is in force."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from broker_agent import (
+    agent_server,
+    registration,
+    slave_synchronize,
+    topic_config,
+    topic_config_manager,
+    topic_config_servicer,
+)
+from broker_agent.clients import limits
+from broker_agent.namesrv_list import names
+from broker_agent.settings import AgentSettings
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
+MODULES = (
+    topic_config_manager,
+    topic_config,
+    topic_config_servicer,
+    registration,
+    names,
+    agent_server,
+    slave_synchronize,
+)
+SETTINGS = ("max_calls_in_flight", "outer_threads", "outer_queue")
+"""Settings that are limits."""
+
+_ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)
+
+
+def rows(heading: str) -> dict[str, str]:
+    """Name to value, in the section of the page with that heading."""
+    _, _, section = PAGE.read_text(encoding="utf-8").partition(f"\n### {heading}\n")
+    return {row["name"]: row["value"] for row in _ROW.finditer(re.split(r"^##+ ", section, flags=re.MULTILINE)[0])}
+
+
+def shown(values: dict[str, float]) -> dict[str, str]:
+    """As the page writes them."""
+    return {name: f"{value:,}".removesuffix(".0") for name, value in values.items()}
+
+
+def test_the_page_has_every_limit_on_clients_and_no_other() -> None:
+    in_force = {name: value for name, value in vars(limits).items() if name.isupper()}
+    assert len(in_force) > 20
+    assert rows("Clients") == shown(in_force)
+
+
+def test_the_page_has_the_other_limits_of_the_agent() -> None:
+    in_force = {
+        name: value
+        for module in MODULES
+        for name, value in vars(module).items()
+        if name.startswith("MAX_") and f"{module.__name__}.{name}" not in _IMPORTED
+    }
+    in_force |= {name: AgentSettings.model_fields[name].default for name in SETTINGS}
+    assert rows("Topics, name servers and operators") == shown(in_force)
+
+
+_IMPORTED = {f"{topic_config.__name__}.{name}" for name in ("MAX_NAME_LENGTH", "MAX_PERM", "MAX_QUEUE_NUMS")}
+"""Limits that are the name server's, too, and stand further up on the page."""
