@@ -33,7 +33,8 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 	$(BIN)/python -m demo.run
 
 test: setup  ## Run all tests but those of the containers
-	$(BIN)/pytest tests/unit tests/integration tests/interop
+	$(BIN)/pytest tests/unit tests/integration -n 3 --dist loadfile
+	$(BIN)/pytest tests/interop
 
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
 	$(BIN)/pytest tests/containers
@@ -53,6 +54,7 @@ bench: setup  ## Print the figures of bench/ (minutes)
 	$(BIN)/python -m bench.event_loop
 	$(BIN)/python -m bench.watchers
 	$(BIN)/python -m bench.fan_out
+	$(BIN)/python -m bench.pipeline
 
 images:  ## Build both container images
 	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)

@@ -1,15 +1,19 @@
-"""The command line: ``namesrv serve`` and ``namesrv healthcheck``."""
+"""The command line: ``namesrv serve``, ``namesrv healthcheck`` and ``namesrv console``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import signal
+from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvloop
 
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
@@ -71,20 +75,51 @@ def _root(
 
 @app.command()
 def healthcheck(
+    *,
     endpoint: Annotated[
         str, typer.Option(envvar="NAMESRV_LISTEN", help="Name server to ask, HOST:PORT.")
     ] = "127.0.0.1:9876",
     service: Annotated[str, typer.Option(help="Full name of a service; empty for the whole server.")] = "",
     timeout: Annotated[float, typer.Option(help="Seconds to wait.", min=0.01)] = 2.0,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="NAMESRV_TLS_CA", help="Certificates that its one is checked with; else no TLS."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(envvar="NAMESRV_TLS_CERT", help="Certificate to show, if it asks for one.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(envvar="NAMESRV_TLS_KEY", help="Its private key.")] = None,
+    tls_server_name: Annotated[
+        str | None, typer.Option(envvar="NAMESRV_TLS_SERVER_NAME", help="Name that its certificate must have.")
+    ] = None,
 ) -> None:
     """Ask a name server for its health: exit code 0 if it serves, 1 if not."""
     try:
-        problem = check_health(Endpoint.parse(endpoint), service, timeout)
+        # The container's variables name the listener's own pair: it is shown only where there is something to check.
+        files = None if tls_ca is None else ClientFiles(tls_ca, tls_cert, tls_key, server_name=tls_server_name)
+        security = None if files is None else ClientSecurity(files)
+    except CertificateError as error:
+        exit_with(PROGRAM, str(error))
+    try:
+        problem = check_health(Endpoint.parse(endpoint), service, timeout, security)
     except ValueError as error:
         exit_with(PROGRAM, f"--endpoint: {error}")
     if problem is not None:
         typer.echo(problem, err=True)
         raise typer.Exit(1)
+
+
+@app.command(
+    help="Serve a web page that shows what name servers hold, live.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def console(context: typer.Context) -> None:
+    """Runs the console, which is a part of its own: it is looked for only when it is asked for."""
+    try:
+        program = importlib.import_module("namesrv_console.cli")
+    except ModuleNotFoundError as error:
+        exit_with(PROGRAM, f"the console needs {error.name}: pip install 'namesrv[console]'")
+    program.main(context.args)
 
 
 add_command(app, "serve", NamesrvSettings, serve)

@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
+from groundwork.security_settings import ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from namesrv.core.behaviour import Behaviour
 from namesrv.server.limits import MAX_PRODUCT_ENV_NAMESRVS
@@ -17,7 +18,7 @@ from namesrv.server.limits import MAX_PRODUCT_ENV_NAMESRVS
 Engine = Literal["grpcio", "native"]
 
 
-class NamesrvSettings(ProgramSettings):
+class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     """Settings of ``namesrv serve``. Names in RocketMQ's configuration are kept where there is one."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_")
@@ -36,6 +37,10 @@ class NamesrvSettings(ProgramSettings):
         description="What carries the calls: grpcio (safe everywhere) or native (fast, trusted networks only).",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
+    permits_file: Path | None = Field(
+        None,
+        description="Who may look up, register which brokers, and administer, TOML or JSON. Without one, everybody.",
+    )
     trusted_network: bool = Field(
         False, description="Allow the native engine beyond loopback: every peer there can exhaust its memory."
     )
@@ -117,6 +122,15 @@ class NamesrvSettings(ProgramSettings):
         "center", min_length=1, max_length=127, description="With cluster_test: what that environment is called."
     )
     product_env_namesrv: str = Field("", description="With cluster_test: its name servers, HOST:PORT;HOST:PORT.")
+    product_env_tls_ca: Path | None = Field(
+        None, description="With cluster_test: certificates that theirs are checked with, PEM. Without it, no TLS."
+    )
+    product_env_token_file: Path | None = Field(
+        None, description="With cluster_test: file with a bearer token for them. Needs product_env_tls_ca."
+    )
+    product_env_tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="With cluster_test: name that their certificates must have."
+    )
     audit_file_max_bytes: int = Field(
         0,
         ge=0,
@@ -194,6 +208,13 @@ class NamesrvSettings(ProgramSettings):
         return self
 
     @model_validator(mode="after")
+    def _check_product_env_tls(self) -> Self:
+        for name in ("product_env_token_file", "product_env_tls_server_name"):
+            if getattr(self, name) is not None and self.product_env_tls_ca is None:
+                raise ValueError(f"{name} is set, but product_env_tls_ca is not: it is for calls over TLS")
+        return self
+
+    @model_validator(mode="after")
     def _check_audit_file(self) -> Self:
         if self.audit_file_max_bytes and self.data_dir is None:
             raise ValueError("audit_file_max_bytes is set, but the file's place, data_dir, is not")
@@ -201,7 +222,9 @@ class NamesrvSettings(ProgramSettings):
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:
-        if self.endpoint.is_loopback:
+        if self.engine == "native" and self.listens_with_tls:
+            raise ValueError("tls_cert is set, and the native engine has no TLS: use --engine grpcio")
+        if self.endpoint.is_loopback or self.listens_with_tls:
             return self
         if not self.allow_insecure:
             raise ValueError(f"listen {self.listen} is beyond loopback and without TLS: that needs --allow-insecure")

@@ -197,7 +197,7 @@ def _on_all(session: Session, call: str, request: Message, count: str, *, dry_ru
         if answer.value is None:
             assert answer.error is not None
             session.failed(answer.error)
-            row["result"] = f"failed: {answer.error.error.reason or answer.error.error.code.name}"
+            row["result"] = f"failed: {answer.error.reason}"
         else:
             row["result"] = "would be done" if dry_run else "done"
             row[count] = getattr(answer.value, count) if answer.value.HasField(count) else None

@@ -1,4 +1,4 @@
-"""Which name servers are meant: a flag, the environment, or a context of the contexts file."""
+"""Which name servers are meant, and how to call them: flags, the environment, or a context of the contexts file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint, parse_endpoints
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -13,6 +15,10 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
 CONTEXTS_VARIABLE = "NSCTL_CONTEXTS"
 """Where the contexts file is, if not at its usual place."""
+
+
+TLS_KEYS = ("tls_ca", "tls_cert", "tls_key", "token_file", "tls_server_name")
+"""What a context says about TLS. Files are relative to the contexts file."""
 
 
 class ContextError(Exception):
@@ -51,7 +57,51 @@ def name_servers(
     )
 
 
+def client_files(
+    flags: Mapping[str, str | None],
+    namesrv: str | None,
+    context: str | None,
+    environment: Mapping[str, str],
+    home: Path,
+) -> ClientFiles | None:
+    """What to show to the name servers and to check theirs with; None: no TLS.
+
+    Any of the flags wins over all that the context says, which counts only if it names the name servers, too.
+
+    Raises:
+        ContextError: The files are not right, or do not go together.
+    """
+    file = contexts_file(environment, home)
+    of_context = context is not None or not (environment.get(NAMESRV_VARIABLE) or not file.exists())
+    values: Mapping[str, object] = {key: value for key, value in flags.items() if value is not None}
+    where, folder = "", Path()
+    if not values and namesrv is None and of_context:
+        where, found = _context_values(file, context)
+        where, folder = f"{where}: ", file.parent
+        values = {key: value for key, value in found.items() if key in TLS_KEYS}
+    for key, value in values.items():
+        if not isinstance(value, str) or not value:
+            raise ContextError(f"{where}{key} is {value!r}; it must be a text")
+    ca, cert, key_file, token = (
+        folder / Path(str(values[key])).expanduser() if key in values else None for key in TLS_KEYS[:-1]
+    )
+    name = values.get(TLS_KEYS[-1])
+    try:
+        return ClientFiles.of(ca, cert, key_file, token, None if name is None else str(name))
+    except CertificateError as error:
+        raise ContextError(f"{where}{error}") from error
+
+
 def _of_context(file: Path, wanted: str | None) -> tuple[Endpoint, ...]:
+    where, values = _context_values(file, wanted)
+    namesrv = values.get("namesrv")
+    if not isinstance(namesrv, str):
+        raise ContextError(f"{where}.namesrv is missing; it must be 'host:port;host:port'")
+    return _parsed(f"{where}.namesrv", namesrv)
+
+
+def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, object]]:
+    """Where a context is, for errors, and what it says."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -65,10 +115,7 @@ def _of_context(file: Path, wanted: str | None) -> tuple[Endpoint, ...]:
     if not isinstance(contexts, dict) or not isinstance(contexts.get(name), dict):
         there = ", ".join(sorted(contexts)) if isinstance(contexts, dict) and contexts else "none"
         raise ContextError(f"{file}: there is no context {name!r}; there are: {there}")
-    namesrv = contexts[name].get("namesrv")
-    if not isinstance(namesrv, str):
-        raise ContextError(f"{file}: contexts.{name}.namesrv is missing; it must be 'host:port;host:port'")
-    return _parsed(f"{file}: contexts.{name}.namesrv", namesrv)
+    return f"{file}: contexts.{name}", contexts[name]
 
 
 def _parsed(where: str, text: str) -> tuple[Endpoint, ...]:

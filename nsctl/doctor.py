@@ -9,6 +9,8 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.channels import ClientFiles
+from nsctl.certificate_end import served_until
 from nsctl.exit_codes import FOUND
 from nsctl.name_servers import NameServer
 from nsctl.output import Format, Row
@@ -24,6 +26,9 @@ LATE_SHARE = 0.5
 """A broker that has used up this share of its timeout is told: its agent has missed registrations."""
 SHOWN_TOPICS = 5
 """Topics named in one line."""
+
+ENDS_SOON_DAYS = 14
+"""A certificate that ends within this time is told."""
 
 WRITE, READ = 2, 4
 
@@ -59,6 +64,10 @@ def doctor(session: Session) -> None:
         else:
             findings += answer.value.findings
             statuses.append(answer.value.status)
+    if session.security is not None:
+        files = session.security.files
+        for server in session.servers.all:
+            findings += _of_certificate(server, files)
     findings += _together(statuses)
     rows: list[Row] = [finding._asdict() for finding in sorted(findings)]
     session.show(rows, ("severity", "about", "what", "do")) if rows or session.form is not Format.TABLE else None
@@ -105,6 +114,18 @@ def _of_clock(server: NameServer, began: float) -> Iterator[Finding]:
     if skew > SKEW_SECONDS:
         what = f"its clock is {skew:,.1f} s {'behind' if theirs < began else 'ahead of'} ours"
         yield Finding("warning", str(server.endpoint), what, "set the clocks; only times shown to people suffer")
+
+
+def _of_certificate(server: NameServer, files: ClientFiles) -> Iterator[Finding]:
+    """When the certificate ends that a name server shows. One that cannot be reached has been told of already."""
+    try:
+        ends = served_until(server.endpoint, files, server.timeout_seconds)
+    except OSError:
+        return
+    days = (ends - time.time()) / 86_400
+    if days < ENDS_SOON_DAYS:
+        what = f"its certificate ends in {days:,.1f} days"
+        yield Finding("warning", str(server.endpoint), what, "renew it; the name server reads it again by itself")
 
 
 def _of_brokers(where: str, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:

@@ -12,39 +12,12 @@ from google.protobuf.message import Message
 from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
+from groundwork.call_errors import MAX_ANSWER_BYTES, CallError
+from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 
-MAX_ANSWER_BYTES = 4 << 20
-"""Largest answer that a name server gives."""
-
-ELSEWHERE = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-    }
-)
-"""Codes that say something about the name server and not about what was asked."""
-
 AnswerT = TypeVar("AnswerT")
-
-
-class CallError(Exception):
-    """A name server answered with an error, or did not answer."""
-
-    def __init__(self, endpoint: Endpoint, error: RichError) -> None:
-        reason = error.reason or error.code.name
-        super().__init__(f"{endpoint}: {reason}: {error.message}")
-        self.error = error
-
-    @property
-    def unreachable(self) -> bool:
-        """Whether another name server may know better."""
-        return self.error.code in ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +33,11 @@ class Answer(Generic[AnswerT]):
 class NameServer:
     """One name server. All calls raise CallError."""
 
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None = None) -> None:
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
-        self._connection = grpc.insecure_channel(
-            str(endpoint), options=[("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_retries", 0)]
-        )
+        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_retries", 0)]
+        self._connection = open_channel(endpoint, options, security)
         self._stubs = (RouteServiceStub(self._connection), AdminServiceStub(self._connection))
 
     def call(self, name: str, request: Message) -> Message:
@@ -108,8 +80,10 @@ class NameServer:
 class NameServers:
     """The name servers that a command is about."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], timeout_seconds: float) -> None:
-        self.all = tuple(NameServer(endpoint, timeout_seconds) for endpoint in endpoints)
+    def __init__(
+        self, endpoints: Sequence[Endpoint], timeout_seconds: float, security: ClientSecurity | None = None
+    ) -> None:
+        self.all = tuple(NameServer(endpoint, timeout_seconds, security) for endpoint in endpoints)
 
     def first(self, ask: Callable[[NameServer], AnswerT]) -> AnswerT:
         """The answer of the first one that gives one.

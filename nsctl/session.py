@@ -12,10 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from groundwork.call_errors import CallError
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from nsctl.contexts import ContextError, name_servers
+from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
-from nsctl.name_servers import Answer, AnswerT, CallError, NameServer, NameServers
+from nsctl.name_servers import Answer, AnswerT, NameServer, NameServers
 from nsctl.output import Format, Row, show
 
 PROGRAM = "nsctl"
@@ -28,14 +31,38 @@ Namesrv = Annotated[
 Context = Annotated[str | None, typer.Option("--context", help="A context of the contexts file.")]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json or yaml for programs.")]
 Timeout = Annotated[float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")]
+TlsCa = Annotated[
+    str | None,
+    typer.Option("--tls-ca", envvar="NSCTL_TLS_CA", metavar="FILE", help="Check name servers with; else no TLS."),
+]
+TlsCert = Annotated[
+    str | None, typer.Option("--tls-cert", envvar="NSCTL_TLS_CERT", metavar="FILE", help="Certificate to show.")
+]
+TlsKey = Annotated[
+    str | None, typer.Option("--tls-key", envvar="NSCTL_TLS_KEY", metavar="FILE", help="Its private key.")
+]
+TokenFile = Annotated[
+    str | None, typer.Option("--token-file", envvar="NSCTL_TOKEN_FILE", metavar="FILE", help="Bearer token to send.")
+]
+TlsServerName = Annotated[
+    str | None,
+    typer.Option("--tls-server-name", envvar="NSCTL_TLS_SERVER_NAME", help="Name that certificates must have."),
+]
 Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
 
 
 class Session:
     """What a command is given."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], timeout_seconds: float, form: Format) -> None:
-        self.servers = NameServers(endpoints, timeout_seconds)
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        timeout_seconds: float,
+        form: Format,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self.servers = NameServers(endpoints, timeout_seconds, security)
+        self.security = security
         self.form = form
         self.exit_code = 0
 
@@ -80,12 +107,15 @@ def add_command(app: typer.Typer, name: str, run: Callable[..., None], *, acts: 
     def command(**values: Any) -> None:
         namesrv, context = values.pop("namesrv"), values.pop("context")
         output, timeout, watch = values.pop("output"), values.pop("timeout"), values.pop("watch", None)
+        tls = {key: values.pop(key) for key in TLS_KEYS}
         try:
             endpoints = name_servers(namesrv, context, os.environ, Path.home())
-        except ContextError as error:
+            files = client_files(tls, namesrv, context, os.environ, Path.home())
+            security = None if files is None else ClientSecurity(files)
+        except (ContextError, CertificateError) as error:
             sys.stderr.write(f"{PROGRAM}: {error}\n")
             raise typer.Exit(USAGE) from error
-        session = Session(endpoints, timeout, output)
+        session = Session(endpoints, timeout, output, security)
         try:
             _run(session, lambda: run(session, **values), watch)
         finally:
@@ -97,6 +127,11 @@ def add_command(app: typer.Typer, name: str, run: Callable[..., None], *, acts: 
         "context": (Context, None),
         "output": (Output, Format.TABLE),
         "timeout": (Timeout, DEFAULT_TIMEOUT_SECONDS),
+        "tls_ca": (TlsCa, None),
+        "tls_cert": (TlsCert, None),
+        "tls_key": (TlsKey, None),
+        "token_file": (TokenFile, None),
+        "tls_server_name": (TlsServerName, None),
     } | ({} if acts else {"watch": (Watch, None)})
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters += [

@@ -3,6 +3,7 @@
 ``RouteClient`` is for threads, ``AioRouteClient`` for asyncio; ``route_client.allocate`` shares queues among consumers.
 """
 
+from groundwork.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
 from route_client.broker_addresses import FoundBroker
 from route_client.cache import Answer, Counters, KnownRoute, Origin, RouteChange, Stale
@@ -34,6 +35,7 @@ __all__ = [
     "BadTopicNameError",
     "BrokerData",
     "ClientClosedError",
+    "ClientFiles",
     "ClientSettings",
     "ClientStatus",
     "Counters",

@@ -11,6 +11,7 @@ import grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
+from groundwork.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_client.cache import Answer, Origin
@@ -58,11 +59,11 @@ class BatchAnswer:
 class Namesrv:
     """A connection to one name server."""
 
-    def __init__(self, endpoint: Endpoint, settings: ClientSettings) -> None:
+    def __init__(self, endpoint: Endpoint, settings: ClientSettings, security: ClientSecurity | None) -> None:
         """Connects at the first call. Needs a running event loop."""
         self.endpoint = endpoint
         self._timeout = settings.timeout_seconds
-        self._connection = grpc.aio.insecure_channel(str(endpoint), _options(settings))
+        self._connection = open_aio_channel(endpoint, _options(settings), security)
         self._stub = RouteServiceStub(self._connection)
         self._health = self._connection.unary_unary(_HEALTH_CHECK, None, None)
 
@@ -146,14 +147,16 @@ class Namesrvs:
     """Connections to name servers, made when they are needed and dropped when they fail."""
 
     def __init__(self, settings: ClientSettings) -> None:
+        """Raises CertificateError if the files of the settings cannot be used."""
         self._settings = settings
+        self._security = None if settings.tls is None else ClientSecurity(settings.tls)
         self._open: dict[Endpoint, Namesrv] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def at(self, endpoint: Endpoint) -> Namesrv:
         """The connection to a name server."""
         if endpoint not in self._open:
-            self._open[endpoint] = Namesrv(endpoint, self._settings)
+            self._open[endpoint] = Namesrv(endpoint, self._settings, self._security)
         return self._open[endpoint]
 
     def drop(self, endpoint: Endpoint) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from groundwork.channels import ClientFiles
 from route_client.publish_info import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS
 
 
@@ -40,6 +41,8 @@ class ClientSettings:
     """Topics that are kept at most: a slip in a program must not have the client watch ever more names."""
     keepalive_seconds: float = 5.0
     """Silence after which a name server is pinged, and time for its answer."""
+    tls: ClientFiles | None = None
+    """Certificates and a token for the name servers, as files that are read again when they change; None for no TLS."""
     close_seconds: float = 5.0
     """How long close() waits for callbacks and writes that are under way."""
 

@@ -1,54 +1,59 @@
-"""What an ingest brought from each name server, and where the name servers differ. Spark does the work."""
+"""What is known of each name server now, and where the name servers differ. Spark does the work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import reduce
+from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.ingest import read_parquet
-from route_pipeline.schemas import BROKERS, CLUSTERS, SNAPSHOTS, TOPIC_QUEUES
+from route_pipeline.change_log import read_changes
+from route_pipeline.history import COMPARED, current, history
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 from route_pipeline.store import RouteStore
+from route_pipeline.summaries import Summary, read_summaries
 
 MAX_SHOWN_DIFFERENCES = 20
 """Most differences of one table that are fetched from Spark; all are counted."""
 
-# Generation, last update and channel are each name server's own and differ always.
-_COMPARED = {
-    TOPIC_QUEUES: (
+# Generation and channel are each name server's own and differ always.
+COMPARED_COLUMNS = {
+    "topic_queues": (
         ("topic", "cluster_name", "broker_name"),
-        ("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag"),
+        ("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag", "reported_perm"),
     ),
-    BROKERS: (
-        ("cluster_name", "broker_name", "broker_id", "broker_addr"),
+    "broker_groups": (
+        ("cluster_name", "broker_name"),
+        ("broker_addrs", "zone_name", "enable_acting_master", "unconfirmed_broker_ids"),
+    ),
+    "brokers": (
+        ("cluster_name", "broker_addr"),
         (
-            "live",
-            "unconfirmed",
-            "zone_name",
-            "enable_acting_master",
+            "broker_name",
+            "broker_id",
             "ha_server_addr",
             "data_version_timestamp_millis",
             "data_version_counter",
             "data_version_state_version",
-            "filter_servers",
+            "heartbeat_timeout_millis",
+            "unconfirmed",
         ),
     ),
-    CLUSTERS: (("cluster_name", "broker_name"), ()),
+    "clusters": (("cluster_name",), ()),
+    "filter_servers": (("cluster_name", "broker_addr"), ("filter_servers",)),
 }
+"""Key and compared columns of each table."""
 
 
 class ComparisonError(Exception):
-    """Spark could not read the ingest; the text is one line."""
+    """Spark could not read the log; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamesrvSummary:
-    """What came from one name server."""
+    """What is known of one name server."""
 
     namesrv: str
     """Name that it gives itself."""
@@ -56,8 +61,10 @@ class NamesrvSummary:
     """Its process lifetime."""
     revision: int
     """Revision of its tables."""
-    taken_at: datetime
-    """When the snapshot was taken, by its clock, UTC."""
+    ingested_at: datetime
+    """When that was written to the log, UTC."""
+    lost: bool
+    """Whether it did not answer when it was last asked: the numbers are from before."""
     clusters: int
     """Number of clusters."""
     topics: int
@@ -69,7 +76,7 @@ class NamesrvSummary:
     write_queues: int
     """Queues that can be written to, of all topics."""
     brokers: int
-    """Number of brokers."""
+    """Number of live brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,89 +103,115 @@ class TableDifferences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One ingest."""
+    """The name servers as they are known now."""
 
-    ingest_id: str
-    """Its id."""
+    run_id: str
+    """The run of the last ingest."""
     namesrvs: tuple[NamesrvSummary, ...]
-    """What came, by name of the name server."""
+    """What is known, by name of the name server."""
     differences: tuple[TableDifferences, ...]
     """Tables that differ."""
 
 
 def compare_latest(spark: SparkSession, store: RouteStore) -> Comparison:
-    """Compares the name servers of the latest ingest.
+    """Compares the name servers as the log knows them now.
 
     Raises:
         StoreError: There is no ingest.
-        ComparisonError: Spark could not read the ingest.
+        ComparisonError: Spark could not read the log.
     """
-    ingest_id = store.latest_ingest_id()
+    summaries = read_summaries(store.ingests)
+    latest = {summary.namesrv: summary for summary in summaries}
+    known = {name: summary for name, summary in latest.items() if summary.epoch}
     try:
-        tables = {table: read_parquet(spark, store.table_folder(table, ingest_id)) for table in (*_COMPARED, SNAPSHOTS)}
-        namesrvs = _summaries(tables)
-        compared = (_differences(table, tables[table], len(namesrvs)) for table in _COMPARED)
-        return Comparison(ingest_id, namesrvs, tuple(found for found in compared if found.count))
+        changes = read_changes(spark, store)
+        rows = current(history(changes)).where(F.col("namesrv").isin(*known)).cache()
+        try:
+            namesrvs = _namesrvs(rows, known, _lost(summaries))
+            differences = _differences(rows, len(namesrvs))
+        finally:
+            rows.unpersist()
     except SPARK_ERRORS as error:
-        raise ComparisonError(f"ingest {ingest_id} of {store.folder} cannot be read: {one_line(error)}") from error
+        raise ComparisonError(f"{store.folder} cannot be read: {one_line(error)}") from error
+    return Comparison(summaries[-1].run, namesrvs, differences)
 
 
-def _summaries(tables: dict[str, DataFrame]) -> tuple[NamesrvSummary, ...]:
-    """Counts what was written, and starts from ``snapshots``: an empty name server has no other rows."""
-    counted = [
-        tables[CLUSTERS].groupBy("namesrv").agg(F.countDistinct("cluster_name").alias("cluster_count")),
-        tables[TOPIC_QUEUES]
-        .groupBy("namesrv")
-        .agg(
-            F.count("*").alias("queue_rows"),
-            F.sum("read_queue_nums").alias("read_queues"),
-            F.sum("write_queue_nums").alias("write_queues"),
-        ),
-        tables[BROKERS].groupBy("namesrv").agg(F.count("*").alias("broker_count")),
-    ]
-    snapshots = tables[SNAPSHOTS].select(
-        # As a number, because Spark hands out times in the time zone of this machine.
-        *("namesrv", "epoch", "revision", "topics", F.unix_millis("taken_at").alias("taken_at_millis"))
+def _lost(summaries: list[Summary]) -> set[str]:
+    """Name servers that are lost: of their losses and returns, a loss was the last."""
+    lost: set[str] = set()
+    for summary in summaries:
+        ops = summary.read.split(",")
+        if "lost" in ops or "hole" in ops:
+            lost.add(summary.namesrv)
+        elif "back" in ops or "snapshot" in ops:
+            lost.discard(summary.namesrv)
+    return lost
+
+
+def _namesrvs(rows: DataFrame, known: dict[str, Summary], lost: set[str]) -> tuple[NamesrvSummary, ...]:
+    """Counts the rows, and starts from what was read: an empty name server has no rows."""
+    of = {table: F.col("table_name") == table for table in COMPARED_COLUMNS}
+    queues = of["topic_queues"]
+    counted = rows.groupBy("namesrv").agg(
+        F.countDistinct(F.when(of["clusters"], F.col("key"))).alias("clusters"),
+        F.countDistinct(F.when(queues, F.col("topic"))).alias("topics"),
+        F.count(F.when(queues, 1)).alias("queue_rows"),
+        F.sum(F.when(queues, F.col("read_queue_nums")).otherwise(0)).alias("read_queues"),
+        F.sum(F.when(queues, F.col("write_queue_nums")).otherwise(0)).alias("write_queues"),
+        F.count(F.when(of["brokers"], 1)).alias("brokers"),
     )
-    joined = reduce(lambda left, right: left.join(right, "namesrv", "left"), counted, snapshots)
-    rows = joined.na.fill(0).orderBy("namesrv").collect()
-    return tuple(
-        NamesrvSummary(
-            namesrv=row["namesrv"],
-            epoch=row["epoch"],
-            revision=row["revision"],
-            taken_at=datetime.fromtimestamp(row["taken_at_millis"] / 1000, UTC),
-            clusters=row["cluster_count"],
-            topics=row["topics"],
-            queue_rows=row["queue_rows"],
-            read_queues=row["read_queues"],
-            write_queues=row["write_queues"],
-            brokers=row["broker_count"],
+    counts = {row["namesrv"]: row.asDict() for row in counted.collect()}
+    nothing = dict.fromkeys(counted.columns, 0)
+    found = []
+    for name, summary in sorted(known.items()):
+        numbers = {column: value for column, value in counts.get(name, nothing).items() if column != "namesrv"}
+        found.append(
+            NamesrvSummary(
+                namesrv=name,
+                epoch=summary.epoch,
+                revision=summary.revision,
+                ingested_at=summary.ingested_at,
+                lost=name in lost,
+                **numbers,
+            )
         )
-        for row in rows
-    )
+    return tuple(found)
 
 
-def _differences(table: str, rows: DataFrame, namesrv_count: int) -> TableDifferences:
-    key, values = _COMPARED[table]
+def _differences(rows: DataFrame, namesrv_count: int) -> tuple[TableDifferences, ...]:
+    """Tables that differ, in two jobs: one finds and counts the keys, the other fetches the rows of those shown."""
     # JSON, because Spark's hash passes over nulls: (null, 'a') and ('a', null) would be the same.
-    content = F.xxhash64(F.to_json(F.struct(*values))) if values else F.lit(0)
+    content = F.xxhash64(F.to_json(F.struct(*COMPARED)))
     differing = (
-        rows.select(*key, content.alias("content"))
-        .groupBy(*key)
-        .agg(F.count("*").alias("namesrvs"), F.min("content").alias("low"), F.max("content").alias("high"))
+        rows.groupBy("table_name", "key")
+        .agg(F.count("*").alias("namesrvs"), F.min(content).alias("low"), F.max(content).alias("high"))
         .where((F.col("namesrvs") != namesrv_count) | (F.col("low") != F.col("high")))
-        .select(*key)
     )
-    count = differing.count()
-    if not count:
-        return TableDifferences(table, 0, ())
-    first = differing.orderBy(*key).limit(MAX_SHOWN_DIFFERENCES)
-    shown: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in rows.join(F.broadcast(first), list(key)).orderBy(*key, "namesrv").collect():
-        shown.setdefault(_pick(row, key), {})[row["namesrv"]] = dict(zip(values, _pick(row, values), strict=True))
-    found = tuple(Difference(dict(zip(key, of_key, strict=True)), values) for of_key, values in shown.items())
-    return TableDifferences(table, count, found)
+    of_table = Window.partitionBy("table_name")
+    numbered = differing.select(
+        *("table_name", "key"),
+        F.count("*").over(of_table).alias("count"),
+        F.row_number().over(of_table.orderBy("key")).alias("number"),
+    )
+    first = numbered.where(F.col("number") <= MAX_SHOWN_DIFFERENCES).collect()
+    if not first:
+        return ()
+    counts = {row["table_name"]: row["count"] for row in first}
+    keys = [F.struct(F.lit(row["table_name"]), F.lit(row["key"])) for row in first]
+    shown: dict[str, dict[str, list[Row]]] = {}
+    for row in rows.where(F.struct("table_name", "key").isin(*keys)).orderBy("key", "namesrv").collect():
+        shown.setdefault(row["table_name"], {}).setdefault(row["key"], []).append(row)
+    return tuple(
+        TableDifferences(table, counts[table], tuple(_difference(table, found) for found in shown[table].values()))
+        for table in COMPARED_COLUMNS
+        if table in counts
+    )
+
+
+def _difference(table: str, rows: list[Row]) -> Difference:
+    key, values = COMPARED_COLUMNS[table]
+    of_namesrv = {row["namesrv"]: dict(zip(values, _pick(row, values), strict=True)) for row in rows}
+    return Difference(dict(zip(key, _pick(rows[0], key), strict=True)), of_namesrv)
 
 
 def _pick(row: Row, columns: tuple[str, ...]) -> tuple[Any, ...]:

@@ -1,120 +1,34 @@
-"""The Spark data source ``namesrv``: the route tables of running name servers.
+"""The Spark data source ``namesrv``: the route tables of running name servers, and how they change.
 
 ::
 
-    register(spark)
+    register(spark)  # not needed where the package pyspark_namesrv is installed for Spark's Python
     spark.read.format("namesrv").option("endpoints", "10.0.0.1:9876,10.0.0.2:9876").load()
+    spark.readStream.format("namesrv").option("endpoints", "10.0.0.1:9876,10.0.0.2:9876").load()
 
-Options:
-
-``endpoints``
-    Required. Addresses of the name servers, separated by ``,``, ``;`` or white space. Each is one partition.
-``table``
-    ``topic_queues`` (default), ``brokers``, ``clusters``, ``snapshots`` (one row for each name server) or
-    ``whole_snapshot`` (all of these in one stream, so that all are of one revision: a struct column each).
-``connectTimeoutSeconds``, ``timeoutSeconds``
-    How long one attempt to connect and the whole read of one name server may take; default 5 and 300.
-
-Each action reads anew: two actions, and two tables, may see different revisions.
+All tables and options are described in docs/pipeline.md. A plan pins one revision of each name server: all tasks, their
+retries, and all actions on one DataFrame read that revision; a new ``load()`` reads the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from groundwork.endpoints import Endpoint, parse_endpoints
-from route_pipeline.schemas import TABLES, TOPIC_QUEUES, spark_ddl
-from route_pipeline.snapshot_reader import Timeouts
-from route_pipeline.snapshot_tables import read_table
-
-FORMAT = "namesrv"
-"""Name of the data source in Spark."""
-
-MAX_TIMEOUT_SECONDS = 86_400.0
-"""Longest timeout: a day. What takes longer hangs."""
-
-_OPTIONS = ("endpoints", "table", "connectTimeoutSeconds", "timeoutSeconds")
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """What to read: the options, checked."""
-
-    endpoints: tuple[Endpoint, ...]
-    """Name servers to read from."""
-    table: str
-    """One of :data:`route_pipeline.schemas.TABLES`."""
-    timeouts: Timeouts
-    """How long to wait."""
-
-    @classmethod
-    def of_options(cls, options: Mapping[str, str]) -> ReadRequest:
-        """Checks the options of a read.
-
-        Args:
-            options: Spark's options. They are asked by ``get`` only: Spark's mapping ignores case, but lists its
-                keys in lower case.
-
-        Raises:
-            ValueError: An option is unknown or missing, or its value breaks its rule; the message names it.
-        """
-        known = {option.lower() for option in _OPTIONS}
-        unknown = sorted(key for key in options if key.lower() not in known)
-        if unknown:
-            raise ValueError(f"option {unknown[0]!r} is unknown to {FORMAT}, which has {', '.join(_OPTIONS)}")
-        endpoints = options.get("endpoints")
-        if endpoints is None:
-            raise ValueError("option 'endpoints' is missing: write host:port,host:port")
-        table = options.get("table", TOPIC_QUEUES)
-        if table not in TABLES:
-            raise ValueError(f"option 'table' is {table!r}, not one of {', '.join(TABLES)}")
-        try:
-            parsed = parse_endpoints(endpoints)
-        except ValueError as error:
-            raise ValueError(f"option 'endpoints': {error}") from error
-        timeouts = Timeouts(
-            connect=_seconds(options, "connectTimeoutSeconds", Timeouts().connect),
-            total=_seconds(options, "timeoutSeconds", Timeouts().total),
-        )
-        return cls(parsed, table, timeouts)
-
-
-@dataclass(frozen=True)
-class EndpointPartition(InputPartition):
-    """One name server's part of a table."""
-
-    endpoint: Endpoint
-    """Where it listens."""
-
-
-class NamesrvReader(DataSourceReader):
-    """Reads a table. Travels to the executors by pickle, so it holds no connection."""
-
-    def __init__(self, request: ReadRequest) -> None:
-        self._request = request
-
-    def partitions(self) -> list[InputPartition]:
-        """One partition for each name server."""
-        return [EndpointPartition(endpoint) for endpoint in self._request.endpoints]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads the table of one name server.
-
-        Raises:
-            SnapshotError: The snapshot could not be read whole; Spark fails the task.
-        """
-        assert isinstance(partition, EndpointPartition)
-        return read_table(partition.endpoint, self._request.table, self._request.timeouts)
+from groundwork.endpoints import Endpoint
+from route_pipeline.batch_reader import NamesrvReader
+from route_pipeline.connection import Connecting
+from route_pipeline.namesrv_state import pin_snapshot
+from route_pipeline.options import DEFAULT_PIN_SECONDS, FORMAT, ReadRequest
+from route_pipeline.schemas import CHANGES, spark_ddl
+from route_pipeline.stream_reader import NamesrvStreamReader
 
 
 class NamesrvDataSource(DataSource):
-    """Route tables of running name servers; see the options at the top of this module."""
+    """Route tables of running name servers."""
 
     @classmethod
     def name(cls) -> str:
@@ -130,12 +44,25 @@ class NamesrvDataSource(DataSource):
         return spark_ddl(ReadRequest.of_options(self.options).table)
 
     def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002
-        """A reader of the table.
+        """A reader of the table as it is now.
 
         Raises:
             ValueError: An option is wrong.
         """
         return NamesrvReader(ReadRequest.of_options(self.options))
+
+    def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's name
+        """A reader of the tables as they are now and of every change from then on.
+
+        Raises:
+            ValueError: An option is wrong, or the table is not ``changes``.
+        """
+        request = ReadRequest.of_options(self.options, streaming=True)
+        if request.table != CHANGES:
+            raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
+        if request.after_revision is not None:
+            raise ValueError("option 'afterRevision' is not for streams, which start with a snapshot")
+        return NamesrvStreamReader(request)
 
 
 def register(spark: SparkSession) -> None:
@@ -143,17 +70,32 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(NamesrvDataSource)
 
 
-def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    text = options.get(name)
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    # A NaN is not within any bounds.
-    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
-        raise ValueError(
-            f"option {name!r} is {text!r}, not a number of seconds above 0 and up to {MAX_TIMEOUT_SECONDS:g}"
-        )
-    return seconds
+def pin(
+    endpoints: Sequence[Endpoint],
+    seconds: int = DEFAULT_PIN_SECONDS,
+    connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
+) -> dict[str, str]:
+    """Pins one revision of each name server for several queries.
+
+    ::
+
+        options = pin(parse_endpoints("10.0.0.1:9876"))
+        topics = spark.read.format("namesrv").options(**options).load()
+        brokers = spark.read.format("namesrv").options(**options, table="brokers").load()
+
+    Args:
+        endpoints: Where the name servers listen.
+        seconds: How long each is kept unless it is read from, 1 to 3600.
+        connecting: How to connect to them.
+
+    Returns:
+        Options ``endpoints`` and ``pins``.
+
+    Raises:
+        NamesrvError: A name server cannot be reached, or holds as many snapshots as it may.
+    """
+    pins = {str(endpoint): pin_snapshot(endpoint, connecting, seconds).pin_id for endpoint in endpoints}
+    return {
+        "endpoints": ",".join(pins),
+        "pins": ",".join(f"{endpoint}={pin_id}" for endpoint, pin_id in pins.items()),
+    }

@@ -1,10 +1,11 @@
-"""Prints what an ingest brought, as tables for people."""
+"""Prints what is known of the name servers, as tables for people."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
+from pyspark.sql import Row
 from rich.console import Console
 from rich.table import Table
 
@@ -12,7 +13,7 @@ from route_pipeline.comparison import Comparison, Difference, NamesrvSummary, Ta
 
 
 def print_report(comparison: Comparison, console: Console) -> None:
-    """Prints what came from each name server, and where they differ.
+    """Prints what is known of each name server, and where they differ.
 
     Args:
         comparison: What to print.
@@ -33,11 +34,11 @@ def print_report(comparison: Comparison, console: Console) -> None:
 
 
 def _summary_table(comparison: Comparison) -> Table:
-    table = Table(title=f"Ingest {comparison.ingest_id}", title_justify="left")
+    table = Table(title="Name servers", title_justify="left")
     table.add_column("name server")
     table.add_column("epoch")
     table.add_column("revision", justify="right")
-    table.add_column("taken at (UTC)")
+    table.add_column("ingested at (UTC)")
     for heading in ("clusters", "topics", "queue rows", "read queues", "write queues", "brokers"):
         table.add_column(heading, justify="right")
     for namesrv in comparison.namesrvs:
@@ -53,7 +54,7 @@ def _summary_table(comparison: Comparison) -> Table:
             namesrv.namesrv,
             namesrv.epoch,
             f"{namesrv.revision:,}",
-            _time(namesrv.taken_at),
+            _time(namesrv.ingested_at) + (" (lost)" if namesrv.lost else ""),
             *(f"{number:,}" for number in numbers),
         )
     return table
@@ -85,7 +86,9 @@ def _text(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, list):
-        return f"[{' '.join(value)}]"
+        return f"[{' '.join(map(_text, value))}]"
+    if isinstance(value, Row):
+        return f"{value['broker_id']}={value['broker_addr']}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

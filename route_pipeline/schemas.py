@@ -14,6 +14,10 @@ INTEGER = pa.int32()
 LONG = pa.int64()
 BOOLEAN = pa.bool_()
 STRINGS = pa.list_(pa.field("element", pa.string()))
+LONGS = pa.list_(pa.field("element", pa.int64()))
+ADDRESSES = pa.list_(
+    pa.field("element", pa.struct([pa.field("broker_id", pa.int64()), pa.field("broker_addr", pa.string())]))
+)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 _DDL_TYPES = {
@@ -22,6 +26,8 @@ _DDL_TYPES = {
     LONG: "BIGINT",
     BOOLEAN: "BOOLEAN",
     STRINGS: "ARRAY<STRING>",
+    LONGS: "ARRAY<BIGINT>",
+    ADDRESSES: "ARRAY<STRUCT<broker_id: BIGINT, broker_addr: STRING>>",
     TIMESTAMP: "TIMESTAMP",
 }
 
@@ -42,10 +48,11 @@ class Column:
         """The column for Arrow."""
         return pa.field(self.name, self.type, nullable=self.nullable)
 
-    def ddl(self, separator: str = " ") -> str:
-        """The column for Spark; inside a STRUCT the separator of name and type is a colon."""
+    @property
+    def ddl(self) -> str:
+        """The column for Spark."""
         not_null = "" if self.nullable else " NOT NULL"
-        return f"{self.name}{separator}{_DDL_TYPES[self.type]}{not_null} COMMENT '{self.comment}'"
+        return f"{self.name} {_DDL_TYPES[self.type]}{not_null} COMMENT '{self.comment}'"
 
 
 ORIGIN_COLUMNS = (
@@ -54,13 +61,12 @@ ORIGIN_COLUMNS = (
     Column("revision", LONG, "revision of the name server at which its tables were read"),
     Column("taken_at", TIMESTAMP, "when the snapshot was taken, by the clock of the name server"),
 )
-"""Where a row comes from: the first columns of every table."""
+"""Where a row comes from: the first columns of the tables of a snapshot."""
 
 TOPIC_QUEUES = "topic_queues"
 BROKERS = "brokers"
 CLUSTERS = "clusters"
-SNAPSHOTS = "snapshots"
-WHOLE_SNAPSHOT = "whole_snapshot"
+CHANGES = "changes"
 
 ROW_COLUMNS = {
     TOPIC_QUEUES: (
@@ -71,6 +77,9 @@ ROW_COLUMNS = {
         Column("write_queue_nums", INTEGER, "queues that can be written to"),
         Column("perm", INTEGER, "permission bits in force: read 4, write 2, inherit 1"),
         Column("topic_sys_flag", INTEGER, "flag bits: 1 unit, 2 unit subscription"),
+        Column(
+            "reported_perm", INTEGER, "what the broker reports, where an operator changed it; else null", nullable=True
+        ),
     ),
     BROKERS: (
         Column("cluster_name", STRING, "cluster of the broker"),
@@ -94,18 +103,64 @@ ROW_COLUMNS = {
         Column("cluster_name", STRING, "cluster"),
         Column("broker_name", STRING, "one broker group of the cluster"),
     ),
-    SNAPSHOTS: (
-        Column("endpoint", STRING, "address at which the name server was asked, host:port"),
-        Column("topics", LONG, "number of topics"),
-        Column("topic_queues", LONG, "rows of topic_queues"),
-        Column("brokers", LONG, "rows of brokers"),
-        Column("clusters", LONG, "rows of clusters"),
-    ),
 }
-"""What each table has after the columns of the origin. ``snapshots`` has one row for each name server."""
+"""What each table of a snapshot has after the columns of the origin."""
 
-TABLES = (*ROW_COLUMNS, WHOLE_SNAPSHOT)
-"""Tables that can be read. ``whole_snapshot`` is all others in one: a struct column each, one not null in a row."""
+CHANGE_COLUMNS = (
+    Column("namesrv", STRING, "name that the name server gives itself; its address where it never answered"),
+    Column("epoch", STRING, "process lifetime of the name server; later ones of the same name server sort after it"),
+    Column("revision", LONG, "revision of the name server that the row is of"),
+    Column("changed_at", TIMESTAMP, "when it changed, or when the snapshot was taken, by the clock of the name server"),
+    Column(
+        "table_name", STRING, "topic_queues, broker_groups, brokers, clusters, filter_servers, or reads: of the reader"
+    ),
+    Column("op", STRING, "put or remove; in reads: snapshot, changes, lost, back or hole"),
+    Column("from_snapshot", BOOLEAN, "row of a snapshot: what was there, not what changed"),
+    Column("key", STRING, "key within the table: names joined by /"),
+    Column("topic", STRING, "topic name", nullable=True),
+    Column("cluster_name", STRING, "cluster", nullable=True),
+    Column("broker_name", STRING, "broker group", nullable=True),
+    Column("broker_id", LONG, "0 is the master, above 0 a slave", nullable=True),
+    Column("broker_addr", STRING, "where clients reach the broker, host:port", nullable=True),
+    Column("read_queue_nums", INTEGER, "queues that can be read from", nullable=True),
+    Column("write_queue_nums", INTEGER, "queues that can be written to", nullable=True),
+    Column("perm", INTEGER, "permission bits in force: read 4, write 2, inherit 1", nullable=True),
+    Column("topic_sys_flag", INTEGER, "flag bits: 1 unit, 2 unit subscription", nullable=True),
+    Column("reported_perm", INTEGER, "what the broker reports, where an operator changed it; else null", nullable=True),
+    Column("broker_addrs", ADDRESSES, "the brokers of a group, by id", nullable=True),
+    Column("zone_name", STRING, "zone of the group; null if its brokers named none", nullable=True),
+    Column("enable_acting_master", BOOLEAN, "may the lowest slave stand in; null if not said", nullable=True),
+    Column("unconfirmed_broker_ids", LONGS, "brokers of a group that are known from a file or held", nullable=True),
+    Column("ha_server_addr", STRING, "where slaves replicate from; null if it named none", nullable=True),
+    Column("data_version_timestamp_millis", LONG, "when its topic table was made, ms since 1970", nullable=True),
+    Column("data_version_counter", LONG, "number of changes of its topic table", nullable=True),
+    Column("data_version_state_version", LONG, "raised by a change of role", nullable=True),
+    Column("generation", LONG, "number of its last accepted registration at this name server", nullable=True),
+    Column("has_channel", BOOLEAN, "does the end of a channel remove the broker at once", nullable=True),
+    Column("heartbeat_timeout_millis", LONG, "how long the broker may be silent, ms", nullable=True),
+    Column(
+        "unconfirmed", BOOLEAN, "known from a file or held by the guard, not from its own word since", nullable=True
+    ),
+    Column("filter_servers", STRINGS, "addresses of the filter servers of a broker, host:port", nullable=True),
+    Column("reason", STRING, "why it was removed, or why a name server was lost", nullable=True),
+    Column("after_revision", LONG, "in reads: the changes are those after this revision", nullable=True),
+)
+"""The table of changes. Rows are unique by namesrv, epoch, revision, table_name, key and from_snapshot."""
+
+READS = "reads"
+"""Value of ``table_name`` for rows in which the reader says what it read, or could not."""
+
+TABLES = (*ROW_COLUMNS, CHANGES)
+"""Tables that can be read."""
+
+
+def columns_of(table: str) -> tuple[Column, ...]:
+    """All columns of a table.
+
+    Raises:
+        KeyError: There is no such table.
+    """
+    return CHANGE_COLUMNS if table == CHANGES else (*ORIGIN_COLUMNS, *ROW_COLUMNS[table])
 
 
 def arrow_schema(table: str) -> pa.Schema:
@@ -114,21 +169,7 @@ def arrow_schema(table: str) -> pa.Schema:
     Raises:
         KeyError: There is no such table.
     """
-    fields = [column.arrow_field for column in ORIGIN_COLUMNS]
-    if table == WHOLE_SNAPSHOT:
-        fields += [pa.field(name, row_struct(name)) for name in ROW_COLUMNS]
-    else:
-        fields += [column.arrow_field for column in ROW_COLUMNS[table]]
-    return pa.schema(fields)
-
-
-def row_struct(table: str) -> pa.StructType:
-    """The type of a table's column in ``whole_snapshot``.
-
-    Raises:
-        KeyError: There is no such table.
-    """
-    return pa.struct([column.arrow_field for column in ROW_COLUMNS[table]])
+    return pa.schema([column.arrow_field for column in columns_of(table)])
 
 
 def spark_ddl(table: str) -> str:
@@ -137,10 +178,4 @@ def spark_ddl(table: str) -> str:
     Raises:
         KeyError: There is no such table.
     """
-    columns = [column.ddl() for column in ORIGIN_COLUMNS]
-    if table == WHOLE_SNAPSHOT:
-        for name, struct in ROW_COLUMNS.items():
-            columns.append(f"{name} STRUCT<{', '.join(column.ddl(': ') for column in struct)}>")
-    else:
-        columns += [column.ddl() for column in ROW_COLUMNS[table]]
-    return ", ".join(columns)
+    return ", ".join(column.ddl for column in columns_of(table))

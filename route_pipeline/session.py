@@ -18,6 +18,12 @@ from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 DEFAULT_MASTER = "local[*]"
 """Spark inside this process, on all cores."""
 
+QUICK_START = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Settings that halve the time of short jobs, and make long ones slower."""
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit for the Python program that it starts."""
+
 _MASTERS = ("local", "spark://", "k8s://", "yarn")
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -26,29 +32,44 @@ class SparkStartError(RuntimeError):
     """Spark did not start; the text is one line."""
 
 
+def check_java() -> None:
+    """Makes sure that there is a Java for Spark; spark-submit has started one already.
+
+    Raises:
+        JavaNotFoundError: There is none; one line that says what to install.
+    """
+    if _GATEWAY not in os.environ:
+        ensure_java_home()
+
+
 @contextmanager
-def spark_session(master: str = DEFAULT_MASTER, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Runs Spark, with the format ``namesrv`` registered, until the block is left.
 
     Enter it before this process does anything with gRPC: Spark forks to start Java, and a fork while gRPC's threads
     run can die before Java starts.
 
     Args:
-        master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``.
+        master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``; None: what spark-submit was told if
+            it started this program, else ``local[*]``.
         conf: Spark settings that win over ours.
 
     Raises:
         JavaNotFoundError: There is no Java for Spark.
         SparkStartError: Spark did not start, as with a master URL that is none.
     """
-    if not master.startswith(_MASTERS):
+    submitted = _GATEWAY in os.environ
+    if master is None and not submitted:
+        master = DEFAULT_MASTER
+    if master is not None and not master.startswith(_MASTERS):
         raise SparkStartError(f"master {master!r} does not start with one of {', '.join(_MASTERS)}")
-    ensure_java_home()
-    settings: dict[str, bool | float | int | str | None] = {**_settings(master), **(conf or {})}
+    check_java()
+    settings: dict[str, bool | float | int | str | None] = {**_settings(master or ""), **(conf or {})}
+    builder = SparkSession.builder.appName("route-pipeline").config(map=settings)
     try:
-        spark = SparkSession.builder.master(master).appName("route-pipeline").config(map=settings).getOrCreate()
+        spark = (builder if master is None else builder.master(master)).getOrCreate()
     except SPARK_ERRORS as error:
-        raise SparkStartError(f"Spark did not start on {master!r}: {one_line(error)}") from error
+        raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {one_line(error)}") from error
     try:
         register(spark)
         yield spark
@@ -64,6 +85,8 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "8",
         # Ids of ingests are text, whatever they look like.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # Good rows and those put aside go to two folders, which is then no reason to sort them.
+        "spark.sql.maxConcurrentOutputFileWriters": "2",
         # Spark wants one, though nothing here is stored in it; the default is the current folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "route-pipeline-warehouse")),
         "spark.ui.enabled": "false",

@@ -1,57 +1,38 @@
-"""Reads the route snapshot of one name server, whole or not at all.
-
-Nothing here knows Spark: this runs in a Spark task as well as in any Python program.
-"""
+"""Reads the route snapshot of one name server, or one shard of it, whole or not at all."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
 
-import grpc
-from namesrv_api.v1 import route_service_pb2, route_service_pb2_grpc
+from namesrv_api.v1 import route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import FailedCall, RichError
+from route_pipeline.connection import Connecting, Connection, connect
 
-MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-"""Largest message that is accepted. A name server keeps its chunks below 1 MB; the rest is room for others'."""
+Response = route_service_pb2.StreamRouteSnapshotResponse
 
-_MAX_ERROR_LENGTH = 400
-_KEEPALIVE_MILLIS = 10_000
-_RETRY_UNAVAILABLE = {
-    "methodConfig": [
-        {
-            "name": [{"service": "namesrv_api.v1.RouteService"}],
-            # gRPC repeats a call only until the first message has come: rows that are out are never read again.
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.2s",
-                "maxBackoff": "2s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-
-
-class SnapshotError(Exception):
-    """A snapshot could not be read whole. The text is one line and names the endpoint and the cause."""
+_HINTS = {"SNAPSHOT_GONE": "call load() again, or raise the option pinSeconds"}
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait for a name server, in seconds."""
+class ShardOf:
+    """A part of a name server's tables."""
 
-    connect: float = 5.0
-    """For one attempt to connect; a name server is a network hop away."""
-    total: float = 300.0
-    """For the whole snapshot, with what the reader does in between; ten million rows take less than a minute."""
+    index: int = 0
+    """From 0; brokers and clusters are in shard 0."""
+    count: int = 1
+    """Number of shards that make the whole."""
+
+    def message(self) -> route_service_pb2.Shard:
+        """The shard as it is asked for."""
+        return route_service_pb2.Shard(index=self.index, count=self.count)
+
+
+WHOLE = ShardOf()
+"""All of a name server's tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +52,8 @@ class Origin:
 class SnapshotStream:
     """The chunks of one snapshot, checked on their way."""
 
-    def __init__(self, endpoint: Endpoint, responses: Iterator[route_service_pb2.StreamRouteSnapshotResponse]) -> None:
-        self._endpoint = endpoint
+    def __init__(self, connection: Connection, responses: Iterator[Response]) -> None:
+        self._connection = connection
         self._responses = responses
         self.origin = self._read_header()
 
@@ -80,7 +61,7 @@ class SnapshotStream:
         """Yields the chunks. What came is a whole snapshot only once this has ended without an error.
 
         Raises:
-            SnapshotError: The stream failed, broke off before its end marker, or its counts do not agree.
+            NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
         """
         came: Counter[str] = Counter()
         for response in self._responses:
@@ -90,7 +71,7 @@ class SnapshotStream:
                 self._check_counts(came, response.snapshot_end)
                 return
             if content != "chunk":
-                raise self._error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
+                raise self._connection.error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
             chunk = response.chunk
             came["cluster_count"] += len(chunk.clusters)
             came["topic_count"] += len(chunk.topics)
@@ -98,25 +79,25 @@ class SnapshotStream:
             came["broker_data_count"] += len(chunk.broker_datas)
             came["live_broker_count"] += len(chunk.live_brokers)
             yield chunk
-        raise self._error("ended the snapshot before its end marker")
+        raise self._connection.error("ended the snapshot before its end marker")
 
     def _read_header(self) -> Origin:
         first = next(self._responses, None)
         if first is None:
-            raise self._error("ended the snapshot before its header")
+            raise self._connection.error("ended the snapshot before its header")
         if first.WhichOneof("content") != "snapshot_header" or not first.HasField("header"):
-            raise self._error("sent a snapshot without a header")
+            raise self._connection.error("sent a snapshot without a header")
         header = first.header
         if not header.namesrv_name:
-            raise self._error("does not say its name")
+            raise self._connection.error("does not say its name")
         return Origin(header.namesrv_name, header.epoch, header.revision, first.snapshot_header.taken_at_millis)
 
-    def _check_origin(self, response: route_service_pb2.StreamRouteSnapshotResponse) -> None:
+    def _check_origin(self, response: Response) -> None:
         if not response.HasField("header"):
             return
         header, origin = response.header, self.origin
         if (header.namesrv_name, header.epoch, header.revision) != (origin.namesrv, origin.epoch, origin.revision):
-            raise self._error(
+            raise self._connection.error(
                 f"moved within a snapshot from {origin.namesrv}, epoch {origin.epoch}, revision {origin.revision} "
                 f"to {header.namesrv_name}, epoch {header.epoch}, revision {header.revision}"
             )
@@ -125,50 +106,38 @@ class SnapshotStream:
         for field in route_service_pb2.SnapshotEnd.DESCRIPTOR.fields:
             said = getattr(end, field.name)
             if came[field.name] != said:
-                raise self._error(f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}")
-
-    def _error(self, problem: str) -> SnapshotError:
-        return SnapshotError(f"name server {self._endpoint} {problem}")
+                raise self._connection.error(
+                    f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}"
+                )
 
 
 @contextmanager
-def open_snapshot(endpoint: Endpoint, timeouts: Timeouts) -> Iterator[SnapshotStream]:
-    """Connects to a name server and starts to read its tables as they are now.
+def open_snapshot(
+    endpoint: Endpoint, connecting: Connecting, pin_id: str | None = None, shard: ShardOf = WHOLE
+) -> Iterator[SnapshotStream]:
+    """Connects to a name server and starts to read its tables.
+
+    Args:
+        endpoint: Where it listens.
+        connecting: How to connect.
+        pin_id: Which pinned snapshot; None: the tables as they are now.
+        shard: Which part of it.
 
     Yields:
         The snapshot, its header read. The connection is closed when the block is left.
 
     Raises:
-        SnapshotError: The name server cannot be reached, refuses, or does not begin with a header.
+        NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
     """
-    options = [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.service_config", json.dumps(_RETRY_UNAVAILABLE)),
-        # gRPC's name for the longest time that an attempt to connect may take.
-        ("grpc.min_reconnect_backoff_ms", int(timeouts.connect * 1000)),
-        ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 2000),
-        # A name server that was stopped or cut off is noticed long before the total time is over.
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MILLIS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_MILLIS),
-        ("grpc.http2.ping_timeout_ms", _KEEPALIVE_MILLIS),
-    ]
-    with grpc.insecure_channel(str(endpoint), options=options) as channel:
-        call = route_service_pb2_grpc.RouteServiceStub(channel).StreamRouteSnapshot(
-            route_service_pb2.StreamRouteSnapshotRequest(), timeout=timeouts.total
+    request = route_service_pb2.StreamRouteSnapshotRequest(pin_id=pin_id)
+    if shard != WHOLE:
+        request.shard.CopyFrom(shard.message())
+    with connect(endpoint, connecting) as connection:
+        yield SnapshotStream(connection, _responses(connection, request))
+
+
+def _responses(connection: Connection, request: route_service_pb2.StreamRouteSnapshotRequest) -> Iterator[Response]:
+    with connection.failures(connection.timeouts.total, _HINTS):
+        yield from connection.stub.StreamRouteSnapshot(
+            request, timeout=connection.timeouts.total, metadata=connection.metadata
         )
-        yield SnapshotStream(endpoint, _responses(endpoint, timeouts, call))
-
-
-def _responses(
-    endpoint: Endpoint, timeouts: Timeouts, call: Iterable[route_service_pb2.StreamRouteSnapshotResponse]
-) -> Iterator[route_service_pb2.StreamRouteSnapshotResponse]:
-    try:
-        yield from call
-    except grpc.RpcError as error:
-        cause = RichError.of(cast("FailedCall", error))
-        # Texts of gRPC can have several lines, and the text of a server anything.
-        text = " ".join(str(cause).split())[:_MAX_ERROR_LENGTH]
-        if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            text += f" (the snapshot took longer than {timeouts.total:g} s)"
-        raise SnapshotError(f"name server {endpoint}: {text}") from error

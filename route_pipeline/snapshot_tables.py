@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
+from route_pipeline.connection import Connecting
+from route_pipeline.row_filter import EVERYTHING, RowFilter
 from route_pipeline.schemas import (
     BROKERS,
     CLUSTERS,
     INTEGER,
     ORIGIN_COLUMNS,
     ROW_COLUMNS,
-    SNAPSHOTS,
     STRING,
     TOPIC_QUEUES,
-    WHOLE_SNAPSHOT,
     arrow_schema,
-    row_struct,
 )
-from route_pipeline.snapshot_reader import Origin, Timeouts, open_snapshot
+from route_pipeline.snapshot_reader import WHOLE, Origin, ShardOf, open_snapshot
 
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
@@ -30,42 +30,54 @@ MAX_BROKER_ROWS = 8192
 _Row = dict[str, Any]
 
 
-def read_table(endpoint: Endpoint, table: str, timeouts: Timeouts) -> Iterator[pa.RecordBatch]:
-    """Reads one table of one name server; all rows are of one revision.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows of a table."""
+
+    pin_id: str | None = None
+    """Of which pinned snapshot; None: of the tables as they are now."""
+    shard: ShardOf = WHOLE
+    """Of which shard; brokers and clusters are all in shard 0."""
+    wanted: RowFilter = EVERYTHING
+    """Of which topics and clusters."""
+
+
+def read_table(
+    endpoint: Endpoint,
+    table: str,
+    connecting: Connecting,
+    part: Part = Part(),
+) -> Iterator[pa.RecordBatch]:
+    """Reads one table of one name server, or a shard of it; all rows are of one revision.
 
     Args:
         endpoint: Where the name server listens.
-        table: One of :data:`route_pipeline.schemas.TABLES`.
-        timeouts: How long to wait for what.
+        table: topic_queues, brokers or clusters.
+        connecting: How to connect.
+        part: Which rows of it.
 
     Yields:
         Batches of exactly ``arrow_schema(table)``, each about as large as the chunk it came from. They are the
         whole table only if the iteration ends without an error.
 
     Raises:
-        SnapshotError: The snapshot could not be read whole.
+        NamesrvError: The snapshot could not be read whole.
     """
-    wanted = set(ROW_COLUMNS) if table == WHOLE_SNAPSHOT else {table}
-    topics = queue_rows = cluster_rows = 0
     brokers = BrokerRows()
-    with open_snapshot(endpoint, timeouts) as snapshot:
+    with open_snapshot(endpoint, connecting, part.pin_id, part.shard) as snapshot:
         batches = _Batches(table, snapshot.origin)
         for chunk in snapshot.chunks():
-            topics += len(chunk.topics)
-            queue_rows += sum(len(topic.queue_datas) for topic in chunk.topics)
-            cluster_rows += sum(len(cluster.broker_names) for cluster in chunk.clusters)
-            brokers.add(chunk)
-            if TOPIC_QUEUES in wanted and chunk.topics:
-                yield batches.of_arrays(TOPIC_QUEUES, _topic_queue_arrays(chunk))
-            if CLUSTERS in wanted and chunk.clusters:
-                yield batches.of_rows(CLUSTERS, _cluster_rows(chunk))
-    if BROKERS in wanted:
-        rows = brokers.rows()
-        for start in range(0, len(rows), MAX_BROKER_ROWS):
-            yield batches.of_rows(BROKERS, rows[start : start + MAX_BROKER_ROWS])
-    if SNAPSHOTS in wanted:
-        counts = {"topics": topics, "topic_queues": queue_rows, "brokers": len(brokers), "clusters": cluster_rows}
-        yield batches.of_rows(SNAPSHOTS, [{"endpoint": str(endpoint), **counts}])
+            if table == TOPIC_QUEUES and chunk.topics:
+                yield batches.of_arrays(_topic_queue_arrays(*part.wanted.queues(chunk)))
+            elif table == CLUSTERS and chunk.clusters:
+                yield batches.of_rows(
+                    row for row in _cluster_rows(chunk) if part.wanted.wants_cluster(row["cluster_name"])
+                )
+            elif table == BROKERS:
+                brokers.add(chunk)
+    rows = [row for row in brokers.rows() if part.wanted.wants_cluster(row["cluster_name"])]
+    for start in range(0, len(rows), MAX_BROKER_ROWS):
+        yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
 
 
 class BrokerRows:
@@ -97,9 +109,6 @@ class BrokerRows:
         for servers in chunk.filter_servers:
             self._filter_servers[servers.cluster_name, servers.broker_addr] = list(servers.filter_servers)
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
     def rows(self) -> list[_Row]:
         """The rows, ordered by cluster, group, broker id and address."""
         return [self._row(*key) for key in sorted(self._keys)]
@@ -125,42 +134,31 @@ class _Batches:
     """Makes batches of one table's schema, all of one origin."""
 
     def __init__(self, table: str, origin: Origin) -> None:
-        self._table = table
         self._schema = arrow_schema(table)
+        self._columns = ROW_COLUMNS[table]
         values = (origin.namesrv, origin.epoch, origin.revision, origin.taken_at_millis * 1000)
         self._origin = [pa.scalar(value, column.type) for value, column in zip(values, ORIGIN_COLUMNS, strict=True)]
 
-    def of_rows(self, rows_of: str, rows: list[_Row]) -> pa.RecordBatch:
-        return self.of_arrays(
-            rows_of, [pa.array([row.get(c.name) for row in rows], c.type) for c in ROW_COLUMNS[rows_of]]
-        )
+    def of_rows(self, rows: Iterable[_Row]) -> pa.RecordBatch:
+        listed = list(rows)
+        return self.of_arrays([pa.array([row.get(c.name) for row in listed], c.type) for c in self._columns])
 
-    def of_arrays(self, rows_of: str, arrays: list[pa.Array]) -> pa.RecordBatch:
-        length = len(arrays[0])
-        columns = [pa.repeat(value, length) for value in self._origin]
-        if self._table == WHOLE_SNAPSHOT:
-            columns += [
-                pa.StructArray.from_arrays(arrays, fields=list(row_struct(name)))
-                if name == rows_of
-                else pa.nulls(length, row_struct(name))
-                for name in ROW_COLUMNS
-            ]
-        else:
-            columns += arrays
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+    def of_arrays(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        origin = [pa.repeat(value, len(arrays[0])) for value in self._origin]
+        return pa.RecordBatch.from_arrays(origin + arrays, schema=self._schema)
 
 
-def _topic_queue_arrays(chunk: route_service_pb2.SnapshotChunk) -> list[pa.Array]:
+def _topic_queue_arrays(topics: list[str], queues: list[route_data_pb2.QueueData]) -> list[pa.Array]:
     """The columns of topic_queues: one by one, because this is the one table with millions of rows."""
-    queues = [queue for topic in chunk.topics for queue in topic.queue_datas]
     return [
-        pa.array([name for topic in chunk.topics for name in [topic.topic] * len(topic.queue_datas)], STRING),
+        pa.array(topics, STRING),
         pa.array([queue.cluster_name for queue in queues], STRING),
         pa.array([queue.broker_name for queue in queues], STRING),
         pa.array([queue.read_queue_nums for queue in queues], INTEGER),
         pa.array([queue.write_queue_nums for queue in queues], INTEGER),
         pa.array([queue.perm for queue in queues], INTEGER),
         pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
+        pa.array([queue.reported_perm if queue.HasField("reported_perm") else None for queue in queues], INTEGER),
     ]
 
 

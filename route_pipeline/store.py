@@ -1,37 +1,44 @@
-"""The folder that ingests are kept in.
+"""The folder that the change log is kept in.
 
 ::
 
-    DIR/route_pipeline.json                     says that the folder is ours, and the version of its layout
-    DIR/topic_queues/ingest_id=ID/*.parquet     one folder for each table and ingest
-    DIR/brokers/ingest_id=ID/*.parquet
-    DIR/clusters/ingest_id=ID/*.parquet
-    DIR/snapshots/ingest_id=ID/*.parquet        appears last: what is here is whole
-    DIR/_work/ID/                               an ingest under way; Spark and Arrow pass over such names
+    DIR/route_pipeline.json                               says that the folder is ours, and the version of its layout
+    DIR/changes/date=DATE/run=RUN/batch_id=N/*.parquet    the change log: what each batch brought
+    DIR/quarantine/date=DATE/run=RUN/batch_id=N/*.parquet rows that break the contract, with the reason
+    DIR/ingests/run=RUN/batch_id=N.parquet                summary of a batch; what has one is whole
+    DIR/history/*.parquet                                 made by `history` from the log
+    DIR/_checkpoint/RUN/                                  where Spark notes how far it has read
+    DIR/_work/                                            batches under way; Spark and Arrow pass over such names
 
-A table's part of an ingest appears by renaming a folder that is already complete, and an ingest counts once its part
-of ``snapshots`` is there. The name server is a column, not a folder: Spark would guess a type from a folder's name, and
-each ingest would be many small files.
+A batch appears by renaming a folder that is already complete, and is never written again: Spark repeats a batch that it
+does not know to be done, and then finds it here. So every reader, Spark or not, sees each row once. DATE is the day on
+which the batch was written, UTC.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from route_pipeline.schemas import ROW_COLUMNS, SNAPSHOTS
-
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Version of the layout above."""
 
+COMPACTED_RUN = "compacted"
+"""Name of the run that a compacted day has in place of those that wrote it."""
+
+LASTING_RUN = "lasting"
+"""The same for a day of which only what outlasted it, and the days before it, is left."""
+
+_REWRITTEN = (f"run={COMPACTED_RUN}", f"run={LASTING_RUN}")
 _MARKER = "route_pipeline.json"
-_WORK = "_work"
-_INGEST_PREFIX = "ingest_id="
 _PATTERN_CHARACTERS = re.compile(r"[*?\[\]{}\\]")
 
 
@@ -39,11 +46,27 @@ class StoreError(Exception):
     """The folder cannot be used as asked; the text is one line."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Batches that follow one another: those of one checkpoint."""
+
+    run_id: str
+    """When it began, and a random part."""
+    checkpoint: Path
+    """Spark's folder for it."""
+
+
 class RouteStore:
-    """A folder of ingests."""
+    """A folder with a change log."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.changes = folder / "changes"
+        self.quarantine = folder / "quarantine"
+        self.ingests = folder / "ingests"
+        self.history = folder / "history"
+        self.work = folder / "_work"
+        self._checkpoints = folder / "_checkpoint"
 
     @classmethod
     def create(cls, folder: Path) -> RouteStore:
@@ -81,46 +104,87 @@ class RouteStore:
             raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
         return store
 
-    def ingest_ids(self) -> list[str]:
-        """Ids of the whole ingests, oldest first."""
-        folders = (self.folder / SNAPSHOTS).glob(f"{_INGEST_PREFIX}*")
-        return sorted(folder.name.removeprefix(_INGEST_PREFIX) for folder in folders)
-
-    def latest_ingest_id(self) -> str:
-        """Id of the latest whole ingest.
+    def check_not_empty(self) -> None:
+        """Checks that there is something to read.
 
         Raises:
-            StoreError: There is none.
+            StoreError: There is no ingest yet.
         """
-        ids = self.ingest_ids()
-        if not ids:
+        if not any(self.ingests.glob("run=*/batch_id=*.parquet")):
             raise StoreError(f"{self.folder} has no ingest yet")
-        return ids[-1]
-
-    def table_folder(self, table: str, ingest_id: str) -> Path:
-        """Where a table's part of an ingest is."""
-        return self.folder / table / f"{_INGEST_PREFIX}{ingest_id}"
 
     @contextmanager
-    def new_ingest(self, at: datetime) -> Iterator[IngestInProgress]:
-        """A new ingest. What it has not committed when the block is left is removed.
-
-        Args:
-            at: The time of the ingest, with its time zone; ids sort by it.
+    def writing(self) -> Iterator[None]:
+        """Holds the folder for this process as the only writer.
 
         Raises:
-            StoreError: The folder cannot be written to, or there is an ingest of the same microsecond.
+            StoreError: Another process writes to it, or it cannot be written to.
         """
-        ingest_id = at.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        work = self.folder / _WORK / ingest_id
-        try:
-            work.mkdir(parents=True)
-        except OSError as error:
-            raise StoreError(f"{work} cannot be made: {error.strerror}") from error
-        try:
-            yield IngestInProgress(self, ingest_id, work)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        self.work.mkdir(exist_ok=True)
+        with (self.work / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"another ingest or compaction is writing to {self.folder}") from None
+            self._clean_up()
+            yield
+
+    def run(self, *, new: bool = False) -> Run:
+        """The run to go on with: the latest, or a new one, which begins with a snapshot.
+
+        Args:
+            new: Whether to begin a new one although there is one.
+        """
+        known = sorted(folder.name for folder in self._checkpoints.glob("*"))
+        if known and not new:
+            return Run(known[-1], self._checkpoints / known[-1])
+        run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}"
+        return Run(run_id, self._checkpoints / run_id)
+
+    def batch(self, run: Run, batch_id: int, at: datetime) -> Batch | None:
+        """A batch to write, or None if it is there already.
+
+        Args:
+            run: What it is of.
+            batch_id: Its number within the run.
+            at: The time, with its time zone.
+        """
+        if self._summary(run, batch_id).exists():
+            return None
+        (self.ingests / f"run={run.run_id}").mkdir(parents=True, exist_ok=True)
+        part = f"run={run.run_id}/batch_id={batch_id}"
+        written = next(self.changes.glob(f"date=*/{part}"), None)
+        date = written.parent.parent.name if written else f"date={at.astimezone(UTC):%Y-%m-%d}"
+        work = self.work / f"{run.run_id}-{batch_id}"
+        if written is None:
+            for left in (work, *self.quarantine.glob(f"date=*/{part}")):
+                shutil.rmtree(left, ignore_errors=True)
+        return Batch(
+            staged=work,
+            is_staged=written is not None,
+            changes=self.changes / date / part,
+            quarantine=self.quarantine / date / part,
+            summary=self._summary(run, batch_id),
+        )
+
+    def is_whole(self, day: Path) -> bool:
+        """Whether every batch of a day has its summary; one that a crash cut short is still to be ended by its run."""
+        batches = (batch for batch in day.glob("run=*/batch_id=*") if batch.parent.name not in _REWRITTEN)
+        return all((self.ingests / batch.parent.name / f"{batch.name}.parquet").exists() for batch in batches)
+
+    def _summary(self, run: Run, batch_id: int) -> Path:
+        return self.ingests / f"run={run.run_id}" / f"batch_id={batch_id}.parquet"
+
+    def _clean_up(self) -> None:
+        """Ends what a killed compaction left half done; batches under way are of nobody once the lock is ours."""
+        self.changes.mkdir(exist_ok=True)
+        for done in self.work.glob("compacted-date=*"):
+            target = self.changes / done.name.removeprefix("compacted-")
+            if not target.exists() and (self.work / f"old-{target.name}").exists():
+                done.rename(target)
+        for left in self.work.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
 
     def _check_marker(self) -> None:
         marker = self.folder / _MARKER
@@ -134,38 +198,39 @@ class RouteStore:
             raise StoreError(f"{self.folder} has layout version {version}; this program knows {LAYOUT_VERSION}")
 
 
-class IngestInProgress:
-    """An ingest that nobody sees yet."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that is not whole yet."""
 
-    def __init__(self, store: RouteStore, ingest_id: str, work: Path) -> None:
-        self._store = store
-        self._work = work
-        self.ingest_id = ingest_id
+    staged: Path
+    """Where Spark writes it; below it one folder for good rows and one for those that break the contract."""
+    is_staged: bool
+    """True if its rows are at their place already and only the summary is missing: a crash was in between."""
+    changes: Path
+    """Where its rows go."""
+    quarantine: Path
+    """Where its rows go that break the contract."""
+    summary: Path
+    """The file that makes it whole."""
 
-    def folder(self, name: str) -> Path:
-        """Where to write a table, or anything else that may go when the ingest is done."""
-        return self._work / name
+    def publish(self, good: str, bad: str) -> None:
+        """Moves the rows to their place, the bad ones first: the good ones say that the batch is there.
 
-    def commit(self) -> None:
-        """Makes the ingest visible.
+        Args:
+            good: Name of the folder of good rows below ``staged``.
+            bad: Name of the folder of the others.
 
         Raises:
-            StoreError: A table could not be moved to its place; nothing of the ingest is visible.
+            StoreError: They could not be moved.
         """
-        moved: list[Path] = []
         try:
-            # ROW_COLUMNS ends with snapshots, whose part makes the ingest count.
-            for table in ROW_COLUMNS:
-                target = self._store.table_folder(table, self.ingest_id)
-                target.parent.mkdir(exist_ok=True)
-                self.folder(table).rename(target)
-                moved.append(target)
-        except BaseException as error:
-            for target in moved:
-                shutil.rmtree(target, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise StoreError(f"ingest {self.ingest_id} cannot be moved to its place: {error.strerror}") from error
-            raise
+            for name, target in ((bad, self.quarantine), (good, self.changes)):
+                if (self.staged / name).exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    (self.staged / name).rename(target)
+        except OSError as error:
+            raise StoreError(f"batch {self.changes} cannot be moved to its place: {error.strerror}") from error
+        shutil.rmtree(self.staged, ignore_errors=True)
 
 
 def _check_name(folder: Path) -> None:

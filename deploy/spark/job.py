@@ -1,4 +1,3 @@
-# ruff: noqa: INP001
 """What spark-submit starts: the program ``route-pipeline``, with Spark's master and settings as submitted."""
 
 from __future__ import annotations

@@ -18,6 +18,8 @@
     +-- Crc32NotMatch         a topic table is not what its sender took the checksum of
     +-- KvNotFound
     +-- ConfigKeyDenied       a setting that never changes over the wire
+    +-- NotAuthenticated      nobody knows who calls
+    +-- NotPermitted          the caller's permit does not cover the call
     +-- NoDataDir             the call needs a data directory
     +-- NotDurable            the disk did not take the change
     +-- ProductEnvUnavailable nobody in the product environment could tell about a topic
@@ -182,6 +184,24 @@ class ConfigKeyDenied(NamesrvError):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the setting {key} never changes over the wire", {"key": key})
+
+
+class NotAuthenticated(NamesrvError):
+    """The call carries no credentials that say who calls."""
+
+    def __init__(self, problem: str) -> None:
+        """Says what is missing or wrong, and what is taken. Never repeats a token."""
+        super().__init__(f"who calls? {problem}")
+
+
+class NotPermitted(NamesrvError):
+    """The caller is known, but its permit does not cover the call."""
+
+    def __init__(self, principal: str, permission: str, names: str | None = None) -> None:
+        """Names the caller, what it lacks the permission to do, and the broker group or topic it is about."""
+        what = permission if names is None else f"{permission} {names}"
+        metadata = {"principal": principal, "permission": permission}
+        super().__init__(f"{principal} may not {what}", metadata if names is None else {**metadata, "names": names})
 
 
 class NoDataDir(NamesrvError):

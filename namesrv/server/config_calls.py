@@ -9,6 +9,7 @@ from namesrv.config_keys import CONFIG_KEYS, Effect
 from namesrv.core.changes import Cause
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, LimitExceeded
 from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.server.callers import caller_of
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.rpc import Context
 
@@ -40,7 +41,7 @@ class ConfigCalls:
             raise InvalidField("values", "is empty; name at least one setting")
         if len(request.values) > MAX_CONFIG_VALUES:
             raise LimitExceeded("settings of one update", len(request.values), MAX_CONFIG_VALUES)
-        values, caller = dict(request.values), context.peer()
+        values, caller = dict(request.values), caller_of(context)
         try:
             if request.validate_only:
                 rows = self._config.preview(values)

@@ -14,6 +14,7 @@ from namesrv.core.records import BlastRadius, BrokerKey, BrokerLiveInfo
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import Unconfirmed
 from namesrv.server import limits, wire
+from namesrv.server.callers import caller_of
 from namesrv.server.event_log import log_removed, log_topic_deleted
 from namesrv.server.intent_pages import intents_after, position_of_token, token_of
 from namesrv.server.intent_store import IntentChange, IntentStore
@@ -106,7 +107,7 @@ class IntentCalls:
     ) -> pb.ReleaseTopicHoldResponse:
         """Lifts what DeleteTopic with hold decided; RocketMQ has no holds."""
         key = _hold_key(request)
-        cause = Cause("ReleaseTopicHold", context.peer())
+        cause = Cause("ReleaseTopicHold", caller_of(context))
         outcome = await self._decide(lambda table: _released(table, key), cause, request.validate_only)
         return pb.ReleaseTopicHoldResponse(
             header=self._manager.header(), restored_queue_data_count=outcome.queue_data_count
@@ -205,7 +206,7 @@ class IntentCalls:
 def _cause(call: str, context: Context, comment: str) -> Cause:
     if len(comment) > limits.MAX_COMMENT_LENGTH:
         raise InvalidField("comment", f"has {len(comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
-    return Cause(call, context.peer(), comment)
+    return Cause(call, caller_of(context), comment)
 
 
 def _cluster_name(request: _AboutGroup | _AboutTopic) -> str | None:

@@ -9,6 +9,7 @@ from namesrv.core.errors import InvalidField, KvNotFound, LimitExceeded
 from namesrv.core.kv_config import KvConfigTable, names_after
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server import limits, wire
+from namesrv.server.callers import caller_of
 from namesrv.server.kv_config_store import KvChange, KvConfigStore
 from namesrv.server.paging import last_of_page_before, page_token
 from namesrv.server.rpc import Context
@@ -32,7 +33,7 @@ class KvConfigCalls:
         value_bytes = len(value.encode())
         if value_bytes > limits.MAX_KV_VALUE_BYTES:
             raise LimitExceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
-        cause = None if request.validate_only else Cause("PutKvConfig", context.peer())
+        cause = None if request.validate_only else Cause("PutKvConfig", caller_of(context))
         before = await self._change(lambda table: table.with_value(namespace, key, value), cause)
         return pb.PutKvConfigResponse(header=self._manager.header(), previous_value=before.get(namespace, key))
 
@@ -52,7 +53,7 @@ class KvConfigCalls:
         """DELETE_KV_CONFIG, 102."""
         namespace, key = request.namespace, request.key
         _check_names(namespace, key)
-        cause = None if request.validate_only else Cause("DeleteKvConfig", context.peer())
+        cause = None if request.validate_only else Cause("DeleteKvConfig", caller_of(context))
         before = await self._change(lambda table: table.without(namespace, key), cause)
         removed = before.get(namespace, key) is not None
         return pb.DeleteKvConfigResponse(header=self._manager.header(), removed=removed)

@@ -50,7 +50,7 @@ MAX_SNAPSHOT_STREAMS = 256
 """Most snapshots streamed at once: each may hold a copy of the topic table."""
 
 MAX_WATCHERS = 20_000
-"""Most open watches and followed snapshots; each costs a task, about 40 kB."""
+"""Most open watches and followed snapshots; each costs a task, about 30 kB."""
 
 MAX_WATCH_TOPICS = 10_000
 """Most topics of one watch by their names: whoever needs more watches prefixes, or follows a snapshot."""
@@ -176,3 +176,23 @@ longest names the page stays below the 4 MiB that clients take."""
 MAX_EXPLANATIONS = 1_000
 """Most groups that ExplainTopicRoute tells of in one answer: with the longest texts it stays below the 4 MiB that
 clients take."""
+
+MAX_LOOK_UPS_UNDER_WAY = 10_000
+"""Most unary calls of RouteService that are being worked on. Each class of calls has a bound of its own, so that a
+flood of one is refused and the others go on."""
+
+MAX_REGISTRATIONS_UNDER_WAY = 12_000
+"""The same for RegistrationService: above the changes that may wait for their turn, which most of them do."""
+
+MAX_ADMIN_CALLS_UNDER_WAY = 2_500
+"""The same for AdminService: above the changes that may wait for the disk."""
+
+MAX_STREAMS_UNDER_WAY = 75_000
+"""The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
+own. Each costs a task, about 30 kB."""
+
+MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
+"""Largest permits file: reading one holds the interpreter for moments at a time."""
+
+MAX_PRINCIPALS = 10_000
+"""Most callers of one permits file."""

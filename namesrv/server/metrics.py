@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from groundwork.tls import ListenerTls
 from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.pins import Pins
 from namesrv.core.route_info_manager import RouteInfoManager
@@ -81,6 +82,7 @@ class Sources:
     own_stalls: OwnStalls
     pins: Pins
     watchers: Watchers
+    tls: ListenerTls | None = None
 
 
 class NamesrvMetrics(Collector):
@@ -134,6 +136,10 @@ class NamesrvMetrics(Collector):
             ),
         ):
             yield GaugeMetricFamily(f"namesrv_{name}", text, value=float(value))
+        if self._sources.tls is not None:
+            ends = self._sources.tls.validity.not_after.timestamp()
+            text = "When the listener's certificate ends, seconds since the Unix epoch."
+            yield GaugeMetricFamily("namesrv_certificate_not_after_seconds", text, value=ends)
 
     def _on_change(self, change: Change) -> None:
         self._changes.labels(change.cause.call or "start").inc()

@@ -14,6 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
@@ -56,6 +57,8 @@ class ProductEnv:
         monotonic: Callable[[], float],
         timeout_seconds: float = limits.PRODUCT_ENV_TIMEOUT_SECONDS,
         max_lookups: int = limits.MAX_PRODUCT_ENV_LOOKUPS,
+        *,
+        security: ClientSecurity | None = None,
     ) -> None:
         """Connects to nobody yet.
 
@@ -65,9 +68,10 @@ class ProductEnv:
             monotonic: The clock, in seconds.
             timeout_seconds: How long a look-up may take. Each name server that is asked gets its share of what is left.
             max_lookups: Look-ups at once; more are refused and not queued.
+            security: What to show to its name servers and to check theirs with; None: no TLS.
         """
         self._name = name
-        self._namesrvs = [_ProductNamesrv(endpoint) for endpoint in endpoints]
+        self._namesrvs = [_ProductNamesrv(endpoint, security) for endpoint in endpoints]
         self._monotonic = monotonic
         self._timeout_seconds = timeout_seconds
         self._max_lookups = max_lookups
@@ -174,8 +178,9 @@ class _NoAnswer(Exception):
 class _ProductNamesrv:
     """One name server of the environment. Connects when it is first asked, and keeps the connection."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, security: ClientSecurity | None) -> None:
         self.endpoint = endpoint
+        self._security = security
         self.failed_at = -math.inf
         """When it failed, in seconds of the monotonic clock; minus infinity if its last answer was one."""
         self._connection: grpc.aio.Channel | None = None
@@ -192,7 +197,7 @@ class _ProductNamesrv:
             _NoAnswer: It did anything else than answer.
         """
         if self._connection is None:
-            self._connection = grpc.aio.insecure_channel(str(self.endpoint), options=_OPTIONS)
+            self._connection = open_aio_channel(self.endpoint, _OPTIONS, self._security)
         call = self._connection.unary_unary(_PATH, pb.BatchGetTopicRoutesRequest.SerializeToString, None)
         try:
             answer = await call(request, timeout=max(0.0, seconds), metadata=((CLUSTER_TEST_KEY, "1"),))

@@ -13,6 +13,7 @@ from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.records import DataVersion, LiveKey, Registration
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.server import limits, wire
+from namesrv.server.callers import caller_of
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.event_log import log_registered, log_removed, log_topic_registered
 from namesrv.server.registration_parts import RegistrationParts
@@ -57,7 +58,7 @@ class RegistrationServicer:
             topic_configs = staged
         registration = self._registration(request, identity, version, topic_configs)
         result = await self._writer.apply(
-            self._manager.register_broker(registration, Cause("RegisterBroker", context.peer()))
+            self._manager.register_broker(registration, Cause("RegisterBroker", caller_of(context)))
         )
         log_registered(registration, result, self._manager.revision)
         return pb.RegisterBrokerResponse(
@@ -76,7 +77,7 @@ class RegistrationServicer:
         identity = wire.broker_identity(request.broker)
         reason = wire.unregister_reason(request.reason)
         generation = request.generation if request.HasField("generation") else None
-        cause = Cause("UnregisterBroker", context.peer())
+        cause = Cause("UnregisterBroker", caller_of(context))
         change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
         removed = await self._writer.apply(change)
         if removed is not None:
@@ -109,7 +110,7 @@ class RegistrationServicer:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = wire.topic_queues(request)
         changed = await self._writer.apply(
-            self._manager.register_topic(request.topic, queues, Cause("RegisterTopic", context.peer()))
+            self._manager.register_topic(request.topic, queues, Cause("RegisterTopic", caller_of(context)))
         )
         if changed:
             log_topic_registered(request.topic, len(queues), self._manager.revision)

@@ -1,4 +1,4 @@
-"""How calls reach the servicers: parsing, errors and encoding, in one place for every call and engine.
+"""How calls reach the servicers: permits, parsing, errors and encoding, in one place for every call and engine.
 
 Requests are parsed here and not by the engine, so that bytes which are no message get our error. Answers may be
 messages or bytes that are encoded already.
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 import structlog
@@ -26,6 +26,7 @@ from namesrv.core.errors import (
     ShuttingDown,
     SlowReader,
 )
+from namesrv.server.call_gate import CallBounds, CallGate, Doorkeeper
 from namesrv.server.metrics import CallMetrics
 from namesrv.server.request_memory import RequestMemory
 from namesrv.server.status import rich_error
@@ -49,6 +50,8 @@ def add_service(
     memory: RequestMemory,
     *,
     metrics: CallMetrics | None = None,
+    bounds: CallBounds | None = None,
+    doorkeeper: Doorkeeper | None = None,
 ) -> None:
     """Adds a service to a server.
 
@@ -59,14 +62,30 @@ def add_service(
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         memory: Bounds the requests under way; one for the whole server.
         metrics: Counts and times the calls, if anybody wants to know.
+        bounds: Bounds the calls under way; one for the whole server. None: bounds of this service's own.
+        doorkeeper: Knows who may make which call; None: everybody.
     """
+    bounds = bounds or CallBounds()
     handlers = {
-        method.name: _handler(method, getattr(servicer, method.name, None), slow_reader_seconds, memory, metrics)
+        method.name: _handler(
+            method,
+            getattr(servicer, method.name, None),
+            slow_reader_seconds,
+            _Entry(memory, CallGate(method, bounds, doorkeeper)),
+            metrics,
+        )
         for method in service.methods
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
     # The native engine serves only what is registered in this way too; grpcio takes it as the quicker path.
     server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
+
+
+class _Entry(NamedTuple):
+    """What a call must get past."""
+
+    memory: RequestMemory
+    gate: CallGate
 
 
 def unimplemented(service: ServiceDescriptor, servicer_class: type) -> frozenset[str]:
@@ -78,16 +97,16 @@ def _handler(
     method: MethodDescriptor,
     behaviour: Any,
     slow_reader_seconds: float,
-    memory: RequestMemory,
+    entry: _Entry,
     metrics: CallMetrics | None,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     request_class = GetMessageClass(method.input_type)
     if behaviour is None:
         behaviour = _unimplemented_stream(method) if method.server_streaming else _unimplemented_unary(method)
     if method.server_streaming:
-        handle = _stream(method, request_class, behaviour, slow_reader_seconds, memory)
+        handle = _stream(method, request_class, behaviour, slow_reader_seconds, entry)
         return grpc.unary_stream_rpc_method_handler(_measured(method, handle, metrics))
-    handle = _unary(method, request_class, behaviour, memory)
+    handle = _unary(method, request_class, behaviour, entry)
     return grpc.unary_unary_rpc_method_handler(_measured(method, handle, metrics))
 
 
@@ -126,21 +145,24 @@ def _code_of(error: BaseException | None) -> grpc.StatusCode:
     return grpc.StatusCode.INTERNAL
 
 
-def _unary(
-    method: MethodDescriptor, request_class: type[Message], behaviour: UnaryBehaviour, memory: RequestMemory
-) -> Any:
-    parse = request_class.FromString
+def _unary(method: MethodDescriptor, request_class: type[Message], behaviour: UnaryBehaviour, entry: _Entry) -> Any:
+    parse, (memory, gate) = request_class.FromString, entry
 
     async def handle(request: bytes, context: Context) -> bytes:
-        taken = 0
+        taken, entered = 0, False
         try:
+            principal = gate.enter(context)
+            entered = True
             taken = memory.take(len(request))
-            answer = await behaviour(parse(request), context)
+            # No name for the parsed request: if this fails, it must not be held until the answer has left.
+            answer = await behaviour(gate.checked(principal, parse(request), context), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
             await _end_with(context, method, error)
         finally:
             memory.give_back(taken)
+            if entered:
+                gate.leave()
 
     return handle
 
@@ -150,9 +172,9 @@ def _stream(
     request_class: type[Message],
     behaviour: StreamBehaviour,
     slow_reader_seconds: float,
-    memory: RequestMemory,
+    entry: _Entry,
 ) -> Any:
-    parse = request_class.FromString
+    parse, (memory, gate) = request_class.FromString, entry
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
@@ -162,11 +184,14 @@ def _stream(
             raise SlowReader(slow_reader_seconds) from None
 
     async def handle(request: bytes, context: Context) -> None:
-        taken = 0
+        taken, entered = 0, False
         try:
+            principal = gate.enter(context)
+            entered = True
             taken = memory.take(len(request))
+            answering = behaviour(gate.checked(principal, parse(request), context), context)
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
-            async with contextlib.aclosing(behaviour(parse(request), context)) as answers:  # type: ignore[type-var]
+            async with contextlib.aclosing(answering) as answers:  # type: ignore[type-var]
                 del request  # a stream may last, and has taken from it what it needs
                 async for answer in answers:
                     memory.give_back(taken)
@@ -181,6 +206,8 @@ def _stream(
             await _end_with(context, method, error)
         finally:
             memory.give_back(taken)
+            if entered:
+                gate.leave()
 
     return handle
 

@@ -30,6 +30,7 @@ from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import NamesrvIdentity
 from namesrv.data_dir import DataDir, format_epoch
 from namesrv.server.admin_servicer import AdminServicer
+from namesrv.server.call_gate import CallBounds
 from namesrv.server.channel_notices import ChannelNotices
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.config_store import ConfigStore
@@ -44,6 +45,7 @@ from namesrv.server.registration_servicer import RegistrationServicer
 from namesrv.server.request_memory import RequestMemory
 from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import add_service
+from namesrv.server.security import Security, product_env_security
 from namesrv.server.silence_scans import SilenceScans
 from namesrv.server.table_writer import TableWriter
 from namesrv.server.warm_start import watch_warm_up
@@ -67,7 +69,7 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 
 
 class CannotListen(Exception):
-    """The address cannot be listened on."""
+    """The address cannot be listened on, or not with these certificates and permits."""
 
 
 class SystemClock:
@@ -89,13 +91,18 @@ class NamesrvServer:
         """Loads what is durable and binds the listener.
 
         Raises:
-            CannotListen: The address is in use or not of this machine.
+            CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
             DataDirError: Something in the data directory cannot be read or written.
         """
         config_file = ConfigFile(data_dir.path) if data_dir else None
         self._config = ConfigStore(settings, config_file, self._apply_config, lambda: self._manager.frozen)
         settings = self._config.settings
         set_log_level(settings.log_level)
+        try:
+            self._security = Security(settings)
+            product_env_credentials = product_env_security(settings) if settings.cluster_test else None
+        except ValueError as error:
+            raise CannotListen(str(error)) from error
         self._grpc = build_server(settings)
         self.endpoint = settings.endpoint._replace(port=self._bind(settings))
         clock = SystemClock()
@@ -120,7 +127,12 @@ class NamesrvServer:
         self._channels = ChannelStreams(self._manager, self._writer, self._own_stalls)
         self._notices = ChannelNotices(self._manager, self._channels)
         self._product_env = (
-            ProductEnv(settings.product_env_name, settings.product_env_endpoints, clock.monotonic)
+            ProductEnv(
+                settings.product_env_name,
+                settings.product_env_endpoints,
+                clock.monotonic,
+                security=product_env_credentials,
+            )
             if settings.cluster_test
             else None
         )
@@ -135,7 +147,9 @@ class NamesrvServer:
             return None
         registry = metrics_registry()
         self._call_metrics = CallMetrics(registry)
-        sources = Sources(self._manager, self._durable.warm_up, self._own_stalls, self._pins, self._watchers)
+        sources = Sources(
+            self._manager, self._durable.warm_up, self._own_stalls, self._pins, self._watchers, self._security.tls
+        )
         metrics = NamesrvMetrics(registry, sources)
         try:
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
@@ -156,6 +170,8 @@ class NamesrvServer:
             epoch=identity.epoch,
             listen=str(self.endpoint),
             engine=settings.engine,
+            tls=_tls_name(settings),
+            permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
             metrics=self._metrics and str(self._metrics.endpoint),
             version=__version__,
@@ -177,6 +193,7 @@ class NamesrvServer:
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             self._drop_expired_pins(),
+            self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watchers.tell_changes(),
             self._watchers.give_bookmarks(),
@@ -193,6 +210,8 @@ class NamesrvServer:
         listen = settings.endpoint
         try:
             check_bindable(listen)
+            if self._security.tls is not None:
+                return self._grpc.add_secure_port(str(listen), self._security.tls.credentials())
             return self._grpc.add_insecure_port(str(listen))
         except (RuntimeError, OSError) as error:
             raise CannotListen(f"setting listen: {error}") from error
@@ -201,7 +220,8 @@ class NamesrvServer:
         registration, route, admin = SERVICES
         idle_timeout_millis = settings.broker_channel_expired_time_millis
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
-        memory = RequestMemory()
+        memory, bounds = RequestMemory(), CallBounds()
+        doorkeeper = self._security.doorkeeper(self._manager)
         for service, servicer in (
             (
                 registration,
@@ -231,10 +251,20 @@ class NamesrvServer:
                 ),
             ),
         ):
-            add_service(self._grpc, service, servicer, slow_reader_seconds, memory, metrics=self._call_metrics)
+            add_service(
+                self._grpc,
+                service,
+                servicer,
+                slow_reader_seconds,
+                memory,
+                metrics=self._call_metrics,
+                bounds=bounds,
+                doorkeeper=doorkeeper,
+            )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        # Takes either kind of server. On the native engine it sees only the inner fallback server.
-        channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
+        if doorkeeper is None:  # with permits not everybody may see who is connected
+            # Takes either kind of server. On the native engine it sees only the inner fallback server.
+            channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
         names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
 
@@ -275,3 +305,9 @@ class NamesrvServer:
         if self._metrics is not None:
             self._metrics.stop()
         _log.info("namesrv_stopped")
+
+
+def _tls_name(settings: NamesrvSettings) -> str:
+    if not settings.listens_with_tls:
+        return "none"
+    return "server" if settings.tls_client_ca is None else "mutual"

@@ -31,6 +31,8 @@ CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
     errors.RevisionCompacted: (_Code.OUT_OF_RANGE, _Reason.ERROR_REASON_REVISION_COMPACTED),
     errors.KvNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_KV_NOT_FOUND),
     errors.ConfigKeyDenied: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_CONFIG_KEY_DENIED),
+    errors.NotAuthenticated: (_Code.UNAUTHENTICATED, _Reason.ERROR_REASON_NOT_AUTHENTICATED),
+    errors.NotPermitted: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_NOT_PERMITTED),
     errors.NoDataDir: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NO_DATA_DIR),
     errors.NotDurable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_NOT_DURABLE),
     errors.Crc32NotMatch: (_Code.DATA_LOSS, _Reason.ERROR_REASON_CRC32_NOT_MATCH),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.integration.secured import Place
 from tests.processes import Client, NamesrvProcess
 
 
@@ -27,3 +29,9 @@ def client(namesrv: NamesrvProcess) -> Iterator[Client]:
     """A connection to it."""
     with namesrv.connect() as connected:
         yield connected
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A fleet's certificates, tokens and permits."""
+    return Place.make(tmp_path)

@@ -50,8 +50,15 @@ NEVER = [
     "logFormat",
     "metricsListen",
     "name",
+    "permitsFile",
     "productEnvName",
     "productEnvNamesrv",
+    "productEnvTlsCa",
+    "productEnvTlsServerName",
+    "productEnvTokenFile",
+    "tlsCert",
+    "tlsClientCa",
+    "tlsKey",
     "trustedNetwork",
 ]
 

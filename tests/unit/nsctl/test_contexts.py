@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
-from nsctl.contexts import ContextError, contexts_file, name_servers
+from nsctl.contexts import ContextError, client_files, contexts_file, name_servers
 
 A, B = Endpoint("a", 9876), Endpoint("b", 9876)
 
@@ -63,3 +64,29 @@ def test_a_file_that_makes_no_sense_is_named_with_its_problem(
 def test_a_context_without_a_file_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ContextError, match=r"contexts\.toml: No such file or directory"):
         name_servers(None, "lab", {}, tmp_path)
+
+
+def test_what_a_context_says_about_tls_is_relative_to_its_file(home: Path) -> None:
+    file = contexts_file({}, home)
+    tls = 'tls_ca = "ca.pem"\ntls_cert = "/abs/c.pem"\ntls_key = "k"\ntls_server_name = "ns"\n'
+    file.write_text(f'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n{tls}')
+    of_context = ClientFiles(file.parent / "ca.pem", Path("/abs/c.pem"), file.parent / "k", server_name="ns")
+    assert client_files({}, None, None, {}, home) == client_files({}, None, "lab", {}, home) == of_context
+    assert client_files({"tls_ca": "x"}, None, "lab", {}, home) == ClientFiles(Path("x")), "flags win as a whole"
+    assert client_files({}, "b:9876", None, {}, home) is None, "a context counts only if it names the name servers"
+    assert client_files({}, None, None, {"NAMESRV_ADDR": "b:9876"}, home) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('token_file = "t"', r"contexts\.lab: .* needs tls_ca"),
+        ("tls_ca = 1", r"contexts\.lab: tls_ca is 1; it must be a text"),
+        ('tls_ca = ""', r"tls_ca is ''; it must be a text"),
+        ('tls_ca = "a"\ntls_cert = "c"', "a certificate needs its key"),
+    ],
+)
+def test_a_context_whose_tls_makes_no_sense_is_an_error(home: Path, line: str, problem: str) -> None:
+    contexts_file({}, home).write_text(f'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n{line}\n')
+    with pytest.raises(ContextError, match=problem):
+        client_files({}, None, None, {}, home)

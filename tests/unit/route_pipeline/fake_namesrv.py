@@ -11,6 +11,7 @@ import grpc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2, route_service_pb2_grpc
 
 from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
 Chunk = route_service_pb2.SnapshotChunk
@@ -23,23 +24,76 @@ TAKEN_AT_MILLIS = 1_767_225_600_123
 
 @dataclass
 class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
-    """Answers each call with its script, and counts the calls."""
+    """Answers each snapshot with its script, counts the calls, and is where it is told to be in its history."""
 
     script: Script
     calls: int = 0
+    namesrv: str = "ns-a"
+    epoch: str = "0001"
+    revision: int = 7
+    compacted_revision: int = 0
+    changes: dict[int, list[route_service_pb2.RouteChange]] = field(default_factory=dict)
+    """The change log by revision; revisions without changes have no message."""
+    refusal: RichError | None = None
+    """If set, every call ends with it."""
+    pins: list[int] = field(default_factory=list)
+    """Lease of each pin so far, seconds."""
+    snapshot_requests: list[route_service_pb2.StreamRouteSnapshotRequest] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
+    """The header ``authorization`` of each call, empty if it had none."""
     endpoint: Endpoint = field(init=False)
 
     def StreamRouteSnapshot(  # noqa: N802
         self, request: route_service_pb2.StreamRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> Iterator[Response]:
         self.calls += 1
+        self._begin(context)
+        self.snapshot_requests.append(request)
         yield from self.script(context)
+
+    def PinRouteSnapshot(  # noqa: N802
+        self, request: route_service_pb2.PinRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> route_service_pb2.PinRouteSnapshotResponse:
+        self._begin(context)
+        self.pins.append(request.lease_seconds)
+        return route_service_pb2.PinRouteSnapshotResponse(
+            header=self._header(self.revision), pin_id=f"pin-{len(self.pins)}", lease_seconds=request.lease_seconds
+        )
+
+    def GetNamesrvStatus(  # noqa: N802
+        self, request: route_service_pb2.GetNamesrvStatusRequest, context: grpc.ServicerContext
+    ) -> route_service_pb2.GetNamesrvStatusResponse:
+        self._begin(context)
+        return route_service_pb2.GetNamesrvStatusResponse(
+            header=self._header(self.revision), compacted_revision=self.compacted_revision
+        )
+
+    def StreamRouteChanges(  # noqa: N802
+        self, request: route_service_pb2.StreamRouteChangesRequest, context: grpc.ServicerContext
+    ) -> Iterator[route_service_pb2.StreamRouteChangesResponse]:
+        self._begin(context)
+        for revision in range(request.after.revision + 1, request.up_to_revision + 1):
+            if revision in self.changes:
+                changes = route_service_pb2.RouteChanges(
+                    applied_at_millis=TAKEN_AT_MILLIS + revision, changes=self.changes[revision]
+                )
+                yield route_service_pb2.StreamRouteChangesResponse(header=self._header(revision), changes=changes)
+        yield route_service_pb2.StreamRouteChangesResponse(header=self._header(request.up_to_revision))
+
+    def _begin(self, context: grpc.ServicerContext) -> None:
+        self.authorizations.append(str(dict(context.invocation_metadata()).get("authorization", "")))
+        if self.refusal is not None:
+            context.set_trailing_metadata(self.refusal.trailing_metadata())
+            context.abort(self.refusal.code, self.refusal.message)
+
+    def _header(self, revision: int) -> route_data_pb2.NamesrvHeader:
+        return route_data_pb2.NamesrvHeader(namesrv_name=self.namesrv, epoch=self.epoch, revision=revision)
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[FakeNamesrv]:
+def serving(script: Script, namesrv: str = "ns-a") -> Iterator[FakeNamesrv]:
     """Runs a fake until the block is left."""
-    fake = FakeNamesrv(script)  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
+    fake = FakeNamesrv(script, namesrv=namesrv)  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
     with futures.ThreadPoolExecutor(max_workers=4) as pool:
         server = grpc.server(pool)
         route_service_pb2_grpc.add_RouteServiceServicer_to_server(fake, server)  # type: ignore[no-untyped-call,unused-ignore]
@@ -121,4 +175,21 @@ def fleet_chunk(**addresses: str) -> Chunk:
                 zone_name="zone-1",
             )
         ],
+    )
+
+
+def put(topic: str, queues: route_data_pb2.QueueData) -> route_service_pb2.RouteChange:
+    """A topic's queues came or changed."""
+    return route_service_pb2.RouteChange(topic_put=route_service_pb2.TopicQueues(topic=topic, queue_datas=[queues]))
+
+
+def gone(topic: str, broker_name: str = "broker-a") -> route_service_pb2.RouteChange:
+    """A topic lost its queues."""
+    return route_service_pb2.RouteChange(
+        topic_removed=route_service_pb2.TopicQueuesRemoval(
+            topic=topic,
+            cluster_name="DefaultCluster",
+            broker_name=broker_name,
+            reason=route_data_pb2.REMOVAL_REASON_NOT_IN_REGISTRATION,
+        )
     )

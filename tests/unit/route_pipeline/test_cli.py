@@ -44,6 +44,25 @@ def test_a_bad_list_of_name_servers_is_refused(tmp_path: Path, namesrv: str, pro
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("onCompacted", "is not NAME=VALUE"),
+        ("onCompacted=resink", "option 'onCompacted' is 'resink', not one of fail, resync: did you mean 'resync'?"),
+        ("onCompact=fail", "did you mean 'onCompacted'?"),
+        ("table=brokers", "the log is of everything"),
+    ],
+)
+def test_a_bad_option_is_refused_before_spark_starts(tmp_path: Path, option: str, problem: str) -> None:
+    result = run("ingest", "--namesrv", "a:1", "--out", tmp_path / "out", "--option", option)
+    assert_refused(result, problem)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert_refused(run("as-of", tmp_path, "yesterday", "TopicTest"), "TIME 'yesterday' is not a time")
+
+
 def test_an_output_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
 
@@ -78,7 +97,7 @@ def test_our_own_error_is_found_inside_the_traces_of_spark() -> None:
     text = (
         "An error occurred while calling o1.parquet.\n: org.apache.spark.SparkException: Job aborted\n"
         "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-        "route_pipeline.snapshot_reader.SnapshotError: name server a:1: UNAVAILABLE: gone\n\n"
+        "route_pipeline.connection.NamesrvError: name server a:1: UNAVAILABLE: gone\n\n"
         "\tat org.apache.spark.api.python.Foo\n"
     )
     assert one_line(RuntimeError(text)) == "name server a:1: UNAVAILABLE: gone"

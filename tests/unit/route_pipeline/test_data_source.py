@@ -8,10 +8,14 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
-from groundwork.endpoints import Endpoint
+import pyspark_namesrv
 from route_pipeline import schemas
-from route_pipeline.data_source import EndpointPartition, NamesrvDataSource, ReadRequest
-from tests.unit.route_pipeline.fake_namesrv import fleet_chunk, queue, serving, snapshot, topics_chunk
+from route_pipeline.batch_reader import SnapshotPart
+from route_pipeline.connection import NamesrvError
+from route_pipeline.data_source import NamesrvDataSource, pin
+from route_pipeline.options import ReadRequest
+from route_pipeline.snapshot_reader import ShardOf
+from tests.unit.route_pipeline.fake_namesrv import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
 def data_source(**options: str) -> NamesrvDataSource:
@@ -22,20 +26,74 @@ def test_the_format_is_called_namesrv() -> None:
     assert NamesrvDataSource.name() == "namesrv"
 
 
-def test_there_is_one_partition_for_each_name_server() -> None:
-    reader = data_source(endpoints="a:1; b:2").reader(StructType())
+def test_spark_finds_the_format_in_the_package_that_it_looks_through() -> None:
+    assert pyspark_namesrv.DefaultSource is NamesrvDataSource
 
-    assert reader.partitions() == [EndpointPartition(Endpoint("a", 1)), EndpointPartition(Endpoint("b", 2))]
+
+def test_a_plan_pins_each_name_server_once_and_reads_it_in_shards() -> None:
+    with serving(snapshot()) as first, serving(snapshot(), namesrv="ns-b") as second:
+        endpoints = f"{first.endpoint}; {second.endpoint}"
+        parts = data_source(endpoints=endpoints, shards="2", pinSeconds="60").reader(StructType()).partitions()
+        assert (first.pins, second.pins) == ([60], [60])
+    assert parts == [SnapshotPart(fake.endpoint, "pin-1", ShardOf(n, 2)) for fake in (first, second) for n in (0, 1)]
+
+
+def test_brokers_and_clusters_are_read_by_one_task_each_name_server() -> None:
+    with serving(snapshot()) as fake:
+        for table in ("brokers", "clusters"):
+            (part,) = data_source(endpoints=str(fake.endpoint), table=table).reader(StructType()).partitions()
+            assert isinstance(part, SnapshotPart)
+            assert part.shard.index == 0
+
+
+def test_given_pins_are_read_and_no_others_made() -> None:
+    with serving(snapshot()) as fake:
+        options = pin([fake.endpoint], 30)
+        (part, *_) = data_source(**options).reader(StructType()).partitions()
+        assert fake.pins == [30]
+    assert isinstance(part, SnapshotPart)
+    assert part.pin_id == "pin-1"
+
+
+def test_a_name_server_that_does_not_answer_fails_the_plan_and_is_named() -> None:
+    with serving(snapshot()) as fake:
+        options = {"endpoints": f"{fake.endpoint},127.0.0.1:1", "connectTimeoutSeconds": "0.2"}
+        with pytest.raises(NamesrvError, match=r"name server 127\.0\.0\.1:1: UNAVAILABLE"):
+            data_source(**options).reader(StructType()).partitions()
+        assert len(data_source(**options, onLost="continue", shards="1").reader(StructType()).partitions()) == 1
+    with pytest.raises(NamesrvError, match="no name server answers"):
+        data_source(**options, onLost="continue").reader(StructType()).partitions()
+
+
+def test_two_name_servers_of_one_name_are_refused() -> None:
+    with serving(snapshot()) as first, serving(snapshot()) as second:
+        reader = data_source(endpoints=f"{first.endpoint},{second.endpoint}").reader(StructType())
+        with pytest.raises(NamesrvError, match="both call themselves 'ns-a'"):
+            reader.partitions()
 
 
 def test_a_reader_and_its_partitions_travel_by_pickle_and_read_there() -> None:
     chunks = [fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")])]
     with serving(snapshot(*chunks)) as fake:
-        planned = data_source(endpoints=str(fake.endpoint)).reader(StructType())
+        planned = data_source(endpoints=str(fake.endpoint), shards="1").reader(StructType())
         pickled = cloudpickle.dumps((planned, planned.partitions()))  # type: ignore[no-untyped-call]
         reader, partitions = cloudpickle.loads(pickled)
         table = pa.Table.from_batches(reader.read(partitions[0]))
     assert table.column("topic").to_pylist() == ["TopicTest"]
+
+
+def test_the_table_of_changes_is_read_from_the_oldest_one_that_is_left() -> None:
+    with serving(snapshot()) as fake:
+        fake.compacted_revision = 5
+        fake.changes = {5: [put("Old", queue("broker-a"))], 6: [put("New", queue("broker-a"))], 7: [gone("New")]}
+        reader = data_source(endpoints=str(fake.endpoint), table="changes", shards="1").reader(StructType())
+        (part,) = reader.partitions()
+        rows = pa.Table.from_batches(reader.read(part)).to_pylist()
+    assert [(row["revision"], row["op"], row["topic"], row["reason"]) for row in rows] == [
+        (6, "put", "New", None),
+        (7, "remove", "New", "NOT_IN_REGISTRATION"),
+        (7, "changes", None, None),
+    ]
 
 
 def test_options_are_read_whatever_their_case() -> None:
@@ -45,16 +103,32 @@ def test_options_are_read_whatever_their_case() -> None:
         )
     )
 
-    assert (request.table, request.timeouts.total, request.timeouts.connect) == ("brokers", 2.5, 1.0)
+    timeouts = request.connecting.timeouts
+    assert (request.table, timeouts.total, timeouts.connect) == ("brokers", 2.5, 1.0)
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({}, "option 'endpoints' is missing"),
-        ({"endpoints": "a:1", "tabel": "brokers"}, "option 'tabel' is unknown"),
+        ({"endpoints": "a:1", "tabel": "brokers"}, "option 'tabel' is unknown to namesrv: did you mean 'table'?"),
         ({"endpoints": "a:1", "path": "/x"}, "option 'path' is unknown"),
-        ({"endpoints": "a:1", "table": "topics"}, "option 'table' is 'topics', not one of topic_queues"),
+        ({"endpoints": "a:1", "table": "broker"}, "not one of topic_queues, .*: did you mean 'brokers'?"),
+        ({"endpoints": "a:1", "shards": "0"}, "option 'shards' is '0', not a whole number from 1 to 1024"),
+        ({"endpoints": "a:1", "shards": "1025"}, "from 1 to 1024"),
+        (
+            {"endpoints": "a:1", "pinSeconds": "3601"},
+            "option 'pinSeconds' is '3601', not a whole number from 1 to 3600",
+        ),
+        ({"endpoints": "a:1", "pinSeconds": "1.5"}, "not a whole number"),
+        ({"endpoints": "a:1", "topics": " , "}, "option 'topics' is empty"),
+        ({"endpoints": "a:1", "afterRevision": "3"}, "for table changes only"),
+        ({"endpoints": "a:1", "pins": "b:1=x"}, "does not name the same addresses"),
+        ({"endpoints": "a:1", "pins": "a:1"}, "not host:port=id"),
+        ({"endpoints": "a:1", "onLost": "retry"}, "option 'onLost' is 'retry', not one of fail, continue"),
+        ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tlsCaFile': /none cannot be read"),
+        ({"endpoints": "a:1", "tls": "yes"}, "option 'tls' is 'yes', not one of false, true"),
+        ({"endpoints": "a:1", "token": "two words"}, "printable ASCII"),
         ({"endpoints": "a"}, "option 'endpoints': address 'a' has no port"),
         ({"endpoints": "a:1,,b:2"}, "empty element"),
         ({"endpoints": "a:1", "timeoutSeconds": "soon"}, "option 'timeoutSeconds' is 'soon'"),
@@ -68,7 +142,12 @@ def test_a_wrong_option_is_named_when_spark_asks_for_the_schema(options: dict[st
         data_source(**options).schema()
 
 
-@pytest.mark.parametrize("table", schemas.TABLES)
+def test_a_stream_is_of_the_table_of_changes() -> None:
+    with pytest.raises(ValueError, match="a stream is of table 'changes'"):
+        data_source(endpoints="a:1").streamReader(StructType())
+
+
+@pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
 def test_every_table_starts_with_the_origin_of_its_rows(table: str) -> None:
     assert schemas.arrow_schema(table).names[:4] == ["namesrv", "epoch", "revision", "taken_at"]
     assert data_source(endpoints="a:1", table=table).schema().startswith("namesrv STRING NOT NULL COMMENT")

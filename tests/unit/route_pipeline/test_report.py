@@ -14,8 +14,8 @@ from route_pipeline.report import print_report
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
 
 
-def summary(name: str) -> NamesrvSummary:
-    return NamesrvSummary(name, "0001", 1234, NOON, 1, 11, 12, 88, 80, 2)
+def summary(name: str, *, lost: bool = False) -> NamesrvSummary:
+    return NamesrvSummary(name, "0001", 1234, NOON, lost, 1, 11, 12, 88, 80, 2)
 
 
 def printed(*differences: TableDifferences, names: tuple[str, ...] = ("ns-a", "ns-b")) -> str:
@@ -30,6 +30,12 @@ def test_each_name_server_has_a_line_with_its_numbers() -> None:
 
     cells = [cell.strip() for cell in line.strip("│").split("│")]
     assert cells == ["ns-b", "0001", "1,234", "2026-01-02 12:00:00.005", "1", "11", "12", "88", "80", "2"]
+
+
+def test_a_lost_name_server_is_marked() -> None:
+    out = io.StringIO()
+    print_report(Comparison("run", (summary("ns-a", lost=True),), ()), Console(file=out, width=160))
+    assert "2026-01-02 12:00:00.005 (lost)" in out.getvalue()
 
 
 def test_equal_name_servers_have_no_differences() -> None:

@@ -14,8 +14,10 @@ from namesrv_api.v1 import route_data_pb2
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
-from route_pipeline.snapshot_reader import SnapshotError, Timeouts
-from route_pipeline.snapshot_tables import MAX_BROKER_ROWS, read_table
+from route_pipeline.connection import Connecting, NamesrvError, Timeouts
+from route_pipeline.row_filter import RowFilter
+from route_pipeline.snapshot_reader import ShardOf
+from route_pipeline.snapshot_tables import MAX_BROKER_ROWS, Part, read_table
 from tests.unit.route_pipeline.fake_namesrv import (
     TAKEN_AT_MILLIS,
     Chunk,
@@ -31,18 +33,18 @@ from tests.unit.route_pipeline.fake_namesrv import (
     topics_chunk,
 )
 
-QUICK = Timeouts(connect=2, total=20)
+QUICK = Connecting(Timeouts(connect=2, total=20))
 TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 4)], Other=[queue("broker-a")])
 
 
-def read(script: Script, table: str = schemas.TOPIC_QUEUES, timeouts: Timeouts = QUICK) -> pa.Table:
+def read(script: Script, table: str = schemas.TOPIC_QUEUES, connecting: Connecting = QUICK) -> pa.Table:
     with serving(script) as fake:
-        return pa.Table.from_batches(read_table(fake.endpoint, table, timeouts), schemas.arrow_schema(table))
+        return pa.Table.from_batches(read_table(fake.endpoint, table, connecting), schemas.arrow_schema(table))
 
 
-def failure_of(script: Script, table: str = schemas.TOPIC_QUEUES, timeouts: Timeouts = QUICK) -> str:
-    with pytest.raises(SnapshotError) as caught:
-        read(script, table, timeouts)
+def failure_of(script: Script, table: str = schemas.TOPIC_QUEUES, connecting: Connecting = QUICK) -> str:
+    with pytest.raises(NamesrvError) as caught:
+        read(script, table, connecting)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -67,6 +69,7 @@ def test_topic_queues_has_a_row_for_each_topic_and_broker_group_with_its_origin(
         "write_queue_nums": 2,
         "perm": 4,
         "topic_sys_flag": 0,
+        "reported_perm": None,
     }
     assert rows[0]["taken_at"].timestamp() * 1000 == pytest.approx(TAKEN_AT_MILLIS)
 
@@ -113,26 +116,50 @@ def test_clusters_has_a_row_for_each_pair_of_cluster_and_group() -> None:
     assert [(row["cluster_name"], row["broker_name"]) for row in rows] == [("c1", "a"), ("c1", "b")]
 
 
-def test_an_empty_name_server_still_has_its_row_in_snapshots() -> None:
-    assert read(snapshot()).num_rows == 0
-    (row,) = read(snapshot(), schemas.SNAPSHOTS).to_pylist()
-    assert (row["namesrv"], row["topics"], row["topic_queues"], row["brokers"], row["clusters"]) == ("ns-a", 0, 0, 0, 0)
+def test_an_empty_name_server_has_no_rows() -> None:
+    assert [read(snapshot(), table).num_rows for table in schemas.ROW_COLUMNS] == [0, 0, 0]
 
 
-def test_the_whole_snapshot_holds_the_rows_of_every_table_read_in_one_call() -> None:
-    chunks = [fleet_chunk(id0="10.0.0.1:10911"), Chunk(live_brokers=[live(0, "10.0.0.1:10911")]), TWO_TOPICS]
-    with serving(snapshot(*chunks)) as fake:
-        batches = list(read_table(fake.endpoint, schemas.WHOLE_SNAPSHOT, QUICK))
-        assert fake.calls == 1
-        whole = pa.Table.from_batches(batches).to_pylist()
-        for table in schemas.ROW_COLUMNS:
-            single = pa.Table.from_batches(read_table(fake.endpoint, table, QUICK)).to_pylist()
-            origin = ("namesrv", "epoch", "revision", "taken_at")
-            from_whole = [{k: row[k] for k in origin} | row[table] for row in whole if row[table] is not None]
-            assert from_whole == single, table
+def test_a_filter_leaves_rows_of_other_topics_and_clusters_out() -> None:
+    other = queue("broker-b")
+    other.cluster_name = "c2"
+    chunk = topics_chunk(**{"TopicTest": [queue("broker-a"), other], "Order-1": [queue("broker-a")], "X": [other]})
+    with serving(snapshot(chunk)) as fake:
+
+        def rows(wanted: RowFilter) -> list[tuple[str, str]]:
+            batches = read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part(wanted=wanted))
+            return [(row["topic"], row["cluster_name"]) for batch in batches for row in batch.to_pylist()]
+
+        assert rows(RowFilter.of(("TopicTest", "Ord*"), ("DefaultCluster",))) == [
+            ("TopicTest", "DefaultCluster"),
+            ("Order-1", "DefaultCluster"),
+        ]
+        assert rows(RowFilter.of((), ("c2",))) == [("TopicTest", "c2"), ("X", "c2")]
 
 
-@pytest.mark.parametrize("table", schemas.TABLES)
+def test_a_part_is_asked_for_by_pin_and_shard() -> None:
+    with serving(snapshot(TWO_TOPICS)) as fake:
+        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1", ShardOf(2, 3))))
+        (request,) = fake.snapshot_requests
+        assert (request.pin_id, request.shard.index, request.shard.count) == ("pin-1", 2, 3)
+
+
+def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
+    with serving(snapshot()) as fake:
+        fake.refusal = RichError(grpc.StatusCode.NOT_FOUND, "no pin pin-1", reason="SNAPSHOT_GONE", domain="namesrv")
+        with pytest.raises(
+            NamesrvError, match=r"SNAPSHOT_GONE: no pin pin-1; call load\(\) again, or raise .*pinSeconds"
+        ):
+            list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1")))
+
+
+def test_the_token_goes_with_the_call() -> None:
+    with serving(snapshot()) as fake:
+        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(QUICK.timeouts, token="s3cret")))
+        assert fake.authorizations == ["Bearer s3cret"]
+
+
+@pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
 def test_every_batch_has_exactly_the_declared_schema(table: str) -> None:
     with serving(snapshot(fleet_chunk(id0="10.0.0.1:10911"), TWO_TOPICS)) as fake:
         for batch in read_table(fake.endpoint, table, QUICK):
@@ -189,7 +216,7 @@ def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retrie
         context.abort(error.code, error.message)
 
     with serving(broken) as fake:
-        with pytest.raises(SnapshotError) as caught:
+        with pytest.raises(NamesrvError) as caught:
             list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK))
         assert str(caught.value) == f"name server {fake.endpoint}: UNAVAILABLE SHUTTING_DOWN: going down"
         assert fake.calls == 1
@@ -228,8 +255,8 @@ def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout()
 
     with serving(stalled) as fake:
         try:
-            with pytest.raises(SnapshotError, match=r"DEADLINE_EXCEEDED.*longer than 0\.3 s"):
-                list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Timeouts(connect=2, total=0.3)))
+            with pytest.raises(NamesrvError, match=r"DEADLINE_EXCEEDED.*longer than 0\.3 s"):
+                list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(Timeouts(connect=2, total=0.3))))
         finally:
             released.set()
 
@@ -237,7 +264,7 @@ def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout()
 def test_an_endpoint_where_nobody_listens_is_named_with_the_cause() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(SnapshotError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE.*refused"):
+    with pytest.raises(NamesrvError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE.*refused"):
         list(read_table(Endpoint("127.0.0.1", port), schemas.TOPIC_QUEUES, QUICK))
 
 
@@ -257,7 +284,7 @@ def test_a_port_that_does_not_speak_grpc_is_an_error_that_names_it() -> None:
         thread = threading.Thread(target=answer_garbage)
         thread.start()
         try:
-            with pytest.raises(SnapshotError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE"):
+            with pytest.raises(NamesrvError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE"):
                 list(read_table(Endpoint("127.0.0.1", port), schemas.TOPIC_QUEUES, QUICK))
         finally:
             server.shutdown(socket.SHUT_RDWR)

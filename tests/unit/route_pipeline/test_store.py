@@ -1,4 +1,4 @@
-"""The folder of ingests: what is taken for ours, and what is visible when."""
+"""The folder of the change log: what is taken for ours, and what is visible when."""
 
 from __future__ import annotations
 
@@ -8,75 +8,112 @@ from pathlib import Path
 
 import pytest
 
-from route_pipeline.schemas import ROW_COLUMNS
-from route_pipeline.store import IngestInProgress, RouteStore, StoreError
+from route_pipeline.store import Batch, RouteStore, Run, StoreError
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
+GOOD, BAD = "quarantined=false", "quarantined=true"
 
 
-def write_tables(progress: IngestInProgress, tables: list[str] | None = None) -> None:
-    for table in ROW_COLUMNS if tables is None else tables:
-        progress.folder(table).mkdir()
-        (progress.folder(table) / "part-0.parquet").touch()
+def stage(batch: Batch) -> None:
+    for folder in (GOOD, BAD):
+        (batch.staged / folder).mkdir(parents=True)
+        (batch.staged / folder / "part-0.parquet").touch()
 
 
-def visible_files(store: RouteStore) -> list[Path]:
-    return sorted(store.folder.rglob("*.parquet"))
+def begun(store: RouteStore, run: Run, batch_id: int = 0, at: datetime = NOON) -> Batch:
+    batch = store.batch(run, batch_id, at)
+    assert batch is not None
+    return batch
 
 
-def test_a_committed_ingest_is_visible_under_every_table(tmp_path: Path) -> None:
+def test_a_published_batch_is_at_the_place_of_its_day_and_run(tmp_path: Path) -> None:
     store = RouteStore.create(tmp_path / "new" / "out")
-    with store.new_ingest(NOON) as progress:
-        write_tables(progress)
-        assert store.ingest_ids() == []
-        progress.commit()
+    with store.writing():
+        run = store.run()
+        batch = begun(store, run)
+        stage(batch)
+        assert not batch.changes.exists()
+        batch.publish(GOOD, BAD)
 
-    assert store.ingest_ids() == ["20260102T120000.000005Z"]
-    for table in ROW_COLUMNS:
-        assert (store.table_folder(table, store.latest_ingest_id()) / "part-0.parquet").exists()
+    part = f"date=2026-01-02/run={run.run_id}/batch_id=0/part-0.parquet"
+    assert (store.changes / part).exists()
+    assert (store.quarantine / part).exists()
+    assert not batch.staged.exists()
 
 
-def test_an_ingest_that_fails_leaves_no_file_behind(tmp_path: Path) -> None:
+def test_a_batch_with_its_summary_is_never_written_again(tmp_path: Path) -> None:
     store = RouteStore.create(tmp_path)
+    run = store.run()
+    begun(store, run).summary.touch()
 
-    def fail() -> None:
-        with store.new_ingest(NOON) as progress:
-            write_tables(progress)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert visible_files(store) == []
-    assert store.ingest_ids() == []
+    assert store.batch(run, 0, NOON + timedelta(days=1)) is None
+    assert store.batch(run, 1, NOON) is not None
+    assert store.batch(store.run(new=True), 0, NOON) is not None
 
 
-def test_a_commit_that_fails_half_way_takes_back_what_it_moved(tmp_path: Path) -> None:
+def test_a_batch_that_was_published_before_a_crash_wants_only_its_summary_whatever_day_it_is_now(
+    tmp_path: Path,
+) -> None:
     store = RouteStore.create(tmp_path)
-    *others, snapshots = ROW_COLUMNS
-    assert snapshots == "snapshots", "its part appears last and makes the ingest count"
-    with store.new_ingest(NOON) as progress:
-        write_tables(progress, others)
-        with pytest.raises(StoreError, match="cannot be moved"):
-            progress.commit()
+    run = store.run()
+    batch = begun(store, run)
+    stage(batch)
+    batch.publish(GOOD, BAD)
 
-    assert visible_files(store) == []
-    assert store.ingest_ids() == []
+    again = begun(store, run, at=NOON + timedelta(days=1))
+
+    assert (again.is_staged, again.changes) == (True, batch.changes)
+    assert (batch.changes / "part-0.parquet").exists()
 
 
-def test_the_latest_ingest_is_the_last_by_time_whatever_zone_it_was_said_in(tmp_path: Path) -> None:
+def test_what_a_crash_left_of_a_batch_is_taken_away_before_it_is_written_again(tmp_path: Path) -> None:
     store = RouteStore.create(tmp_path)
-    for at in (NOON + timedelta(microseconds=1), NOON):
-        with store.new_ingest(at) as progress:
-            write_tables(progress)
-            progress.commit()
+    run = store.run()
+    batch = begun(store, run)
+    stage(batch)
+    batch.quarantine.parent.mkdir(parents=True)
+    (batch.staged / BAD).rename(batch.quarantine)  # killed between its two renames
 
-    assert store.latest_ingest_id() == "20260102T120000.000006Z"
+    again = begun(store, run, at=NOON + timedelta(days=1))
+
+    assert not again.is_staged
+    assert not batch.quarantine.exists()
+    assert not batch.staged.exists()
 
 
-def test_two_ingests_of_one_microsecond_cannot_mix(tmp_path: Path) -> None:
+def test_a_run_goes_on_once_it_has_a_checkpoint(tmp_path: Path) -> None:
     store = RouteStore.create(tmp_path)
-    with store.new_ingest(NOON), pytest.raises(StoreError, match="File exists"), store.new_ingest(NOON):
+    run = store.run()
+    run.checkpoint.mkdir(parents=True)
+
+    assert store.run() == run
+    assert store.run(new=True) != run
+
+
+def test_two_writers_cannot_mix(tmp_path: Path) -> None:
+    store = RouteStore.create(tmp_path)
+    with store.writing(), pytest.raises(StoreError, match="another ingest or compaction"), store.writing():
         pass
+
+
+def test_a_compaction_that_was_killed_between_its_renames_is_ended_by_the_next_writer(tmp_path: Path) -> None:
+    store = RouteStore.create(tmp_path)
+    for name in ("old-date=2026-01-02", "compacted-date=2026-01-02", "compacted-date=2026-01-03"):
+        (store.work / name).mkdir(parents=True)
+        (store.work / name / name).touch()
+    with store.writing():
+        assert [path.name for path in store.changes.rglob("*")] == ["date=2026-01-02", "compacted-date=2026-01-02"]
+        assert [path.name for path in store.work.iterdir()] == ["lock"]
+
+
+def test_a_day_is_whole_when_each_of_its_batches_has_a_summary(tmp_path: Path) -> None:
+    store = RouteStore.create(tmp_path)
+    batch = begun(store, store.run())
+    batch.changes.mkdir(parents=True)
+    day = store.changes / "date=2026-01-02"
+    assert not store.is_whole(day)
+    batch.summary.touch()
+    assert store.is_whole(day)
 
 
 def test_a_folder_of_ours_is_taken_again(tmp_path: Path) -> None:
@@ -113,16 +150,16 @@ def test_a_damaged_marker_is_named(tmp_path: Path, content: str) -> None:
         RouteStore.open(tmp_path)
 
 
-def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "route_pipeline.json").write_text(json.dumps({"layout_version": 2}))
+def test_another_layout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "route_pipeline.json").write_text(json.dumps({"layout_version": 1}))
 
-    with pytest.raises(StoreError, match="has layout version 2"):
+    with pytest.raises(StoreError, match="has layout version 1"):
         RouteStore.open(tmp_path)
 
 
 def test_a_store_without_an_ingest_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="has no ingest yet"):
-        RouteStore.create(tmp_path).latest_ingest_id()
+        RouteStore.create(tmp_path).check_not_empty()
 
 
 @pytest.mark.parametrize(("name", "problem"), [("s3a://bucket/routes", "is a URL"), ("/data/[new]", "a pattern")])

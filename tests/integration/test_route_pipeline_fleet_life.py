@@ -1,0 +1,74 @@
+"""An hour of a fleet's life on a virtual clock, through the whole pipeline: its history is exactly the expected one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from route_pipeline.change_log import read_changes
+from route_pipeline.history import history
+from route_pipeline.ingest import ingest
+from route_pipeline.store import RouteStore
+from tests.integration.spark_session import spark
+from tests.unit.namesrv.fleet import VirtualClock
+from tests.unit.route_pipeline.fleet_life import ExpectedHistory, FleetLife, Version, content_of, serving_life
+
+__all__ = ["spark"]  # pytest finds the fixture by its name in this module
+
+SEED = 9191
+INGESTS = 12
+SECONDS_BETWEEN = 300
+
+
+@pytest.mark.timeout(300)
+def test_the_history_of_an_hour_is_the_expected_one(spark: SparkSession, tmp_path: Path) -> None:
+    store = RouteStore.create(tmp_path / "log")
+    clock = VirtualClock()
+    expected = ExpectedHistory()
+    with ExitStack() as stack:
+        namesrvs = [stack.enter_context(serving_life(name, clock)) for name in ("ns-a", "ns-b", "ns-c")]
+        life = FleetLife(SEED, namesrvs, clock)
+        for number in range(INGESTS):
+            if all(namesrv.lost for namesrv in namesrvs) or number == 0:
+                life.end_outages()
+            now = datetime.fromtimestamp(clock.wall_millis() / 1000, UTC)
+            ingest(
+                spark,
+                [namesrv.endpoint for namesrv in namesrvs],
+                store,
+                {"onCompacted": "resync", "shards": "2"},
+                now=lambda now=now: now,  # type: ignore[misc]
+            )
+            for namesrv in namesrvs:
+                expected.ingest(namesrv, clock.wall_millis())
+            life.pass_time(SECONDS_BETWEEN)
+
+    rows = history(read_changes(spark, store)).withColumns(
+        {"from_millis": F.unix_millis("valid_from"), "to_millis": F.unix_millis("valid_to")}
+    )
+    found = [
+        Version(
+            namesrv=row["namesrv"],
+            table=row["table_name"],
+            key=row["key"],
+            content=content_of(row["table_name"], row),
+            from_point=(row["valid_from_epoch"], row["valid_from_revision"]),
+            from_millis=row["from_millis"],
+            to_point=None if row["end_reason"] is None else (row["valid_to_epoch"], row["valid_to_revision"]),
+            to_millis=row["to_millis"],
+            end_reason=row["end_reason"],
+        )
+        for row in rows.collect()
+    ]
+    assert sorted(found, key=repr) == sorted(expected.ended(), key=repr)
+    reasons = Counter(version.end_reason for version in found)
+    wanted = {None, "CHANGED", "NOT_IN_SNAPSHOT", "UNREGISTERED", "CHANNEL_CLOSED", "EXPIRED", "GROUP_GONE"}
+    assert wanted <= set(reasons)
+    assert expected.snapshots > len(namesrvs), "there were restarts or compactions"
+    assert len(found) > 200
