@@ -9,6 +9,7 @@ Without ``--namesrv`` the environment variable NAMESRV_ADDR has the name servers
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -33,6 +34,7 @@ STALE = {
 
 def main() -> None:
     """Prints the topics' state, then each change."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what it starts with "&"
     arguments = parsed_arguments()
     settings = ClientSettings(cache_dir=arguments.cache_dir)
     try:

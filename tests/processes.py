@@ -86,7 +86,8 @@ class Process:
             found = self.events(event)
             if not found and self._popen.poll() is not None:
                 self._reader.join(5)
-                raise AssertionError(f"ended with {self._popen.returncode} before {event}:\n{self.raw}")
+                found = self.events(event)  # its last lines may have come only now
+                assert found, f"ended with {self._popen.returncode} before {event}:\n{self.raw}"
             return found[0] if found else None
 
         line = eventually(seen, within_seconds=START_SECONDS)

@@ -130,7 +130,7 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
             page.wait_for_selector("tr:has-text('broker-a') >> text=drained")
             page.goto(f"{console.page}#/topics")
             page.wait_for_selector("text=payments")
-            assert page.evaluate("document.activeElement.tagName") == "H1"
+            page.wait_for_function("document.activeElement.tagName == 'H1'")
             page.keyboard.press("Tab")
             page.keyboard.type("pay")
             page.wait_for_selector("a:text-is('orders')", state="detached")

@@ -24,7 +24,6 @@ ACCEPTED = {
     311: "RouteService/ListUnitTopics",
     312: "RouteService/ListUnitSubTopics",
     313: "RouteService/ListUnitSubUnunitTopics",
-    318: "AdminService/UpdateNamesrvConfig",
     319: "AdminService/GetNamesrvConfig",
 }
 """Calls that have nothing to ask for but what there is, by RocketMQ's code."""
@@ -32,6 +31,7 @@ REFUSED = {
     205: ("AdminService/WipeWritePermOfBroker", "broker_name"),
     216: ("AdminService/DeleteTopic", "topic"),
     224: ("RouteService/ListTopicsByCluster", "cluster_name"),
+    318: ("AdminService/UpdateNamesrvConfig", "values"),
     322: ("RegistrationService/QueryDataVersion", "broker.cluster_name"),
     327: ("AdminService/AddWritePermOfBroker", "broker_name"),
     901: ("RouteService/GetBrokerMemberGroup", "cluster_name"),
