@@ -36,6 +36,8 @@ def main() -> None:
         clients = [processes.enter_context(server.connect()) for server in servers]
         namesrv = ";".join(str(server.endpoint) for server in servers)
 
+        watch_along = f'.venv/bin/python examples/producer_view.py --namesrv "{namesrv}" {TOPIC}'
+        console.print(f"to see as a producer what happens, run elsewhere: {watch_along}", soft_wrap=True)
         say(f"starting the agents of a master ({MASTER}) and a slave ({SLAVE}) with eleven topics of a real broker")
         master = processes.enter_context(start_agent(namesrv, 0))
         processes.enter_context(start_agent(namesrv, 1))
