@@ -12,7 +12,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 
 from tests.console_process import ConsoleProcess, chromium
-from tests.processes import Client, NamesrvProcess, OpenedChannel
+from tests.processes import Client, NamesrvProcess, OpenedChannel, eventually
 from tests.registrations import identity, registration
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
             page.wait_for_selector("tr:has-text('broker-a') >> text=drained")
             page.goto(f"{console.page}#/topics")
             page.wait_for_selector("text=payments")
-            page.wait_for_function("document.activeElement.tagName == 'H1'")
+            eventually(lambda: page.evaluate("document.activeElement.tagName"), lambda tag: bool(tag == "H1"))
             page.keyboard.press("Tab")
             page.keyboard.type("pay")
             page.wait_for_selector("a:text-is('orders')", state="detached")
