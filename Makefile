@@ -33,7 +33,7 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 	$(BIN)/python -m demo.run
 
 test: setup  ## Run all tests but those of the containers
-	$(BIN)/pytest tests/unit tests/integration -n 3 --dist loadfile
+	$(BIN)/pytest tests/unit tests/integration tests/skew -n 3 --dist loadfile
 	$(BIN)/pytest tests/interop
 
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run

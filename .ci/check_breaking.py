@@ -1,6 +1,6 @@
-"""Compares the wire contract with the commit before: a change that breaks clients fails.
+"""Compares the wire contract with the version before, the commit that tests/skew/PREVIOUS names.
 
-With uncommitted changes in protos/ the commit before is the last one, otherwise its parent.
+A change that breaks a client of that version fails.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+PREVIOUS = ROOT / "tests" / "skew" / "PREVIOUS"
 
 
 def main() -> int:
     """Runs ``buf breaking``; returns its exit code. Skips, and says so, where there is nothing to compare with."""
-    changed = _git("status", "--porcelain", "--", "protos")
-    base = "HEAD" if changed else "HEAD~1"
+    base = PREVIOUS.read_text(encoding="utf-8").strip()
     if _git("ls-tree", "-r", "--name-only", base, "--", "protos") in (None, ""):
-        sys.stdout.write(f"buf breaking: skipped, {base} has no wire contract to compare with\n")
+        sys.stdout.write(f"buf breaking: skipped, history has no commit {base[:8]}, as in a shallow clone\n")
         return 0
+    against = f".git#ref={base}"
     buf = Path(sys.executable).with_name("buf")
-    return subprocess.run([buf, "breaking", "--against", f".git#ref={base}"], cwd=ROOT, check=False).returncode
+    return subprocess.run([buf, "breaking", "--against", against], cwd=ROOT, check=False).returncode
 
 
 def _git(*arguments: str) -> str | None:

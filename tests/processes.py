@@ -137,11 +137,13 @@ class Process:
 class NamesrvProcess(Process):
     """A name server on a free port of loopback, or on the port given."""
 
-    def __init__(self, *arguments: str, engine: str = "grpcio", port: int = 0) -> None:
+    def __init__(
+        self, *arguments: str, engine: str = "grpcio", port: int = 0, environment: dict[str, str] | None = None
+    ) -> None:
         listen = f"127.0.0.1:{port}"
         program = [str(BIN / "namesrv"), "serve", "--listen", listen, "--engine", engine, "--log-format", "json"]
         # Most tests are not about the time after a start; those that are say so in their arguments, which win.
-        super().__init__([*program, "--warm-up-millis", "0", *arguments])
+        super().__init__([*program, "--warm-up-millis", "0", *arguments], environment)
         try:
             self.endpoint = Endpoint.parse(str(self.wait_for("namesrv_started")["listen"]))
         except BaseException:

@@ -56,6 +56,7 @@ class Agent(Process):
         broker_addr: str = "127.0.0.1:10911",
         topics: Path = TOPICS,
         probe: str = "none",
+        environment: dict[str, str] | None = None,
     ) -> None:
         super().__init__(
             [
@@ -63,7 +64,8 @@ class Agent(Process):
                 *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
                 *(() if namesrv is None else ("--namesrv", namesrv)),
                 *("--topics", str(topics), "--probe", probe, *arguments),
-            ]
+            ],
+            environment,
         )
         try:
             self.endpoint = Endpoint.parse(str(self.wait_for("agent_started")["fast_listening_on"]))

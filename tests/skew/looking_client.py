@@ -1,0 +1,36 @@
+"""A client program of any version of the library: keeps one topic, and says what it knows on standard error.
+
+Usage: ``looking_client.py NAME_SERVERS TOPIC``. Goes on until it is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+from route_client import KnownRoute, RouteClient
+
+
+def say(known: KnownRoute) -> None:
+    """The addresses of a topic's brokers by group and id, as a log line."""
+    groups = known.route.broker_datas if known.route else ()
+    brokers = {group.broker_name: dict(group.broker_addrs) for group in groups}
+    sys.stderr.write(json.dumps({"event": "client_knows", "brokers": brokers, "queues": queues(known)}) + "\n")
+    sys.stderr.flush()
+
+
+def queues(known: KnownRoute) -> int:
+    """How many queues a producer may write to."""
+    return sum(queue.write_queue_nums for queue in known.route.queue_datas) if known.route else 0
+
+
+def main(names: str, topic: str) -> None:
+    with RouteClient(names) as client:
+        client.on_change(lambda change: say(change.after))
+        say(client.route(topic))
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

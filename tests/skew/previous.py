@@ -1,0 +1,54 @@
+"""The version before this one, built from history: its programs and its library, beside those of this tree."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+COMMIT = Path(__file__).with_name("PREVIOUS").read_text(encoding="utf-8").strip()
+BUILD_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class PreviousVersion:
+    """A folder with all packages of the version, as its wheel has them."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes an interpreter, and so each program of ours, take this version instead of the tree's own."""
+        return {"PYTHONPATH": str(self.folder)}
+
+
+def build_previous(folder: Path) -> PreviousVersion:
+    """Builds the commit that PREVIOUS names. Skips the test, by name, where history does not go back so far."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git is missing: the previous version cannot be built")
+    source = folder / "source"
+    source.mkdir()
+    archive = folder / "source.tar"
+    found = subprocess.run(
+        [git, "archive", "--output", str(archive), COMMIT], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    if found.returncode != 0:
+        pytest.skip(f"history has no commit {COMMIT[:8]}, as in a shallow clone: the previous version cannot be built")
+    shutil.unpack_archive(archive, source, filter="data")
+    _run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source))
+    (wheel,) = folder.glob("namesrv-*.whl")
+    packages = folder / "packages"
+    zipfile.ZipFile(wheel).extractall(packages)
+    return PreviousVersion(packages)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,155 @@
+"""This version beside the one before: agents, clients, name servers and data directories, mixed as in an upgrade."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from typer.testing import CliRunner
+
+from groundwork.version import __version__
+from nsctl.cli import app
+from tests.integration.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
+from tests.processes import BIN, Client, NamesrvProcess, Process, eventually
+from tests.registrations import registration
+from tests.skew.previous import PreviousVersion, build_previous
+
+CLIENT = Path(__file__).with_name("looking_client.py")
+ADDR = "127.0.0.1:10911"
+TOPIC = "TopicTest"
+Environment = dict[str, str]
+THIS: Environment = {}
+"""What makes a program be this tree's."""
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> PreviousVersion:
+    """The version before, built once."""
+    return build_previous(tmp_path_factory.mktemp("previous"))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Whose name server and whose agent and client meet."""
+
+    server: Environment
+    other: Environment
+
+
+@pytest.fixture(params=["this server", "previous server"])
+def pair(request: pytest.FixtureRequest, previous: PreviousVersion) -> Pair:
+    """Each version's name server with the other version's agent and client."""
+    if request.param == "this server":
+        return Pair(THIS, previous.environment)
+    return Pair(previous.environment, THIS)
+
+
+class LookingClient(Process):
+    """A client program that keeps the topic."""
+
+    def __init__(self, names: str, environment: Environment) -> None:
+        super().__init__([sys.executable, str(CLIENT), names, TOPIC], environment)
+
+    def knows(self, brokers: dict[str, dict[str, str]], queues: int) -> None:
+        """Waits until it knows just these brokers, and this many queues."""
+        expected = {name: [list(pair) for pair in addrs.items()] for name, addrs in brokers.items()}
+        eventually(self._last, lambda last: last == (expected, queues))
+
+    def _last(self) -> tuple[object, object]:
+        lines = self.events("client_knows")
+        if not lines:
+            return None, None
+        brokers = {name: [list(pair) for pair in addrs.items()] for name, addrs in lines[-1]["brokers"].items()}
+        return brokers, lines[-1]["queues"]
+
+
+@contextmanager
+def name_server(environment: Environment, *arguments: str) -> Iterator[tuple[NamesrvProcess, Client]]:
+    with NamesrvProcess(*arguments, environment=environment) as server, server.connect() as client:
+        yield server, client
+
+
+def version_of(client: Client) -> str:
+    return client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=20).version
+
+
+def write_topics(path: Path, queues: int) -> None:
+    """Has a file of one topic, in the place of the one before."""
+    config = {"topicName": TOPIC, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+    table = {"topicConfigTable": {TOPIC: config}, "dataVersion": {"timestamp": 1_000, "counter": queues}}
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(table), encoding="utf-8")
+    new.replace(path)
+
+
+def test_the_previous_version_is_another_one(previous: PreviousVersion) -> None:
+    said = subprocess.run(
+        [BIN / "namesrv", "--version"], env=previous.environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert said.startswith("namesrv ")
+    assert said != f"namesrv {__version__}\n"
+
+
+def test_an_agent_and_a_client_get_along_with_a_name_server_of_the_other_version(pair: Pair, tmp_path: Path) -> None:
+    topics = tmp_path / "topics.json"
+    write_topics(topics, 4)
+    with (
+        name_server(pair.server, *NEVER_SCAN, *EXACTLY) as (server, connection),
+        Agent(joined(server), topics=topics, environment=pair.other) as agent,
+    ):
+        eventually(connection.addrs, lambda addrs: addrs == {0: ADDR})
+        with LookingClient(joined(server), pair.other) as client:
+            client.knows({"broker-a": {"0": ADDR}}, 4)
+            write_topics(topics, 6)
+            client.knows({"broker-a": {"0": ADDR}}, 6)
+            agent.kill()
+            eventually(connection.addrs, lambda addrs: addrs == {})
+
+
+def test_name_servers_of_both_versions_hold_the_same_of_an_agent(previous: PreviousVersion, tmp_path: Path) -> None:
+    topics = tmp_path / "topics.json"
+    write_topics(topics, 4)
+    with ExitStack() as stack:
+        old, old_client = stack.enter_context(name_server(previous.environment, *NEVER_SCAN))
+        new, new_client = stack.enter_context(name_server(THIS, *NEVER_SCAN))
+        assert version_of(old_client) != version_of(new_client)
+        stack.enter_context(Agent(joined(old, new), topics=topics))
+        for client in (old_client, new_client):
+            eventually(client.addrs, lambda addrs: addrs == {0: ADDR})
+        assert topics_of(old_client) == topics_of(new_client)
+        result = CliRunner().invoke(app, ["diff", "--namesrv", joined(old, new)])
+        assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("direction", ["upgrade", "downgrade"])
+def test_a_data_directory_of_one_version_is_taken_over_by_the_other(
+    previous: PreviousVersion, tmp_path: Path, direction: str
+) -> None:
+    first, second = (previous.environment, THIS) if direction == "upgrade" else (THIS, previous.environment)
+    flags = ("--data-dir", str(tmp_path / "data"), "--snapshot-interval-millis", "10", *NEVER_SCAN)
+    with name_server(first, *flags) as (server, client):
+        client.registration.RegisterBroker(registration(), timeout=20)
+        client.admin.PutKvConfig(
+            admin_service_pb2.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=TOPIC, value="broker-a:4"),
+            timeout=20,
+        )
+        client.admin.WipeWritePermOfBroker(
+            admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a"), timeout=20
+        )
+        left = client.route()
+        assert server.terminate() == 0
+    with name_server(second, *flags) as (_, client):
+        found = client.route()
+        assert found is not None
+        assert left is not None
+        assert found.queue_datas == left.queue_datas, "no write permission: the operator took it"
+        assert [broker.broker_addr for broker in found.broker_datas[0].broker_addrs] == [ADDR]
+        request = admin_service_pb2.GetKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=TOPIC)
+        assert client.admin.GetKvConfig(request, timeout=20).value == "broker-a:4"
