@@ -1,0 +1,171 @@
+"""What a client does when a name server goes, hangs, restarts or is not ready."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+import pytest
+
+from route_client import (
+    ClientSettings,
+    NoNamesrvAnsweredError,
+    RouteClient,
+)
+from route_client.watch_stream import WatchStream
+from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
+from tests.processes import eventually
+from tests.unit.route_client.fake_name_server import FakeNameServer
+from tests.unit.route_client.routes import route, wire_route
+
+
+def test_it_fails_over_at_once_and_stays_with_the_one_that_works(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b", epoch="0000-b") as other:
+        other.put(TOPIC, wire_route("broker-b"))
+        endpoints, rng = first_is(fake, str(other.endpoint))
+        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
+            watching(client, fake)
+            fake.stop()
+            watching(client, other)
+            shows(client, "broker-b")
+            known = client.route(TOPIC)
+            assert known.origin is not None
+            assert known.origin.epoch == "0000-b", "lower than the first one's, and believed"
+            assert not other.watch_requests[0].HasField("resume_after"), "full state from another name server"
+            fake.start()
+            other.put(TOPIC, wire_route("broker-c"))
+            shows(client, "broker-c")
+            assert client.status().endpoint == other.endpoint
+
+
+def test_a_connection_that_breaks_is_resumed_at_the_same_name_server(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.cut_watches()
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        resumed = fake.watch_requests[-1].resume_after
+        assert (resumed.epoch, resumed.revision) == (fake.epoch, 2)
+
+
+def test_a_name_server_with_another_epoch_after_a_reconnect_is_asked_for_everything(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.stop()
+        fake.epoch, fake.revision, fake.told = "0002-a", 0, {}
+        fake.put(TOPIC, wire_route("broker-b"))
+        fake.start()
+        shows(client, "broker-b")
+        assert fake.watch_requests[-2].resume_after.epoch == "0001-a"
+        assert not fake.watch_requests[-1].HasField("resume_after")
+
+
+def test_a_watch_that_ends_as_cancelled_is_opened_again(fake: FakeNameServer) -> None:
+    fake.refusals = [(grpc.StatusCode.CANCELLED, "CANCELLED", None)]
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        assert "CANCELLED" in client.status().last_error
+
+
+def test_a_defect_of_the_client_does_not_end_the_watching(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: WatchStream, response: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(WatchStream, "take", fails)
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        assert "RuntimeError('a defect')" in client.status().last_error
+    assert "a defect of the client" in caplog.text
+
+
+def test_a_compacted_revision_is_begun_anew(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.compacted = True
+        fake.cut_watches()
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+
+
+@pytest.mark.parametrize("what", ["revision", "epoch"])
+def test_a_watch_whose_revision_or_epoch_goes_back_is_opened_anew(fake: FakeNameServer, what: str) -> None:
+    spoilt: list[object] = []
+
+    def goes_back(message: Any) -> Any:
+        if not spoilt and message.changes[0].route.broker_datas[0].broker_name != "broker-a":
+            spoilt.append(message)
+            value = -5 if what == "revision" else "0000-z"
+            setattr(message.header, what, value)
+        return message
+
+    fake.spoil = goes_back
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        eventually(lambda: len(fake.watch_requests), lambda number: number == 2)
+        assert not fake.watch_requests[-1].HasField("resume_after")
+        assert "the watch went" in client.status().last_error
+
+
+def test_a_name_server_that_shuts_down_is_left_alone_for_as_long_as_it_asks(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as other:
+        other.put(TOPIC, wire_route("broker-b"))
+        fake.refusals = [(grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN", 60.0)]
+        endpoints, rng = first_is(fake, str(other.endpoint))
+        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
+            watching(client, other)
+            other.cut_watches()
+            eventually(lambda: len(other.watch_requests), lambda number: number >= 2)
+            watching(client, other)
+            assert len(fake.watch_requests) == 1
+
+
+def test_a_name_server_that_is_not_ready_is_passed_over_and_used_if_there_is_no_other(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as other:
+        fake.serve(ready=False)
+        endpoints, rng = first_is(fake, str(other.endpoint))
+        with RouteClient(endpoints, QUICK, rng=rng) as client:
+            watching(client, other)
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        assert client.route(TOPIC).route == route()
+
+
+@pytest.mark.parametrize("watches", [True, False])
+def test_a_name_server_that_is_not_ready_any_more_is_left(fake: FakeNameServer, watches: bool) -> None:
+    settings = ClientSettings(poll_seconds=0.05, resync_seconds=0.1)
+    with FakeNameServer(name="ns-b") as other:
+        fake.watches = other.watches = watches
+        other.put(TOPIC, wire_route("broker-b"))
+        endpoints, rng = first_is(fake, str(other.endpoint))
+        with RouteClient(endpoints, settings, topics=[TOPIC], rng=rng) as client:
+            eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == fake.endpoint)
+            fake.serve(ready=False)
+            eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == other.endpoint)
+            shows(client, "broker-b")
+
+
+def test_a_topic_that_a_name_server_does_not_know_yet_is_asked_for_elsewhere(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as other:
+        other.warming = {TOPIC, "Nowhere"}
+        fake.warming = {"Nowhere"}
+        endpoints, rng = first_is(other, str(fake.endpoint))
+        with RouteClient(endpoints, QUICK, rng=rng) as client:
+            assert client.route(TOPIC).route == route()
+            with pytest.raises(NoNamesrvAnsweredError, match="REGISTRY_WARMING") as caught:
+                client.route("Nowhere")
+            assert set(caught.value.errors) == {fake.endpoint, other.endpoint}
+
+
+def test_a_name_server_that_hangs_is_passed_over(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as hanging:
+        hanging.hold_look_ups = threading.Event()
+        endpoints, rng = first_is(hanging, str(fake.endpoint))
+        with RouteClient(endpoints, ClientSettings(timeout_seconds=1.5), rng=rng) as client:
+            assert client.route(TOPIC).route == route()
+            hanging.hold_look_ups.set()

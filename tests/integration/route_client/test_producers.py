@@ -1,0 +1,168 @@
+"""What producers and programs use: queues, addresses, comparisons, callbacks and iterators."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from route_client import (
+    AioRouteClient,
+    ClientSettings,
+    NoWritableQueueError,
+    RouteChange,
+    RouteClient,
+    TopicNotFoundError,
+)
+from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, shows, watching
+from tests.processes import eventually
+from tests.unit.route_client.fake_name_server import FakeNameServer
+from tests.unit.route_client.routes import route, wire_route
+
+
+def test_a_topic_without_a_route_goes_to_the_default_topic_s_brokers_until_it_has_one(fake: FakeNameServer) -> None:
+    fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        info = client.publish_info("NewTopic")
+        assert (len(info.queues), info.by_default) == (4, True)
+        assert client.select_one_queue("NewTopic").topic == "NewTopic"
+        fake.put("NewTopic", wire_route("broker-e", queues=2))
+        eventually(lambda: client.publish_info("NewTopic").by_default, lambda by_default: not by_default)
+        assert client.select_one_queue("NewTopic").broker_name == "broker-e"
+
+
+def test_without_a_default_topic_an_unknown_topic_is_an_error(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK) as client, pytest.raises(TopicNotFoundError, match="'NewTopic'"):
+        client.publish_info("NewTopic")
+    nobody_s = ClientSettings(default_topic="")
+    with RouteClient(str(fake.endpoint), nobody_s) as client, pytest.raises(TopicNotFoundError, match="'NewTopic'"):
+        client.publish_info("NewTopic")
+    assert [TOPIC] not in fake.look_ups
+
+
+def test_a_route_without_a_writable_queue_is_an_error_when_a_queue_is_selected(fake: FakeNameServer) -> None:
+    fake.put(TOPIC, wire_route(perm=4))
+    with RouteClient(str(fake.endpoint), QUICK) as client, pytest.raises(NoWritableQueueError):
+        client.select_one_queue(TOPIC)
+
+
+def test_faulty_brokers_are_avoided_if_that_is_on(fake: FakeNameServer) -> None:
+    fake.put(TOPIC, wire_route("broker-a", "broker-b"))
+    with RouteClient(str(fake.endpoint), ClientSettings(send_latency_fault_enable=True)) as client:
+        client.faults.report("broker-a", 0, failed=True)
+        assert {client.select_one_queue(TOPIC).broker_name for _ in range(8)} == {"broker-b"}
+
+
+def test_addresses_come_from_the_kept_routes(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        assert client.find_broker_address_in_publish("broker-a") == "broker-a:10911"
+        assert client.find_broker_address_in_subscribe("broker-a", 1) == ("broker-a:10912", 1)
+        assert client.any_broker_of(TOPIC) == "broker-a:10911"
+
+
+def test_divergence_asks_every_name_server(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as other:
+        other.put(TOPIC, wire_route(ids=(0,)))
+        with RouteClient(f"{fake.endpoint};{other.endpoint};{NOBODY}", QUICK) as client:
+            found = client.divergence(TOPIC)
+            assert not found.agree
+            ((member, having),) = found.partial_brokers.items()
+            assert (member[1], having) == (1, (fake.endpoint,))
+            assert [str(endpoint) for endpoint in found.errors] == [NOBODY]
+            other.put(TOPIC, wire_route())
+            assert client.divergence(TOPIC).agree
+
+
+def test_callbacks_that_raise_or_block_harm_nobody(fake: FakeNameServer, caplog: pytest.LogCaptureFixture) -> None:
+    release, entered = threading.Event(), threading.Event()
+    seen: list[RouteChange] = []
+
+    def raises(_: RouteChange) -> None:
+        raise RuntimeError("of the callback")
+
+    def blocks(_: RouteChange) -> None:
+        entered.set()
+        release.wait(WAIT)
+
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        client.on_change(raises)
+        client.on_change(blocks)
+        end = client.on_change(seen.append, topics=[TOPIC])
+        client.route(TOPIC)
+        watching(client, fake)
+        assert entered.wait(WAIT)
+        for number in range(1, 6):
+            fake.put(TOPIC, wire_route(queues=number))
+            shows(client, queues=number)
+        eventually(lambda: seen[-1].after.route, lambda told: told == route(queues=5))
+        eventually(lambda: client.status().callback_failures, lambda failures: failures >= 2)
+        end()
+        told = len(seen)
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        assert len(seen) == told
+        release.set()
+    assert "a callback for route changes raised" in caplog.text
+
+
+def test_a_callback_may_close_its_client(fake: FakeNameServer) -> None:
+    client = RouteClient(str(fake.endpoint), QUICK)
+    closed = threading.Event()
+
+    def closes(_: RouteChange) -> None:
+        client.close()
+        closed.set()
+
+    client.on_change(closes)
+    client.route(TOPIC)
+    assert closed.wait(WAIT)
+
+
+def test_changes_can_be_iterated_in_asyncio(fake: FakeNameServer) -> None:
+    async def run() -> list[int]:
+        seen = []
+        async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+            await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
+            with client.changes() as changes:
+                fake.put(TOPIC, wire_route(queues=5))
+                async for change in changes:
+                    assert change.after.route is not None
+                    seen.append(change.after.route.queue_datas[0].read_queue_nums)
+                    if len(seen) == 3:
+                        break
+                    fake.put(TOPIC, wire_route(queues=5 + len(seen)))
+            left = asyncio.create_task(anext(client.changes(), None))
+            await asyncio.sleep(0)
+        assert await left is None, "closing the client ends iterations"
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert not [name for name in names if name.startswith("route-client")]
+        async with asyncio.timeout(WAIT):  # for gRPC's own task of the call that was cancelled
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+        return seen
+
+    assert asyncio.run(run()) == [5, 6, 7]
+
+
+def test_a_dns_name_stands_for_all_of_its_addresses(fake: FakeNameServer) -> None:
+    with RouteClient(f"dns:localhost:{fake.endpoint.port}", QUICK) as client:
+        assert client.route(TOPIC).route == route()
+
+
+def test_the_environment_names_the_name_servers(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", str(fake.endpoint))
+    with RouteClient(settings=QUICK) as client:
+        assert client.route(TOPIC).route == route()
+
+
+def test_more_topics_than_a_stream_takes_are_watched_by_several(fake: FakeNameServer) -> None:
+    names = [f"topic-{number}" for number in range(1_100)]
+    for name in names:
+        fake.put(name, wire_route())
+    with RouteClient(str(fake.endpoint), QUICK, topics=names) as client:
+        eventually(lambda: fake.open_watches, lambda number: number == 3)
+        fake.put(names[-1], wire_route("broker-z"))
+        shows(client, "broker-z", topic=names[-1])
+    assert [len(asked) for asked in fake.look_ups] == [500, 500, 100]
+    assert isinstance(fake.watch_requests[0], pb.WatchTopicRoutesRequest)

@@ -1,0 +1,181 @@
+"""What a client does with wrong answers, wrong questions and limits, and when it is closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from route_client import (
+    BadTopicNameError,
+    ClientClosedError,
+    ClientSettings,
+    NoNamesrvAnsweredError,
+    RequestRefusedError,
+    RouteClient,
+    RouteClientError,
+    TooManyTopicsError,
+    TopicNotFoundError,
+)
+from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
+from tests.processes import eventually
+from tests.unit.route_client.fake_name_server import FakeNameServer
+from tests.unit.route_client.routes import route, wire_route
+
+
+def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_somebody_does() -> None:
+    server = FakeNameServer()
+    server.put(TOPIC, wire_route())
+    server.start()
+    server.stop()
+    with RouteClient(f"{NOBODY};{server.endpoint}", QUICK) as client:
+        with pytest.raises(NoNamesrvAnsweredError, match=r"127\.0\.0\.1:1: UNAVAILABLE") as caught:
+            client.route(TOPIC)
+        assert {str(endpoint) for endpoint in caught.value.errors} == {NOBODY, str(server.endpoint)}
+        with server:
+            shows(client)
+
+
+def test_another_service_on_the_port_is_passed_over(fake: FakeNameServer) -> None:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    stranger = grpc.server(ThreadPoolExecutor(max_workers=2))
+    port = stranger.add_insecure_port("127.0.0.1:0")
+    stranger.start()
+    try:
+        endpoint = f"127.0.0.1:{port}"
+        with RouteClient(endpoint, QUICK) as client, pytest.raises(NoNamesrvAnsweredError, match="UNIMPLEMENTED"):
+            client.route(TOPIC)
+        with RouteClient(f"{endpoint};{fake.endpoint}", QUICK) as client:
+            assert client.route(TOPIC).route == route()
+            watching(client, fake)
+    finally:
+        stranger.stop(None).wait(WAIT)
+
+
+def test_something_that_does_not_speak_grpc_is_passed_over(fake: FakeNameServer) -> None:
+    import socket  # noqa: PLC0415
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with RouteClient(f"127.0.0.1:{port};{fake.endpoint}", ClientSettings(timeout_seconds=1.5)) as client:
+            assert client.route(TOPIC).route == route()
+            watching(client, fake)
+
+
+def test_bytes_that_are_no_messages_are_an_error_of_their_name_server(
+    fake: FakeNameServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeNameServer(name="ns-b", garbles=True) as other:
+        endpoints, rng = first_is(other, str(fake.endpoint))
+        with RouteClient(str(other.endpoint), QUICK) as client, pytest.raises(NoNamesrvAnsweredError, match="INTERNAL"):
+            client.route(TOPIC)
+        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
+            watching(client, fake)
+            assert client.route(TOPIC).route == route()
+    assert "a defect of the client" not in caplog.text
+
+
+def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        for name in ("", "not a name", "x" * 128):
+            with pytest.raises(BadTopicNameError, match="name"):
+                client.route(name)
+    assert fake.look_ups == []
+
+
+def test_a_name_server_s_refusal_is_told_with_its_reason(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.unit.route_client.fake_name_server import abort  # noqa: PLC0415
+
+    def refuses(self: Any, request: Any, context: grpc.ServicerContext) -> None:
+        abort(context, grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")
+
+    fake.stop()
+    monkeypatch.setattr(FakeNameServer, "BatchGetTopicRoutes", refuses)
+    fake.start()
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        with pytest.raises(RequestRefusedError, match="PERMISSION_DENIED NOT_PERMITTED"):
+            client.route(TOPIC)
+        assert client.status().topics == 0
+
+
+def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.put(TOPIC, wire_route("broker-b", queues=70_000))
+        eventually(lambda: client.status().counters.refused)
+        assert client.route(TOPIC).route == route()
+        fake.put("Impossible", wire_route(queues=70_000))
+        with pytest.raises(NoNamesrvAnsweredError, match="70000"):
+            client.route("Impossible")
+        fake.put(TOPIC, wire_route("broker-c"))
+        shows(client, "broker-c")
+
+
+def test_a_queue_on_an_unknown_broker_can_be_read_and_not_written(fake: FakeNameServer) -> None:
+    wire = wire_route("broker-a", "broker-b", queues=1)
+    del wire.broker_datas[1]
+    fake.put(TOPIC, wire)
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        assert [queue.broker_name for queue in client.publish_info(TOPIC).queues] == ["broker-a"]
+        assert [queue.broker_name for queue in client.subscribe_info(TOPIC)] == ["broker-a", "broker-b"]
+
+
+def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), ClientSettings(max_topics=1), topics=[TOPIC]) as client:
+        with pytest.raises(TooManyTopicsError):
+            client.route("Other")
+        client.forget(TOPIC)
+        assert client.cached(TOPIC) is None
+        with pytest.raises(TopicNotFoundError):
+            client.route("Other")
+
+
+def test_topics_can_come_and_go_while_they_are_watched(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        eventually(lambda: fake.open_watches, lambda number: number == 1)
+        client.forget(TOPIC)
+        eventually(lambda: fake.open_watches, lambda number: number == 0)
+        assert client.route(TOPIC).route == route()
+        eventually(lambda: fake.open_watches, lambda number: number == 1)
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        assert client.status().sessions == 1
+
+
+@pytest.mark.parametrize("ask", [RouteClient.divergence, RouteClient.route])
+def test_whoever_waits_for_an_answer_while_the_client_is_closed_is_told(
+    fake: FakeNameServer, ask: Callable[[RouteClient, str], object]
+) -> None:
+    fake.hold_look_ups = threading.Event()
+    client = RouteClient(str(fake.endpoint), QUICK)
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            ask(client, TOPIC)
+        except RouteClientError as error:
+            errors.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    eventually(lambda: list(fake.look_ups))
+    client.close()
+    waiter.join(WAIT)
+    fake.hold_look_ups.set()
+    assert [type(error) for error in errors] == [ClientClosedError]
+
+
+def test_a_closed_client_says_so_and_can_be_closed_again(fake: FakeNameServer) -> None:
+    client = RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC])
+    client.close()
+    client.close()
+    with pytest.raises(ClientClosedError):
+        client.route(TOPIC)
+    with pytest.raises(ClientClosedError):
+        client.divergence(TOPIC)
+    eventually(lambda: fake.open_watches, lambda number: number == 0)

@@ -1,0 +1,131 @@
+"""How a client keeps its routes: by a watch, or by polling where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import grpc
+import pytest
+
+from route_client import (
+    AioRouteClient,
+    ClientSettings,
+    KnownRoute,
+    RouteClient,
+    TopicNotFoundError,
+)
+from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
+from tests.processes import eventually
+from tests.unit.route_client.fake_name_server import FakeNameServer
+from tests.unit.route_client.routes import route, wire_route
+
+
+def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK) as client:
+        assert client.cached(TOPIC) is None
+        assert client.route(TOPIC).route == route()
+        eventually(lambda: [list(request.topics) for request in fake.watch_requests], lambda all_: [TOPIC] in all_)
+        watching(client, fake)
+        fake.put(TOPIC, wire_route("broker-a", "broker-b"))
+        shows(client, "broker-a", "broker-b")
+        assert fake.look_ups == [[TOPIC]], "no polling beside a watch"
+
+
+def test_topics_given_at_the_start_are_looked_up_in_one_batch(fake: FakeNameServer) -> None:
+    fake.put("Other", wire_route("broker-b"))
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC, "Other", "Missing"]) as client:
+        assert fake.look_ups == [[TOPIC, "Other", "Missing"]]
+        assert client.route("Other").route == route("broker-b")
+        eventually(lambda: client.status().mode, lambda mode: mode == "watch")
+        with pytest.raises(TopicNotFoundError, match=r"ns-a knows no topic 'Missing'"):
+            client.route("Missing")
+    assert len(fake.watch_requests) == 1
+
+
+def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
+    for number in range(5):
+        fake.put(f"topic-{number}", wire_route())
+
+    async def run() -> None:
+        async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+            await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
+            await asyncio.gather(*(client.route(f"topic-{number}") for number in range(5)))
+            await asyncio.to_thread(eventually, lambda: len(fake.watch_requests), lambda number: number == 2)
+            with client.changes(["topic-3"]) as changes:
+                fake.put("topic-3", wire_route("broker-z"))
+                assert (await anext(changes)).new_route == route("broker-z")
+
+    asyncio.run(run())
+    assert [len(asked) for asked in fake.look_ups] == [1, 5], "those that are asked for together"
+    assert [len(request.topics) for request in fake.watch_requests] == [1, 6]
+
+
+def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_for_again(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=["Later"]) as client:
+        watching(client, fake)
+        for _ in range(3):
+            with pytest.raises(TopicNotFoundError):
+                client.route("Later")
+        assert len(fake.look_ups) == 1
+        fake.put("Later", wire_route())
+        shows(client, topic="Later")
+
+
+def test_where_there_is_no_watch_routes_are_polled(fake: FakeNameServer) -> None:
+    fake.watches = False
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+        assert "NOT_IMPLEMENTED" in client.status().last_error
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+
+
+def test_the_watch_is_tried_again_where_there_was_none(fake: FakeNameServer) -> None:
+    fake.watches = False
+    settings = ClientSettings(poll_seconds=0.02, resync_seconds=0.1)
+    with RouteClient(str(fake.endpoint), settings, topics=[TOPIC]) as client:
+        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+        fake.watches = True
+        watching(client, fake)
+
+
+def test_watching_can_be_off(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), ClientSettings(watch=False, poll_seconds=0.05), topics=[TOPIC]) as client:
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+        assert fake.watch_requests == []
+
+
+def test_where_there_are_too_many_watches_routes_are_polled(fake: FakeNameServer) -> None:
+    fake.refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)]
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+
+
+def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(fake: FakeNameServer) -> None:
+    def says_nothing(message: Any) -> Any:
+        del message.changes[:]
+        return message
+
+    fake.spoil = says_nothing
+    with RouteClient(str(fake.endpoint), ClientSettings(resync_seconds=0.1), topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.put(TOPIC, wire_route("broker-b"))
+        shows(client, "broker-b")
+
+
+def test_look_ups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
+    fake.hold_look_ups = threading.Event()
+
+    async def run() -> list[KnownRoute]:
+        async with AioRouteClient(str(fake.endpoint), QUICK) as client:
+            asked = [asyncio.create_task(client.route(TOPIC)) for _ in range(20)]
+            await asyncio.to_thread(eventually, lambda: list(fake.look_ups))
+            assert fake.hold_look_ups is not None
+            fake.hold_look_ups.set()
+            return list(await asyncio.gather(*asked))
+
+    assert {known.route for known in asyncio.run(run())} == {route()}
+    assert fake.look_ups == [[TOPIC]]
