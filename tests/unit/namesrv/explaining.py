@@ -1,0 +1,49 @@
+"""What the tests of explanations ask and do."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from namesrv.core.changes import Cause
+from namesrv.core.explain_route import Explanation, Question, explain_route
+from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records import BrokerKey, DataVersion
+from namesrv.core.steps import finish
+from namesrv.server.rpc import Context
+from tests.unit.namesrv.fleet import CLUSTER, Fleet
+
+CONTEXT = cast("Context", None)
+"""The call does not ask for it."""
+CAUSE = Cause("test", "an operator", "because")
+GROUP = BrokerKey(CLUSTER, "broker-a")
+NEWER = DataVersion(2_000, 2)
+STARTED_AT = 1_700_000_000_000
+START = "2023-11-14T22:13:20.000Z"
+T0 = "2023-11-14T22:30:00.000Z"
+"""When a fleet's clock begins."""
+T10 = "2023-11-14T22:30:10.000Z"
+"""Ten seconds later."""
+T0_MILLIS = STARTED_AT + 1_000_000
+T10_MILLIS = T0_MILLIS + 10_000
+
+
+def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Explanation]:
+    return finish(explain_route(fleet.manager, STARTED_AT, Question(topic, **question)))
+
+
+def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation:
+    (explanation,) = explain(fleet, topic, **question)
+    return explanation
+
+
+def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, comment: str = "because") -> None:
+    intent = Intent(kind, key, "an operator", fleet.clock.wall_millis(), comment)
+    finish(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), CAUSE))
+
+
+def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
+    decide(fleet, IntentKind.TOPIC_HOLD, HoldKey(topic, cluster))
+
+
+def release(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
+    finish(fleet.manager.publish_intents(fleet.manager.intents.without([HoldKey(topic, cluster)]), CAUSE))
