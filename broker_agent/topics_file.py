@@ -24,6 +24,7 @@ from broker_agent.topic_config import (
     UnreadableTopics,
     load_topic_config_table,
 )
+from groundwork import disk
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -131,7 +132,7 @@ class TopicsFile:
         """Puts the copy in the file's place, so that a broken file never becomes the copy."""
         try:
             if self._target.exists():
-                self._target.replace(self._target.with_name(f"{self._target.name}.broken"))
+                disk.rename(self._target, self._target.with_name(f"{self._target.name}.broken"))
             self._write(self._target, copy.read_bytes())
         except OSError as error:
             raise StartError(f"{self.path} cannot be restored from {copy}: {error.strerror}") from error
@@ -145,40 +146,30 @@ def replace_durably(file: Path, content: bytes) -> None:
         OSError: It could not; the file is as it was.
     """
     temporary = file.with_name(f"{file.name}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    with disk.open_new(temporary) as stream:
+        disk.write(stream, temporary, content)
+        disk.sync(stream, temporary)
     if file.exists():
         shutil.copymode(file, temporary)
         _keep_copy(file)
-    temporary.replace(file)
+    disk.rename(temporary, file)
     try:
-        _sync_folder(file.parent)
+        disk.sync_folder_of(file)
     except OSError:
         with suppress(OSError):  # without a copy there was nothing before
-            copy_of(file).replace(file)
+            disk.rename(copy_of(file), file)
         raise
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _keep_copy(file: Path) -> None:
     """Makes the file its own copy, too: a second name costs nothing, and the file is never missing."""
     second_name = file.with_name(f"{file.name}.bak.tmp")
-    with suppress(FileNotFoundError):
-        second_name.unlink()
+    disk.remove(second_name)
     try:
-        os.link(file, second_name)
+        disk.link(file, second_name)
     except OSError:  # a file system without hard links
         shutil.copy2(file, second_name)
-    second_name.replace(copy_of(file))
+    disk.rename(second_name, copy_of(file))
 
 
 def encode_topics(table: TopicConfigTable) -> bytes:

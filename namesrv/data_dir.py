@@ -8,6 +8,8 @@ import secrets
 from pathlib import Path
 from typing import Self
 
+from groundwork import disk
+
 LOCK_FILE = "lock"
 EPOCH_FILE = "epoch"
 _MILLIS_DIGITS = 15
@@ -81,13 +83,8 @@ def format_epoch(millis: int) -> str:
 def write_atomically(file: Path, content: bytes) -> None:
     """Replaces a file so that it holds, whatever happens, the old content or the new one. Raises OSError."""
     temporary = file.with_name(file.name + ".tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with disk.open_new(temporary) as stream:
+        disk.write(stream, temporary, content)
+        disk.sync(stream, temporary)
+    disk.rename(temporary, file)
+    disk.sync_folder_of(file)

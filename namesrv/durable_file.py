@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from groundwork import disk
 from namesrv.data_dir import DataDirError, write_atomically
 
 ContentT = TypeVar("ContentT")
@@ -101,7 +102,7 @@ class DurableFile(Generic[ContentT]):
             problem = str(broken)
         content = self._read_copy(problem)
         if self._file.exists():
-            self._file.replace(self._file.with_name(f"{self._file.name}.broken"))
+            disk.rename(self._file, self._file.with_name(f"{self._file.name}.broken"))
         self._write(self._file, self._copy.read_bytes())
         _log.warning("restored_from_copy", file=str(self._file), problem=problem, copy=str(self._copy))
         return content
@@ -122,6 +123,6 @@ class DurableFile(Generic[ContentT]):
 
     def _put_back(self, before: bytes | None) -> None:
         if before is None:
-            self._file.unlink(missing_ok=True)
+            disk.remove(self._file)
         else:
             self._write(self._file, before)

@@ -13,10 +13,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import structlog
 
+from groundwork import disk
 from namesrv.core.fragments import varint
 from namesrv.durable_file import BrokenFile
 
@@ -64,14 +65,14 @@ class SnapshotFile:
         Raises:
             OSError: It cannot be opened.
         """
-        with self._temporary.open("wb") as stream:
+        with disk.open_new(self._temporary) as stream:
             try:
                 yield SnapshotWriter(stream, self._temporary, self._file, self._copy)
             finally:
                 with suppress(OSError):  # the disk may not take what is still buffered of a snapshot that is given up
                     stream.close()
                 with suppress(OSError):  # the next snapshot overwrites it
-                    self._temporary.unlink(missing_ok=True)
+                    disk.remove(self._temporary)
 
     def load(self) -> list[bytes] | None:
         """The messages of the newest good snapshot; None if there is none. To be called before the first writer.
@@ -81,7 +82,7 @@ class SnapshotFile:
         wrong is logged.
         """
         with suppress(OSError):  # left over by a process that was killed; the next snapshot overwrites it
-            self._temporary.unlink(missing_ok=True)
+            disk.remove(self._temporary)
         if not os.path.lexists(self._file) and not os.path.lexists(self._copy):
             return None
         try:
@@ -100,7 +101,7 @@ class SnapshotFile:
     def _put_aside(self) -> None:
         """Keeps the file for whoever looks into it, and the next snapshot from taking it for the one before."""
         try:
-            self._file.replace(self._file.with_name(f"{SNAPSHOT_FILE}.broken"))
+            disk.rename(self._file, self._file.with_name(f"{SNAPSHOT_FILE}.broken"))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -110,7 +111,7 @@ class SnapshotFile:
 class SnapshotWriter:
     """A snapshot that is being written, into a temporary file."""
 
-    def __init__(self, stream: BinaryIO, temporary: Path, file: Path, copy: Path) -> None:
+    def __init__(self, stream: IO[bytes], temporary: Path, file: Path, copy: Path) -> None:
         self._stream = stream
         self._temporary = temporary
         self._file = file
@@ -139,20 +140,15 @@ class SnapshotWriter:
         Raises:
             OSError: It could not; what is loaded then is the snapshot before, or this one if that was in place already.
         """
-        self._stream.write(self._digest.digest())
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        disk.write(self._stream, self._temporary, self._digest.digest())
+        disk.sync(self._stream, self._temporary)
         with suppress(FileNotFoundError):  # the first snapshot, or the file before was broken: its copy stays
-            self._file.replace(self._copy)
-        self._temporary.replace(self._file)
-        folder = os.open(self._file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            disk.rename(self._file, self._copy)
+        disk.rename(self._temporary, self._file)
+        disk.sync_folder_of(self._file)
 
     def _write(self, part: bytes) -> None:
-        self._stream.write(part)
+        disk.write(self._stream, self._temporary, part)
         self._digest.update(part)
         self._size += len(part)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork import disk
 from route_client.route import TopicRoute, from_wire, to_wire
 
 FORMAT = "namesrv-route-cache-1"
@@ -66,7 +67,7 @@ class DiskCache:
         """Replaces a topic's file; removes it if there is no route any more. Failures are counted and logged."""
         try:
             if route is None:
-                self._path(topic).unlink(missing_ok=True)
+                disk.remove(self._path(topic))
             else:
                 self._replace(self._path(topic), self._written(topic, route))
         except OSError as error:
@@ -97,8 +98,8 @@ class DiskCache:
         handle, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=self._folder)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).replace(path)
+                disk.write(file, path, content)
+            disk.rename(Path(temporary), path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            disk.remove(Path(temporary))
             raise

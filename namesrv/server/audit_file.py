@@ -19,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from groundwork import disk
 from namesrv.core.audit import summary
 from namesrv.core.changes import Change
 from namesrv.server.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS
@@ -68,10 +69,10 @@ class RotatingFile:
             self._rotate()
             file, size = self._open(), 0
         try:
-            _write_whole(file, lines)
+            self._write_whole(file, lines)
         except OSError:
             with suppress(OSError):
-                file.truncate(size)
+                disk.truncate(file, self._path, size)
             self.close()
             raise
 
@@ -83,11 +84,11 @@ class RotatingFile:
             self._file = None
 
     def _open(self) -> FileIO:
-        file = self._file = FileIO(self._path, "a+")
+        file = self._file = disk.open_to_append(self._path)
         try:
             size = os.fstat(file.fileno()).st_size
             if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                file.write(b"\n")  # a process that was killed may have left half a line
+                disk.write(file, self._path, b"\n")  # a process that was killed may have left half a line
         except OSError:
             self.close()
             raise
@@ -95,19 +96,18 @@ class RotatingFile:
 
     def _rotate(self) -> None:
         self.close()
-        self._numbered(self._count - 1).unlink(missing_ok=True)
+        disk.remove(self._numbered(self._count - 1))
         for number in range(self._count - 2, -1, -1):
             with suppress(FileNotFoundError):
-                self._numbered(number).replace(self._numbered(number + 1))
+                disk.rename(self._numbered(number), self._numbered(number + 1))
+
+    def _write_whole(self, file: FileIO, lines: bytes) -> None:
+        """A disk that runs full takes a part first, and says so when it is given the rest. Raises OSError."""
+        while lines:
+            lines = lines[disk.write(file, self._path, lines) :]
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
-
-
-def _write_whole(file: FileIO, lines: bytes) -> None:
-    """A disk that runs full takes a part first, and says so when it is given the rest. Raises OSError."""
-    while lines:
-        lines = lines[file.write(lines) :]
 
 
 class AuditFile:

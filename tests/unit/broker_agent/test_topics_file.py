@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from broker_agent import topics_file
 from broker_agent.errors import StartError
 from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
 from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
 from broker_agent.topics_file import TopicsFile, copy_of, encode_topics, replace_durably
+from groundwork import disk
 from tests.unit.broker_agent.conftest import TOPICS_JSON
 
 UPSTREAM = """{
@@ -203,10 +203,10 @@ def test_a_replacement_whose_durability_is_in_doubt_is_taken_back(
     path = tmp_path / "topics.json"
     path.write_bytes(b"before")
 
-    def fail(_folder: Path) -> None:
+    def fail(_file: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(topics_file, "_sync_folder", fail)
+    monkeypatch.setattr(disk, "sync_folder_of", fail)
     with pytest.raises(OSError, match="Input/output error"):
         replace_durably(path, b"after")
     assert path.read_bytes() == b"before"

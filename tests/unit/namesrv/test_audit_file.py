@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 from namesrv.core.change_log import ChangeLog
 from namesrv.core.changes import Cause, KvPut, QueuesRemoved, Row
 from namesrv.core.records import BrokerKey, RemovalReason
-from namesrv.server import audit_file
 from namesrv.server.audit_file import AUDIT_FILE, COMPLAINT_SECONDS, AuditFile, RotatingFile
 from tests.processes import eventually
 from tests.unit.namesrv.fleet import VirtualClock
@@ -386,12 +385,12 @@ def test_a_line_that_the_disk_takes_in_part_is_taken_back(tmp_path: Path, monkey
     file = RotatingFile(tmp_path / "f", max_bytes=100, count=2)
     file.append(b"1\n")
 
-    def write_part(stream: Any, data: bytes) -> None:
+    def write_part(stream: Any, _path: Path, data: bytes) -> None:
         stream.write(data[:3])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(audit_file, "_write_whole", write_part)
+        patched.setattr("groundwork.disk.write", write_part)
         with pytest.raises(OSError, match="No space left on device"):
             file.append(b"a line\n")
     assert (tmp_path / "f").read_bytes() == b"1\n"
