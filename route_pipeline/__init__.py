@@ -1,1 +1,7 @@
 """Route snapshots into Spark."""
+
+import os
+
+# gRPC's core writes lines of its own, one for each handshake that fails, past what a program says in one. It reads this
+# when it is imported, in Spark's workers as well.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -16,6 +16,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import FailedCall, RichError
+from route_pipeline.call_hints import hint_of
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest message that is accepted. A name server keeps its chunks below 1 MB; the rest is room for others'."""
@@ -102,6 +103,7 @@ class Connection:
         self.timeouts = connecting.timeouts
         self.metadata = connecting.metadata
         self.stub = stub
+        self._tls = connecting.tls is not None
 
     @contextmanager
     def failures(self, seconds: float, hints: Mapping[str, str] | None = None) -> Iterator[None]:
@@ -122,7 +124,7 @@ class Connection:
             text = " ".join(str(cause).split())[:_MAX_ERROR_LENGTH]
             if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text += f" (it took longer than {seconds:g} s)"
-            if hint := (hints or {}).get(cause.reason):
+            if hint := hint_of(cause, tls=self._tls, of_call=hints or {}):
                 text += f"; {hint}"
             raise NamesrvError(f"name server {self.endpoint}: {text}", cause) from error
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork.certificates import CertificateError, read_authorities, read_key_pair
+from groundwork.channels import MAX_TOKEN_LENGTH, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.connection import Connecting, Timeouts, Tls
 from route_pipeline.namesrv_state import MAX_PIN_SECONDS, MIN_PIN_SECONDS
@@ -106,10 +109,11 @@ class ReadRequest:
             connect=_seconds(options, "connectTimeoutSeconds", Timeouts().connect),
             total=_seconds(options, "timeoutSeconds", Timeouts().total),
         )
+        tls = _tls(options)
         request = cls(
             endpoints=endpoints,
             table=_one_of(options, "table", (TOPIC_QUEUES, *(name for name in TABLES if name != TOPIC_QUEUES))),
-            connecting=Connecting(timeouts, _tls(options), _token(options)),
+            connecting=Connecting(timeouts, tls, _token(options, tls=tls is not None)),
             wanted=RowFilter.of(_names(options, "topics"), _names(options, "clusters")),
             shards=DEFAULT_SHARDS if shards is None else shards,
             pin_seconds=DEFAULT_PIN_SECONDS if pin_seconds is None else pin_seconds,
@@ -211,32 +215,40 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
 def _tls(options: Mapping[str, str]) -> Tls | None:
     """The files are read here, on the driver: executors need not have them."""
     on = _one_of(options, "tls", ("false", "true")) == "true"
-    ca, certificate, key = (_file(options, name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"))
+    ca, certificate, key = (options.get(name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"))
     if not on:
         if ca or certificate or key:
             raise ValueError("option 'tls' is not 'true', but one of tlsCaFile, tlsCertFile, tlsKeyFile is given")
         return None
     if (certificate is None) != (key is None):
         raise ValueError("options 'tlsCertFile' and 'tlsKeyFile' go together: one of them is missing")
-    return Tls(ca, certificate, key)
+    with _naming("option 'tlsCaFile'"):
+        authorities = None if ca is None else read_authorities(Path(ca))
+    if certificate is None or key is None:
+        return Tls(authorities)
+    with _naming("options 'tlsCertFile' and 'tlsKeyFile'"):
+        pair = read_key_pair(Path(certificate), Path(key))
+    return Tls(authorities, pair.certificate, pair.key)
 
 
-def _token(options: Mapping[str, str]) -> str | None:
-    token, content = options.get("token"), _file(options, "tokenFile")
-    if token is not None and content is not None:
+def _token(options: Mapping[str, str], *, tls: bool) -> str | None:
+    token, path = options.get("token"), options.get("tokenFile")
+    if token is not None and path is not None:
         raise ValueError("options 'token' and 'tokenFile' are both given: give one of them")
-    if content is not None:
-        token = content.decode("ascii", errors="replace").strip()
-    if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise ValueError("option 'token' or the content of 'tokenFile' is empty, or has other than printable ASCII")
+    if path is not None:
+        with _naming("option 'tokenFile'"):
+            token = read_token(Path(path))
+    if token is not None and not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_LENGTH}}}", token):
+        raise ValueError(f"option 'token' is not 1 to {MAX_TOKEN_LENGTH} visible ASCII characters")
+    if token is not None and not tls:
+        raise ValueError("option 'token' or 'tokenFile' is given, but option 'tls' is not 'true': others could read it")
     return token
 
 
-def _file(options: Mapping[str, str], name: str) -> bytes | None:
-    path = options.get(name)
-    if path is None:
-        return None
+@contextmanager
+def _naming(options: str) -> Iterator[None]:
+    """Puts the options before what is wrong with their files."""
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ValueError(f"option {name!r}: {path} cannot be read: {error.strerror}") from error
+        yield
+    except CertificateError as error:
+        raise ValueError(f"{options}: {error}") from error

@@ -107,6 +107,9 @@ def test_options_are_read_whatever_their_case() -> None:
     assert (request.table, timeouts.total, timeouts.connect) == ("brokers", 2.5, 1.0)
 
 
+TLS = {"endpoints": "a:1", "tls": "true"}
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -126,9 +129,20 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"endpoints": "a:1", "pins": "b:1=x"}, "does not name the same addresses"),
         ({"endpoints": "a:1", "pins": "a:1"}, "not host:port=id"),
         ({"endpoints": "a:1", "onLost": "retry"}, "option 'onLost' is 'retry', not one of fail, continue"),
-        ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tlsCaFile': /none cannot be read"),
+        ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tls' is not 'true', but one of tlsCaFile"),
+        ({**TLS, "tlsCaFile": "/none"}, "option 'tlsCaFile': /none: No such file"),
+        ({**TLS, "tlsCaFile": __file__}, "option 'tlsCaFile': .* holds no certificates in PEM"),
+        ({**TLS, "tlsCertFile": "/none"}, "options 'tlsCertFile' and 'tlsKeyFile' go together"),
+        (
+            {**TLS, "tlsCertFile": __file__, "tlsKeyFile": __file__},
+            "options 'tlsCertFile' and 'tlsKeyFile': .* are no certificate and private key in PEM",
+        ),
         ({"endpoints": "a:1", "tls": "yes"}, "option 'tls' is 'yes', not one of false, true"),
-        ({"endpoints": "a:1", "token": "two words"}, "printable ASCII"),
+        ({**TLS, "token": "two words"}, "option 'token' is not 1 to 4096 visible ASCII characters"),
+        ({**TLS, "token": "x" * 4097}, "option 'token' is not 1 to 4096 visible ASCII characters"),
+        ({**TLS, "token": "x", "tokenFile": "/none"}, "options 'token' and 'tokenFile' are both given"),
+        ({**TLS, "tokenFile": "/none"}, "option 'tokenFile': /none: No such file"),
+        ({"endpoints": "a:1", "token": "x"}, "option 'token' .* others could read it"),
         ({"endpoints": "a"}, "option 'endpoints': address 'a' has no port"),
         ({"endpoints": "a:1,,b:2"}, "empty element"),
         ({"endpoints": "a:1", "timeoutSeconds": "soon"}, "option 'timeoutSeconds' is 'soon'"),
