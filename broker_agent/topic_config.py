@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 import structlog
 
 from broker_agent.errors import AgentError
+from groundwork.checksums import is_damaged
 from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 OnBadTopic = Literal["refuse", "skip"]
@@ -160,8 +161,8 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
 
     Raises:
         UnreadableTopics: The file is there but may not be read.
-        BrokenTopics: It is missing, empty, no JSON, or breaks a rule; the message names file, topic, field, value and
-            rule.
+        BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
+            value and rule.
     """
     try:
         with path.open("rb") as stream:
@@ -170,6 +171,8 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise UnreadableTopics(f"{path}: {error.strerror}") from error
+    if is_damaged(path, content):
+        raise BrokenTopics(f"{path}: does not match its checksum")
     try:
         return decode_topics(content, on_bad_topic)
     except BrokenTopics as error:

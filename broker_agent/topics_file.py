@@ -25,6 +25,7 @@ from broker_agent.topic_config import (
     load_topic_config_table,
 )
 from groundwork import disk
+from groundwork.checksums import seal
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -148,6 +149,7 @@ def replace_durably(file: Path, content: bytes) -> None:
     temporary = file.with_name(f"{file.name}.tmp")
     with disk.open_new(temporary) as stream:
         disk.write(stream, temporary, content)
+        seal(stream, content)
         disk.sync(stream, temporary)
     if file.exists():
         shutil.copymode(file, temporary)

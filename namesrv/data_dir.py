@@ -1,19 +1,16 @@
-"""The folder that holds everything durable, and the epoch in it."""
+"""The folder that holds everything durable, and how a file in it is replaced."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from pathlib import Path
 from typing import Self
 
 from groundwork import disk
+from groundwork.checksums import seal
 
 LOCK_FILE = "lock"
-EPOCH_FILE = "epoch"
-_MILLIS_DIGITS = 15
-"""Width of an epoch's number: milliseconds since 1970 fit until the year 33658, so epochs sort as text."""
 
 
 class DataDirError(Exception):
@@ -47,37 +44,17 @@ class DataDir:
             owner = os.read(lock, 32).decode(errors="replace").strip()
             os.close(lock)
             raise DataDirError(f"data directory {path} is in use by process {owner or '?'}") from error
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-        return cls(path, lock)
-
-    def next_epoch(self, now_millis: int) -> str:
-        """An epoch later than all before it, also after the clock has stepped back; durable before it is returned.
-
-        Raises:
-            DataDirError: It cannot be read or written, or is no epoch.
-        """
-        file = self.path / EPOCH_FILE
         try:
-            before = int(file.read_text().partition("-")[0]) if file.exists() else 0
-            epoch = format_epoch(max(now_millis, before + 1))
-            write_atomically(file, epoch.encode())
-        except ValueError as error:
-            raise DataDirError(
-                f"{file} does not hold an epoch; restore it, or remove it if no reader resumes"
-            ) from error
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
         except OSError as error:
-            raise DataDirError(f"{file}: {error.strerror}") from error
-        return epoch
+            os.close(lock)
+            raise DataDirError(f"data directory {path}: {error.strerror}") from error
+        return cls(path, lock)
 
     def close(self) -> None:
         """Gives the folder up."""
         os.close(self._lock)
-
-
-def format_epoch(millis: int) -> str:
-    """An epoch: a number that orders the epochs of one name server, and a random part."""
-    return f"{millis:0{_MILLIS_DIGITS}d}-{secrets.token_hex(4)}"
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -85,6 +62,7 @@ def write_atomically(file: Path, content: bytes) -> None:
     temporary = file.with_name(file.name + ".tmp")
     with disk.open_new(temporary) as stream:
         disk.write(stream, temporary, content)
+        seal(stream, content)
         disk.sync(stream, temporary)
     disk.rename(temporary, file)
     disk.sync_folder_of(file)

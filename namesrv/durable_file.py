@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from groundwork import disk
+from groundwork.checksums import is_damaged
 from namesrv.data_dir import DataDirError, write_atomically
 
 ContentT = TypeVar("ContentT")
@@ -82,6 +83,8 @@ class DurableFile(Generic[ContentT]):
 
     def _save(self, content: ContentT) -> None:
         before = self._file.read_bytes() if self._file.exists() else None
+        if before is not None and is_damaged(self._file, before):
+            before = None  # by the disk, since it was loaded: the copy is better
         if before is not None:
             self._write(self._copy, before)
         try:
@@ -109,9 +112,12 @@ class DurableFile(Generic[ContentT]):
 
     def _read(self, file: Path) -> ContentT:
         try:
-            return self._decode(file.read_bytes())
+            content = file.read_bytes()
+            if not is_damaged(file, content):
+                return self._decode(content)
         except BrokenFile as broken:
             raise BrokenFile(f"{file} {broken}") from broken
+        raise BrokenFile(f"{file} does not match its checksum")
 
     def _read_copy(self, problem: str) -> ContentT:
         try:

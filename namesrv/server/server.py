@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -18,17 +19,18 @@ from namesrv_api.v1 import (
     route_service_pb2,
 )
 
-from groundwork.endpoints import Endpoint
+from groundwork.channels import ClientSecurity
 from groundwork.listening import check_bindable
 from groundwork.logs import set_log_level
-from groundwork.metrics_server import MetricsServer, metrics_registry
+from groundwork.security_settings import certificates
 from groundwork.version import __version__
 from namesrv.config_file import ConfigFile
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.pins import Pins
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import NamesrvIdentity
-from namesrv.data_dir import DataDir, format_epoch
+from namesrv.data_dir import DataDir
+from namesrv.epoch_file import format_epoch, next_epoch
 from namesrv.server.admin_servicer import AdminServicer
 from namesrv.server.call_gate import CallBounds
 from namesrv.server.channel_notices import ChannelNotices
@@ -37,7 +39,8 @@ from namesrv.server.config_store import ConfigStore
 from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server
 from namesrv.server.event_log import listen_for_mass_loss
-from namesrv.server.metrics import CallMetrics, NamesrvMetrics, Sources
+from namesrv.server.metrics import Sources
+from namesrv.server.observation import Observation
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
 from namesrv.server.registration_parts import RegistrationParts
@@ -48,6 +51,7 @@ from namesrv.server.rpc import add_service
 from namesrv.server.security import Security, product_env_security
 from namesrv.server.silence_scans import SilenceScans
 from namesrv.server.table_writer import TableWriter
+from namesrv.server.tallies import RegistrationTally
 from namesrv.server.warm_start import watch_warm_up
 from namesrv.server.watchers import Watchers
 from namesrv.settings import NamesrvSettings
@@ -107,7 +111,7 @@ class NamesrvServer:
         self.endpoint = settings.endpoint._replace(port=self._bind(settings))
         clock = SystemClock()
         now = self._started_at_millis = clock.wall_millis()
-        epoch = data_dir.next_epoch(now) if data_dir else format_epoch(now)
+        epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
         identity = NamesrvIdentity(settings.name or str(self.endpoint), epoch)
         self._manager = RouteInfoManager(
             identity,
@@ -138,30 +142,32 @@ class NamesrvServer:
         )
         self._scans = SilenceScans(self._manager, self._writer, self._channels, self._own_stalls)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        self._metrics = self._metrics_listener(settings)
+        self._registrations = RegistrationTally()
+        self._observation = self._observed(settings, product_env_credentials)
         self._add_services(settings, RegistrationParts(clock.monotonic))
 
-    def _metrics_listener(self, settings: NamesrvSettings) -> MetricsServer | None:
-        self._call_metrics: CallMetrics | None = None
-        if not settings.metrics_listen:
-            return None
-        registry = metrics_registry()
-        self._call_metrics = CallMetrics(registry)
+    def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observation:
         sources = Sources(
-            self._manager, self._durable.warm_up, self._own_stalls, self._pins, self._watchers, self._security.tls
+            self._manager,
+            self._durable.warm_up,
+            self._own_stalls,
+            self._pins,
+            self._watchers,
+            self._registrations,
+            partial(certificates, self._security.tls, client),
+            self._durable.snapshot_age_seconds,
         )
-        metrics = NamesrvMetrics(registry, sources)
         try:
-            listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
-            return MetricsServer(listen, registry, metrics.alive, metrics.ready)
+            return Observation(settings, sources)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
+        except ValueError as error:
+            raise CannotListen(str(error)) from error
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         await self._grpc.start()
-        if self._metrics is not None:
-            self._metrics.start()
+        self._observation.start()
         await self._set_health()
         identity, settings = self._manager.identity, self._config.settings
         _log.info(
@@ -173,7 +179,7 @@ class NamesrvServer:
             tls=_tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
-            metrics=self._metrics and str(self._metrics.endpoint),
+            metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
@@ -225,7 +231,14 @@ class NamesrvServer:
         for service, servicer in (
             (
                 registration,
-                RegistrationServicer(self._manager, self._writer, self._channels, parts, idle_timeout_millis),
+                RegistrationServicer(
+                    self._manager,
+                    self._writer,
+                    self._channels,
+                    parts,
+                    idle_timeout_millis=idle_timeout_millis,
+                    tally=self._registrations,
+                ),
             ),
             (
                 route,
@@ -257,7 +270,7 @@ class NamesrvServer:
                 servicer,
                 slow_reader_seconds,
                 memory,
-                metrics=self._call_metrics,
+                observers=self._observation.observers,
                 bounds=bounds,
                 doorkeeper=doorkeeper,
             )
@@ -302,8 +315,7 @@ class NamesrvServer:
             await self._product_env.close()
         await self._durable.close()
         await self._config.close(LAST_WRITE_SECONDS)
-        if self._metrics is not None:
-            self._metrics.stop()
+        await self._observation.stop()
         _log.info("namesrv_stopped")
 
 

@@ -1,4 +1,4 @@
-"""The data folder: one process, epochs that only go up, files that are whole."""
+"""The data folder: one process, and errors that name it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.data_dir import EPOCH_FILE, DataDir, DataDirError
-
-
-def test_epochs_sort_in_the_order_of_starts_also_when_the_clock_steps_back(tmp_path: Path) -> None:
-    data_dir = DataDir.open(tmp_path)
-    epochs = [data_dir.next_epoch(millis) for millis in (5_000, 4_000, 4_000, 10_000_000_000_000)]
-    assert epochs == sorted(epochs)
-    assert len(set(epochs)) == 4
-    data_dir.close()
+from namesrv.data_dir import DataDir, DataDirError
 
 
 def test_the_folder_is_made(tmp_path: Path) -> None:
@@ -38,11 +30,14 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         DataDir.open(file)
 
 
-@pytest.mark.parametrize("content", ["", "garbage", "12x-abc"])
-def test_a_broken_epoch_file_is_named_and_not_replaced(tmp_path: Path, content: str) -> None:
-    (tmp_path / EPOCH_FILE).write_text(content)
-    data_dir = DataDir.open(tmp_path)
-    with pytest.raises(DataDirError, match="does not hold an epoch"):
-        data_dir.next_epoch(1)
-    assert (tmp_path / EPOCH_FILE).read_text() == content
-    data_dir.close()
+def test_a_disk_without_room_for_the_owners_number_is_an_error_and_leaves_the_folder_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int, _content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(DataDirError, match=f"^data directory {tmp_path}: No space left on device$"):
+            DataDir.open(tmp_path)
+    DataDir.open(tmp_path).close()

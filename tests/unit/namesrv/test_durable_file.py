@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from namesrv.data_dir import DataDirError
 from namesrv.durable_file import BrokenFile, DurableFile
+from tests.rot import rot, skip_without_checksums
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 
 NAME = "sealed"
@@ -144,3 +145,25 @@ def test_the_error_of_a_save_names_a_file_whatever_operation_fails(tmp_path: Pat
     with failing_disk(number, Failure.ONCE), pytest.raises(OSError, match="Input/output error") as caught:
         durable(folder).save("two")
     assert str(caught.value.filename).startswith(str(folder / NAME))
+
+
+def test_bits_that_flip_on_the_disk_are_noticed_although_the_file_can_be_read(tmp_path: Path) -> None:
+    """Before there were checksums, a digit that flipped in intents.json made a wrong route."""
+    folder = folder_with(tmp_path, "older", "newer")
+    skip_without_checksums(folder / NAME)
+    rot(folder / NAME, encode("never"))
+    with capture_logs() as logs:
+        assert durable(folder).load() == "older"
+    assert [(log["event"], log["problem"]) for log in logs] == [
+        ("restored_from_copy", f"{folder / NAME} does not match its checksum")
+    ]
+    assert (folder / f"{NAME}.broken").read_bytes() == encode("never")
+
+
+def test_what_the_disk_damages_after_the_load_never_becomes_the_copy(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "oldest", "older")
+    skip_without_checksums(folder / NAME)
+    rot(folder / NAME, encode("never"))
+    durable(folder).save("new")
+    assert (folder / f"{NAME}.bak").read_bytes() == encode("oldest")
+    assert durable(folder).load() == "new"
