@@ -72,6 +72,7 @@ class Process:
         self._popen = subprocess.Popen(
             arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
         )
+        self.pid = self._popen.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

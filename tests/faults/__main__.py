@@ -1,0 +1,35 @@
+"""Runs a schedule of faults, or some: ``python -m tests.faults --seed 7 --profile short``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.nemesis import KINDS
+from tests.faults.profiles import PROFILES, run_profile
+
+
+def main() -> int:
+    """Runs, prints what was found, and returns 1 if something is broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="decides everything; the next runs have the next numbers")
+    parser.add_argument("--runs", type=int, default=1, help="how many runs")
+    parser.add_argument("--profile", choices=PROFILES, default="short", help="how long, and how long faults last")
+    parser.add_argument("--faults", nargs="+", choices=sorted(KINDS), help="only these kinds")
+    parser.add_argument("--rounds", type=int, help="how many rounds of faults in place of the profile's")
+    parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
+    names = options.faults or sorted(KINDS)
+    broken = False
+    for seed in range(options.seed, options.seed + options.runs):
+        outcome = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)
+        sys.stdout.write(outcome.report())
+        broken |= bool(outcome.violations)
+    return int(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

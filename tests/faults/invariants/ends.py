@@ -1,0 +1,45 @@
+"""What must be so once the faults have stopped: name servers agree, and nothing is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.history import Record, of_kind
+from tests.faults.invariants.timeline import Timeline
+
+AGREE_SECONDS = 10.0
+"""One period (3 s, 10 % more), the time to come back after a lost connection, and as much again for a busy machine."""
+LEFT_OVER_FILES = 8
+"""Connections that may be on their way in or out when descriptors are counted."""
+LEFT_OVER_THREADS = 8
+"""Pools that gRPC grows and shrinks by itself."""
+GROWN_KIB = 48 * 1024
+"""What a process may have grown by: history of changes, memory that the allocator keeps."""
+
+
+def check_agreement(records: list[Record], timeline: Timeline) -> Iterator[str]:
+    """The name servers agreed within the bound, on what is really there."""
+    del timeline
+    waits = list(of_kind(records, "agreed"))
+    if not waits:
+        yield "agreement: it was never looked at"
+    for wait in waits:
+        if wait["difference"]:
+            yield f"agreement: not within {wait['seconds']:.1f} s at {wait['at']:.3f} s: {wait['difference']}"
+
+
+def check_left_overs(records: list[Record], timeline: Timeline) -> Iterator[str]:
+    """Processes that lived all the time have the descriptors, threads and memory again that they had before."""
+    del timeline
+    before = {(s["name"], s["pid"]): s for s in of_kind(records, "sample") if s["phase"] == "before"}
+    for sample in of_kind(records, "sample"):
+        earlier = before.get((sample["name"], sample["pid"]))
+        if sample["phase"] != "after" or earlier is None:
+            continue
+        bounds = {"files": LEFT_OVER_FILES, "threads": LEFT_OVER_THREADS, "rss_kib": GROWN_KIB}
+        for what, bound in bounds.items():
+            if sample[what] > earlier[what] + bound:
+                yield f"left over: {what} of {sample['name']} went from {earlier[what]} to {sample[what]}"
+    for count in of_kind(records, "watches"):
+        if count["open"] != count["expected"]:
+            yield f"left over: {count['open']} watches are open, not {count['expected']}"

@@ -1,0 +1,149 @@
+"""What look-ups may answer: found while its broker lives, gone when it is, whole and never older than before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from google.protobuf import json_format
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from tests.faults.fleet import BROKERS
+from tests.faults.history import Record, of_kind
+from tests.faults.invariants.timeline import Timeline
+from tests.faults.operator import HELD_TOPIC
+
+GONE_SECONDS = 12.0
+"""How long a lost broker may be in routes: pings find it after 4 s (1 + 3), the rest is for a machine that is busy."""
+DOUBTED_SECONDS = 80.0
+"""... by a name server that did not run itself meanwhile: a minute, and the same again for a busy machine."""
+AFTERMATH_SECONDS = 8.0
+"""After a fault has ended, what it did may still be noticed for so long: a connection may turn out to be lost."""
+
+MASTERS = {broker.group: broker for broker in BROKERS if broker.broker_id == 0}
+BY_ADDR = {broker.addr: broker for broker in BROKERS}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, of one revision."""
+
+    server: str
+    began: float
+    ended: float
+    message: pb.BatchGetTopicRoutesResponse
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        header = self.message.header
+        return f"{self.server} at {self.began:.3f} s, revision {header.revision} of {header.epoch}"
+
+    def versions(self) -> dict[str, dict[str, int]]:
+        """By group: its topics, each with the number of queues, which is the version of the table."""
+        versions: dict[str, dict[str, int]] = defaultdict(dict)
+        for row in self.message.routes:
+            for queues in row.route.queue_datas:
+                versions[queues.broker_name][row.topic] = queues.read_queue_nums
+        return versions
+
+    def addrs(self) -> set[str]:
+        """Addresses of all brokers in it."""
+        return {
+            broker.broker_addr
+            for row in self.message.routes
+            for group in row.route.broker_datas
+            for broker in group.broker_addrs
+        }
+
+    def masters(self, topic: str) -> set[str]:
+        """Groups that the topic's route has with a master."""
+        return {
+            group.broker_name
+            for row in self.message.routes
+            if row.topic == topic
+            for group in row.route.broker_datas
+            if any(broker.broker_id == 0 for broker in group.broker_addrs)
+        }
+
+
+def answers_of(records: list[Record]) -> Iterator[Answer]:
+    """All answers, those that were recorded as 'again' with the content that they had."""
+    last: dict[str, pb.BatchGetTopicRoutesResponse] = {}
+    for record in of_kind(records, "look_up"):
+        if "answer" in record:
+            last[record["server"]] = json_format.ParseDict(record["answer"], pb.BatchGetTopicRoutesResponse())
+        yield Answer(record["server"], record["began"], record["at"], last[record["server"]])
+
+
+def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
+    """No NOT_FOUND for a topic that was there and whose master has been registered and heard of ever since.
+
+    Whatever happens to the name server meanwhile is no excuse: it may not answer, or say that it is warming up.
+    """
+    seen: dict[tuple[str, str, str], tuple[float, int]] = {}
+    for answer in answers_of(records):
+        versions = answer.versions()
+        for row in answer.message.routes:
+            for group in answer.masters(row.topic):
+                since = seen.get((answer.server, group, row.topic), (answer.ended, 0))[0]
+                seen[answer.server, group, row.topic] = since, versions[group].get(row.topic, 0)
+        for key in [key for key in seen if key[0] == answer.server]:
+            _, group, topic = key
+            since, version = seen[key]
+            broker = MASTERS[group]
+            begin = max(since - AFTERMATH_SECONDS, 0.0)
+            sound = timeline.was_sound(broker.name, answer.server, begin, answer.ended)
+            reported = all(
+                topic in table.topics
+                for table in timeline.tables[group]
+                if table.version >= version and table.at <= answer.ended
+            )
+            if not sound or not reported or topic == HELD_TOPIC:
+                del seen[key]
+            elif topic in answer.message.topics_not_found:
+                yield f"found: {topic} of {broker.name} was there since {since:.3f} s and is NOT_FOUND: {answer.where}"
+
+
+def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
+    """No route names a broker that has been lost for longer than its bound."""
+    for answer in answers_of(records):
+        for addr in answer.addrs():
+            broker = BY_ADDR[addr]
+            since = timeline.lost_since(broker.name, answer.server, answer.began)
+            if since is None:
+                continue
+            doubted = timeline.doubts(answer.server, since - DOUBTED_SECONDS, answer.began)
+            bound = DOUBTED_SECONDS if doubted else GONE_SECONDS
+            if answer.began - since > bound:
+                yield f"gone: {broker.name} has been lost since {since:.3f} s and is in routes: {answer.where}"
+
+
+def check_whole(records: list[Record], timeline: Timeline) -> Iterator[str]:
+    """A group's topics are those of one table of its, all of them: no half registration."""
+    for answer in answers_of(records):
+        rows = (*answer.message.routes, *(pb.NamedTopicRoute(topic=topic) for topic in answer.message.topics_not_found))
+        asked = {row.topic for row in rows} | set(answer.message.topics_warming)
+        for group, topics in answer.versions().items():
+            versions = set(topics.values())
+            if len(versions) > 1:
+                yield f"whole: {group} has topics of several tables {topics}: {answer.where}"
+                continue
+            version = versions.pop()
+            table = next((table for table in timeline.tables[group] if table.version == version), None)
+            wanted = (table.topics & asked) - {HELD_TOPIC} if table else frozenset()
+            if wanted != topics.keys() - {HELD_TOPIC}:
+                yield f"whole: {group} has {sorted(topics)} and not {sorted(wanted)} of table {version}: {answer.where}"
+
+
+def check_forward(records: list[Record], timeline: Timeline) -> Iterator[str]:
+    """Within a life of a name server, an older table never takes the place of a newer one."""
+    del timeline
+    last: dict[tuple[str, str], int] = {}
+    for answer in answers_of(records):
+        for group, topics in answer.versions().items():
+            key, version = (answer.message.header.epoch, group), max(topics.values())
+            if version < last.get(key, 0):
+                yield f"forward: {group} went back from table {last[key]} to {version}: {answer.where}"
+            last[key] = version

@@ -1,0 +1,102 @@
+"""From a history: which process ran when, and which ways were sound. All times are seconds of the run."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.faults.history import Record, of_kind
+
+KeyT = TypeVar("KeyT")
+
+Span = tuple[float, float]
+"""From and to; to is infinite if it has not ended."""
+
+
+def _overlaps(span: Span, begin: float, end: float) -> bool:
+    return span[0] <= end and begin <= span[1]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A topic table that a group was given."""
+
+    at: float
+    version: int
+    topics: frozenset[str]
+
+
+class Timeline:
+    """What happened to processes, ways and topic tables."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.tables: dict[str, list[Table]] = defaultdict(list)
+        """By group, in the order of writing."""
+        for record in of_kind(records, "topics"):
+            table = Table(record["at"], record["version"], frozenset(record["topics"]))
+            self.tables[record["group"]].append(table)
+        self._down = _spans(
+            (
+                (record["name"], record["at"], record["event"] in {"started", "continued"})
+                for record in of_kind(records, "process")
+            ),
+            down_at_first=True,
+        )
+        links = [(record, (record["client"], record["server"])) for record in of_kind(records, "link")]
+        self._disturbed = _spans(
+            ((link, record["at"], record["event"] == "healed") for record, link in links), down_at_first=False
+        )
+        self._cut = _spans(
+            (
+                (link, record["at"], record["event"] == "healed")
+                for record, link in links
+                if record["event"] in {"cut", "healed"}
+            ),
+            down_at_first=False,
+        )
+        self._logs: dict[str, list[float]] = defaultdict(list)
+        for record in of_kind(records, "log"):
+            if record["event"] != "namesrv_warm":
+                self._logs[record["server"]].append(record["seen_at"])
+
+    def ran(self, process: str, begin: float, end: float) -> bool:
+        """Whether a process ran all the time."""
+        return not any(_overlaps(span, begin, end) for span in self._down[process])
+
+    def was_sound(self, client: str, server: str, begin: float, end: float) -> bool:
+        """Whether a client ran and its way to the server was sound, all the time. Says nothing of the server."""
+        disturbed = self._disturbed[client, server]
+        return self.ran(client, begin, end) and not any(_overlaps(span, begin, end) for span in disturbed)
+
+    def lost_since(self, client: str, server: str, at: float) -> float | None:
+        """Since when the server could not hear the client, without a break; None if it could, or might."""
+        spans = [span for span in (*self._down[client], *self._cut[client, server]) if span[0] <= at <= span[1]]
+        return min((begin for begin, _ in spans), default=None)
+
+    def doubts(self, server: str, begin: float, end: float) -> bool:
+        """Whether the name server had, in a time, a reason to keep brokers that it could not hear."""
+        return not self.ran(server, begin, end) or any(begin <= at <= end for at in self._logs[server])
+
+    def comes_back_after(self, process: str, at: float) -> float:
+        """When a process that was down at a time ran again; the time itself if it ran."""
+        return max((span[1] for span in self._down[process] if span[0] <= at <= span[1]), default=at)
+
+
+def _spans(events: Iterable[tuple[KeyT, float, bool]], *, down_at_first: bool) -> dict[KeyT, list[Span]]:
+    """Spans in which something is down, from when it went down and came back."""
+    spans: dict[KeyT, list[Span]] = defaultdict(list)
+    down_since: dict[KeyT, float] = {}
+    for key, at, is_up in events:
+        if key not in spans and down_at_first:
+            down_since[key] = -math.inf
+        spans.setdefault(key, [])
+        if not is_up:
+            down_since.setdefault(key, at)
+        elif key in down_since:
+            spans[key].append((down_since.pop(key), at))
+    for key, since in down_since.items():
+        spans[key].append((since, math.inf))
+    return spans

@@ -1,0 +1,283 @@
+"""A TCP proxy on loopback that plays a bad network between two programs: one link for each pair of them.
+
+Each direction of a link can be cut, which is what lost packets are to TCP: bytes wait, also the end of a connection,
+and flow again after the cut heals. It can be slow, and lossy: some bytes come as late as if they had been sent again.
+And a link's connections can be reset, or lost for one side only, which then does not know (half open).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+from groundwork.endpoints import Endpoint
+
+CHUNK_BYTES = 64 * 1024
+QUEUED_CHUNKS = 64
+"""Chunks on their way at most, a direction; more wait at the sender, as beyond a full window."""
+RESENT_SECONDS = 0.2
+"""How late lost bytes come: Linux's shortest time before it sends again, doubled each time they are lost once more."""
+MOST_LOSSES = 5
+CALL_SECONDS = 10.0
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass
+class Direction:
+    """How bytes travel one way. A change counts for what is on its way, too."""
+
+    delay_seconds: float = 0.0
+    jitter_seconds: float = 0.0
+    loss: float = 0.0
+    """Part of the chunks that are lost."""
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def seconds_on_the_way(self, rng: random.Random) -> float:
+        """How long the next chunk takes."""
+        late = max(0.0, self.delay_seconds + rng.uniform(-self.jitter_seconds, self.jitter_seconds))
+        losses = 0
+        while losses < MOST_LOSSES and rng.random() < self.loss:
+            late += RESENT_SECONDS * 2**losses
+            losses += 1
+        return late
+
+
+class Flow:
+    """One direction of one connection: bytes in order, each not before its time, and none while the way is cut."""
+
+    def __init__(self, way: Direction, rng: random.Random) -> None:
+        self._way = way
+        self._rng = rng
+        self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUED_CHUNKS)
+
+    async def read(self, reader: asyncio.StreamReader) -> None:
+        """Takes what comes until the sender ends; its end is an empty chunk."""
+        clock = asyncio.get_running_loop().time
+        chunk = b"-"
+        while chunk:
+            try:
+                chunk = await reader.read(CHUNK_BYTES)
+            except ConnectionError:
+                chunk = b""
+            await self._queue.put((clock() + self._way.seconds_on_the_way(self._rng), chunk))
+
+    async def write(self, writer: asyncio.StreamWriter) -> None:
+        """Hands on what has come. Returns after the sender's end, or when nobody takes anything."""
+        clock = asyncio.get_running_loop().time
+        with contextlib.suppress(ConnectionError):
+            while True:
+                due, chunk = await self._queue.get()
+                await asyncio.sleep(due - clock())
+                await self._way.open.wait()
+                if not chunk:
+                    return
+                writer.write(chunk)
+                await writer.drain()
+
+
+@dataclass(eq=False)
+class Connection:
+    """A connection of a client, and the one to the server that goes with it."""
+
+    client: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    server: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    ignorant: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    """The side that does not know that the other one is lost."""
+
+    def reset(self) -> None:
+        """Resets both sides."""
+        for _, writer in (self.client, self.server):
+            _reset(writer)
+
+    def half_open(self, *, server_knows: bool) -> None:
+        """Resets one side, and leaves the other one without any sign of it."""
+        self.ignorant = self.client if server_knows else self.server
+        _reset((self.server if server_knows else self.client)[1])
+
+    async def carry(self, up: Flow, down: Flow) -> None:
+        """Carries bytes both ways until either side ends."""
+        reads = [asyncio.create_task(up.read(self.client[0])), asyncio.create_task(down.read(self.server[0]))]
+        writes = [asyncio.create_task(up.write(self.server[1])), asyncio.create_task(down.write(self.client[1]))]
+        try:
+            # Programs of ours never end one direction alone.
+            await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in (*reads, *writes):
+                pump.cancel()
+            await asyncio.gather(*reads, *writes, return_exceptions=True)
+
+    async def end(self) -> None:
+        """Closes both sides, the ignorant one when it gives up by itself."""
+        try:
+            if self.ignorant is not None:
+                with contextlib.suppress(ConnectionError):
+                    while await self.ignorant[0].read(CHUNK_BYTES):
+                        pass  # goes nowhere
+        finally:
+            for _, writer in (self.client, self.server):
+                writer.close()
+
+
+class Link:
+    """The way from clients of one program to one server. All but ``listen`` belongs to the proxy's event loop."""
+
+    def __init__(self, target: Endpoint, rng: random.Random) -> None:
+        self.listen: Endpoint
+        self.up = Direction()
+        """Towards the server."""
+        self.down = Direction()
+        self._target = target
+        self._rng = rng
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.heal()
+
+    async def start(self) -> Self:
+        """Listens on a free port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.listen = Endpoint("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def stop(self) -> None:
+        """Ends the listener and all connections."""
+        assert self._server is not None
+        self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def heal(self) -> None:
+        """Ends all faults but those of connections that are lost already."""
+        for way in (self.up, self.down):
+            way.delay_seconds = way.jitter_seconds = way.loss = 0.0
+            way.open.set()
+
+    def reset(self) -> None:
+        """Resets every connection, for both sides."""
+        for connection in tuple(self._connections):
+            connection.reset()
+
+    def half_open(self, *, server_knows: bool) -> None:
+        """Loses every connection for one side; the other one hears nothing any more, not even of the loss."""
+        for connection in tuple(self._connections):
+            connection.half_open(server_knows=server_knows)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await self._carry(reader, writer)
+        except asyncio.CancelledError:
+            _reset(writer)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.up.open.wait()  # a first packet is lost as any other
+        try:
+            server = await asyncio.open_connection(self._target.host, self._target.port)
+        except OSError:
+            _reset(writer)
+            return
+        connection = Connection((reader, writer), server)
+        self._connections.add(connection)
+        try:
+            await connection.carry(Flow(self.up, self._rng), Flow(self.down, self._rng))
+        finally:
+            self._connections.discard(connection)
+            await connection.end()
+
+
+def _reset(side: asyncio.StreamWriter) -> None:
+    connection = side.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    side.transport.abort()
+
+
+class Proxy:
+    """All links of a run, on an event loop in a thread of its own. The methods are for other threads."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._links: list[Link] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for link in self._links:
+            self._call(link.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_SECONDS)
+        self._loop.close()
+
+    def link(self, target: Endpoint) -> Link:
+        """Opens a way to a server."""
+
+        async def start() -> Link:
+            return await Link(target, self._rng).start()
+
+        link = self._call(start())
+        self._links.append(link)
+        return link
+
+    def cut(self, link: Link, *, up: bool = True, down: bool = True) -> None:
+        """Cuts one direction or both."""
+
+        async def cut() -> None:
+            for way, is_cut in ((link.up, up), (link.down, down)):
+                if is_cut:
+                    way.open.clear()
+
+        self._call(cut())
+
+    def disturb(
+        self, link: Link, *, delay_seconds: float = 0.0, jitter_seconds: float = 0.0, loss: float = 0.0
+    ) -> None:
+        """Makes both directions slow or lossy."""
+
+        async def disturb() -> None:
+            for way in (link.up, link.down):
+                way.delay_seconds, way.jitter_seconds, way.loss = delay_seconds, jitter_seconds, loss
+
+        self._call(disturb())
+
+    def reset(self, link: Link) -> None:
+        """Resets the link's connections."""
+
+        async def reset() -> None:
+            link.reset()
+
+        self._call(reset())
+
+    def half_open(self, link: Link, *, server_knows: bool) -> None:
+        """Loses the link's connections for one side only."""
+
+        async def half_open() -> None:
+            link.half_open(server_knows=server_knows)
+
+        self._call(half_open())
+
+    def heal(self, link: Link) -> None:
+        """Ends cuts, delay and loss."""
+
+        async def heal() -> None:
+            link.heal()
+
+        self._call(heal())
+
+    def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
