@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="how many rounds of faults in place of the profile's")
     parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     names = options.faults or sorted(KINDS)
     broken = False

@@ -136,10 +136,14 @@ class Fleet:
         """Where a name server is, without any network between."""
         return self._endpoints[server]
 
+    def open_way(self, client: str, server: str) -> Endpoint:
+        """Where a client finds a name server that has been started."""
+        return self._network.way(client, server, self.endpoint(server))
+
     @contextmanager
     def connect(self, server: str, client: str | None = None) -> Iterator[Client]:
         """A new connection to a name server: directly, or over the way of a client of that name."""
-        endpoint = self.endpoint(server) if client is None else self._network.way(client, server, self.endpoint(server))
+        endpoint = self.endpoint(server) if client is None else self.open_way(client, server)
         with grpc.insecure_channel(str(endpoint), CONNECTION) as connection:
             yield Client(connection)
 
@@ -240,7 +244,7 @@ class Fleet:
             self._read_logs(name)
 
     def _ways(self, client: str) -> str:
-        return ";".join(str(self._network.way(client, server, at)) for server, at in self._endpoints.items())
+        return ";".join(str(self.open_way(client, server)) for server in self._endpoints)
 
     def _topics_file(self, group: str) -> Path:
         return self._folder / f"{group}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,6 +70,7 @@ class ProxyNetwork:
         self._proxy = proxy
         self._history = history
         self._links: dict[tuple[str, str], Link] = {}
+        self._making = threading.Lock()
 
     def place(self, name: str) -> Place:
         """On loopback, like everybody."""
@@ -77,9 +79,10 @@ class ProxyNetwork:
 
     def way(self, client: str, server: str, endpoint: Endpoint) -> Endpoint:
         """The listener of the link; made when asked for first."""
-        if (client, server) not in self._links:
-            self._links[client, server] = self._proxy.link(endpoint)
-        return self._links[client, server].listen
+        with self._making:
+            if (client, server) not in self._links:
+                self._links[client, server] = self._proxy.link(endpoint)
+            return self._links[client, server].listen
 
     def cut(self, client: str, server: str, *, up: bool, down: bool) -> None:
         """Nothing passes."""

@@ -74,7 +74,6 @@ class Operator(Worker):
             wipe = pb.WipeWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
             return "drain", "wiped", lambda: client.admin.WipeWritePermOfBroker(wipe, timeout=TIMEOUT)
         add = pb.AddWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
-        # What brokers report can be written to, so this leaves nothing to intend.
         return "drain", None, lambda: client.admin.AddWritePermOfBroker(add, timeout=TIMEOUT)
 
     def _hold(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
@@ -99,8 +98,8 @@ class Operator(Worker):
         for intent in intents:
             if intent.kind == pb.Intent.KIND_TOPIC_HOLD:
                 values["hold"] = "held"
-            else:
-                values["drain"] = "wiped" if intent.kind == pb.Intent.KIND_WIPE_WRITE_PERM else "added"
+            elif intent.kind == pb.Intent.KIND_WIPE_WRITE_PERM:
+                values["drain"] = "wiped"
         values["setting"] = next(entry.value for entry in entries if entry.key == SETTING)
         self.history.add("read", server=self.server, began=began, values=values)
 

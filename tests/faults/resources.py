@@ -18,3 +18,10 @@ def sample(pid: int) -> dict[str, int]:
         "threads": int(status["Threads"]),
         "files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
     }
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far, all threads."""
+    # The second field is a name in brackets and may have spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND

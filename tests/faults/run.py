@@ -18,7 +18,7 @@ from tests.faults.fleet import BROKERS, SERVERS, Fleet
 from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
-from tests.faults.nemesis import CLIENTS, KINDS, WATCHERS, Fault, Round, World
+from tests.faults.nemesis import CLIENTS, KINDS, WATCHERS, WAYS, Fault, Round, World
 from tests.faults.network import ProxyNetwork
 from tests.faults.operator import HELD_TOPIC, Operator
 from tests.faults.proxy import Proxy
@@ -76,6 +76,8 @@ class Run:
     def _start(self) -> None:
         for server in SERVERS:
             self.fleet.start_server(server)
+        for client, server in WAYS:
+            self.fleet.open_way(client, server)
         for group in OF_ONE:
             self.fleet.change_topics(group)
         for broker in BROKERS:
