@@ -142,6 +142,7 @@ def _publish_lost(edit: EditState, broker: BrokerKey, lost: Iterable[str]) -> No
 
 def _publish_held(edit: EditState) -> None:
     table = edit.tables.held_queue_table
+    edit.tables.held_version += bool(edit.held)
     for (topic, broker), queue_data in edit.held.items():
         holders = table.setdefault(topic, {})
         if queue_data is None:
@@ -156,7 +157,7 @@ def _with_fragments(edit: EditState, group: BrokerData) -> BrokerData:
     cluster_name = group.key.cluster_name
     filter_fragment = b"".join(
         fragments.filter_servers_fragment(cluster_name, addr, filter_servers)
-        for addr in group.addrs.values()
+        for _, addr in sorted(group.addrs.items())  # a group's routes are the same bytes at every copy of it
         if (filter_servers := edit.tables.filter_server_table.get(LiveKey(cluster_name, addr)))
     )
     acting_fragment = b""

@@ -23,6 +23,7 @@
     +-- NoDataDir             the call needs a data directory
     +-- NotDurable            the disk did not take the change
     +-- ProductEnvUnavailable nobody in the product environment could tell about a topic
+    +-- ReadOnlyReplica       registrations and changes are the leader's business
     +-- ShuttingDown
     +-- Overloaded
     +-- SlowReader            the reader of a stream was cut
@@ -236,6 +237,14 @@ class ProductEnvUnavailable(NamesrvError):
         """Names the environment, and what each of its name servers did instead."""
         text = f"unknown here, and the product environment {product_env!r} cannot tell: {'; '.join(problems)}"
         super().__init__(text, {"product_env": product_env})
+
+
+class ReadOnlyReplica(NamesrvError):
+    """This name server is a copy of another one, which registers and administers."""
+
+    def __init__(self, leader: str) -> None:
+        """Names the leader, HOST:PORT."""
+        super().__init__(f"this name server is a read-only copy of {leader}; call that one", {"leader": leader})
 
 
 class ShuttingDown(NamesrvError):

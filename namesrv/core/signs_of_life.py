@@ -45,6 +45,10 @@ class SignsOfLife:
         self._last_update_millis[key] = last_update_millis
         self.give(key, seconds)
 
+    def reported(self, key: LiveKey, last_update_millis: int) -> None:
+        """Somebody else, who also decides when it has been silent for too long, heard of a broker last at that time."""
+        self._last_update_millis[key] = last_update_millis
+
     def forget(self, key: LiveKey) -> None:
         """A broker is gone."""
         self._brokers.forget(key)
@@ -53,6 +57,11 @@ class SignsOfLife:
     def last_update_millis(self, key: LiveKey) -> int:
         """When a live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
         return self._last_update_millis[key]
+
+    @property
+    def longest_overdue(self) -> float:
+        """By how many seconds the most overdue broker was overdue when ``overdue_brokers`` was asked last."""
+        return self._brokers.longest_overdue
 
     def overdue_brokers(self) -> Steps[list[LiveKey]]:
         """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""

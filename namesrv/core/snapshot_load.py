@@ -1,9 +1,9 @@
-"""Reads the messages of a snapshot that was written to a file, and puts what they hold into empty tables."""
+"""Reads the messages of a snapshot, from a file or from a leader, and puts what they hold into empty tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
@@ -17,13 +17,19 @@ from namesrv.core.records import (
     QueueNumbers,
     TopicConfig,
 )
-from namesrv.core.steps import finish
+from namesrv.core.steps import Steps, finish
 from namesrv.core.table_edit import TableEdit
 
 _Message = route_service_pb2.StreamRouteSnapshotResponse
 _Chunk = route_service_pb2.SnapshotChunk
 _NO_BROKER = BrokerKey("", "")
 """Sorts before every group."""
+
+OF_LEADER = "of the leader"
+"""Channel of a broker that registered over one at the leader, whose id is not known here."""
+
+TOPIC_SLICE = 100
+"""Topics that are read before giving way: about a millisecond."""
 
 
 class UnusableSnapshot(Exception):
@@ -32,7 +38,7 @@ class UnusableSnapshot(Exception):
 
 @dataclass(slots=True)
 class LoadedSnapshot:
-    """What a snapshot holds, as what an edit of the tables takes. Nobody has confirmed any of it."""
+    """What a snapshot holds, as what an edit of the tables takes."""
 
     taken_at_millis: int = 0
     """When it was taken, by the wall clock, milliseconds since the Unix epoch."""
@@ -66,32 +72,47 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
     Raises:
         UnusableSnapshot: The messages do not make a whole snapshot whose rows fit together.
     """
-    reader = _Reader()
+    reader = SnapshotReader(of_leader=False)
     for message in messages:
         try:
             parsed = _Message.FromString(message)
         except DecodeError as error:
             raise UnusableSnapshot("a message cannot be parsed") from error
-        reader.take(parsed)
+        finish(reader.take(parsed))
     return reader.finish()
 
 
-class _Reader:
+class SnapshotReader:
     """Takes one message after the other. Brokers come before topics, as they are written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_leader: bool) -> None:
+        """Starts with the first message.
+
+        Args:
+            of_leader: Whether brokers are as confirmed as the snapshot says. Nobody has confirmed what was in a file.
+        """
         self._loaded = LoadedSnapshot()
+        self._of_leader = of_leader
         self._clusters: dict[str, set[str]] = {}
         self._topics: set[str] = set()
         self._queue_data_count = 0
         self._end: route_service_pb2.SnapshotEnd | None = None
         self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]] = {}
         """What each different QueueData means, by its encoding: there are few, and hundreds of thousands of rows."""
-        self._take_content: Callable[[_Message], None] = self._take_header
+        self._has_header = False
 
-    def take(self, message: _Message) -> None:
+    def take(self, message: _Message) -> Steps[None]:
+        """Reads a message. Raises UnusableSnapshot if it cannot come here."""
         _check(self._end is None, "something follows the end marker")
-        self._take_content(message)
+        if self._has_header:
+            yield from self._take_chunk_or_end(message)
+        else:
+            self._take_header(message)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the end marker has come."""
+        return self._end is not None
 
     def finish(self) -> LoadedSnapshot:
         """What was read, once everything fits together."""
@@ -123,9 +144,9 @@ class _Reader:
     def _take_header(self, message: _Message) -> None:
         _check(message.HasField("snapshot_header"), "it does not start with a header")
         self._loaded.taken_at_millis = message.snapshot_header.taken_at_millis
-        self._take_content = self._take_chunk_or_end
+        self._has_header = True
 
-    def _take_chunk_or_end(self, message: _Message) -> None:
+    def _take_chunk_or_end(self, message: _Message) -> Steps[None]:
         if message.HasField("snapshot_end"):
             self._end = message.snapshot_end
             return
@@ -140,42 +161,30 @@ class _Reader:
             self._loaded.filter_servers[key] = tuple(filters.filter_servers)
         for live in chunk.live_brokers:
             self._take_live(live)
-        self._take_topics(chunk)
+        yield from self._take_topics(chunk)
 
     def _take_group(self, row: route_data_pb2.BrokerData) -> None:
-        key = BrokerKey(row.cluster_name, row.broker_name)
-        _check(key not in self._loaded.groups, f"broker group {key} is there twice")
-        addrs = {member.broker_id: member.broker_addr for member in row.broker_addrs}
-        _check(bool(addrs), f"broker group {key} has no members")
-        self._loaded.topic_configs[key] = []
-        self._loaded.groups[key] = BrokerData(
-            key,
-            addrs,
-            zone_name=row.zone_name if row.HasField("zone_name") else None,
-            enable_acting_master=row.enable_acting_master if row.HasField("enable_acting_master") else None,
-            unconfirmed=frozenset(addrs),
-        )
+        group = group_of(row)
+        _check(group.key not in self._loaded.groups, f"broker group {group.key} is there twice")
+        _check(bool(group.addrs), f"broker group {group.key} has no members")
+        self._loaded.topic_configs[group.key] = []
+        if not self._of_leader:
+            group = replace(group, unconfirmed=frozenset(group.addrs))
+        self._loaded.groups[group.key] = group
 
     def _take_live(self, row: route_data_pb2.BrokerLiveInfo) -> None:
-        version = row.data_version
-        live = BrokerLiveInfo(
-            broker=BrokerKey(row.cluster_name, row.broker_name),
-            broker_id=row.broker_id,
-            broker_addr=row.broker_addr,
-            ha_server_addr=row.ha_server_addr if row.HasField("ha_server_addr") else None,
-            data_version=DataVersion(version.timestamp_millis, version.counter, version.state_version),
-            channel_id=None,
-            generation=row.generation,
-            timeout_seconds=row.heartbeat_timeout_millis / 1000,
-            unconfirmed=True,
-        )
+        live = live_of(row)
+        if not self._of_leader:
+            live = replace(live, channel_id=None, unconfirmed=True)
         self._loaded.live[live.key] = live
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
-    def _take_topics(self, chunk: _Chunk) -> None:
+    def _take_topics(self, chunk: _Chunk) -> Steps[None]:
         # The rows under this loop are most of the time that a start takes: it has no calls that it can do without.
         known = self._queue_datas
-        for row in chunk.topics:
+        for count, row in enumerate(chunk.topics, 1):
+            if count % TOPIC_SLICE == 0:
+                yield
             topic = row.topic
             _check(topic not in self._topics, f"topic {topic!r} is there twice")
             self._topics.add(topic)
@@ -195,11 +204,42 @@ class _Reader:
     ) -> tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]:
         broker = BrokerKey(row.cluster_name, row.broker_name)
         _check(broker in self._loaded.groups, f"there are queues of {broker}, which is no broker group")
-        perm = row.reported_perm if row.HasField("reported_perm") else row.perm
-        numbers = (row.read_queue_nums, row.write_queue_nums, perm, row.topic_sys_flag)
-        meaning = (broker, self._loaded.topic_configs[broker].append, numbers)
+        meaning = (broker, self._loaded.topic_configs[broker].append, numbers_of(row))
         self._queue_datas[encoded] = meaning
         return meaning
+
+
+def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
+    """A broker group from its row on the wire."""
+    return BrokerData(
+        BrokerKey(row.cluster_name, row.broker_name),
+        {member.broker_id: member.broker_addr for member in row.broker_addrs},
+        zone_name=row.zone_name if row.HasField("zone_name") else None,
+        enable_acting_master=row.enable_acting_master if row.HasField("enable_acting_master") else None,
+        unconfirmed=frozenset(row.unconfirmed_broker_ids),
+    )
+
+
+def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
+    """A live broker from its row on the wire."""
+    version = row.data_version
+    return BrokerLiveInfo(
+        broker=BrokerKey(row.cluster_name, row.broker_name),
+        broker_id=row.broker_id,
+        broker_addr=row.broker_addr,
+        ha_server_addr=row.ha_server_addr if row.HasField("ha_server_addr") else None,
+        data_version=DataVersion(version.timestamp_millis, version.counter, version.state_version),
+        channel_id=OF_LEADER if row.has_channel else None,
+        generation=row.generation,
+        timeout_seconds=row.heartbeat_timeout_millis / 1000,
+        unconfirmed=row.unconfirmed,
+    )
+
+
+def numbers_of(row: route_data_pb2.QueueData) -> QueueNumbers:
+    """Counts, permission as reported, and flags, from a row on the wire."""
+    perm = row.reported_perm if row.HasField("reported_perm") else row.perm
+    return row.read_queue_nums, row.write_queue_nums, perm, row.topic_sys_flag
 
 
 def _check(condition: bool, problem: str) -> None:

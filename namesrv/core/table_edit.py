@@ -89,7 +89,7 @@ class TableEdit(EditState):
     def remove_topics_but(self, broker: BrokerKey, kept: set[str]) -> Steps[None]:
         """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
         dropped = self.tables.topics_by_broker.get(broker, {}).keys() - kept
-        yield from self._remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
+        yield from self.remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
         for topic, holders in self.tables.held_queue_table.items():
             if broker in holders and topic not in kept:
                 self.held[topic, broker] = None
@@ -100,7 +100,7 @@ class TableEdit(EditState):
         owners = [find[fragment].broker for fragment in self.queues_of(topic) or ()]
         brokers = [broker for broker in owners if cluster_name in (None, broker.cluster_name)]
         for broker in brokers:
-            for _ in self._remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR):
+            for _ in self.remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR):
                 raise AssertionError("one topic is one slice")
         return len(brokers)
 
@@ -124,6 +124,25 @@ class TableEdit(EditState):
                 restored += 1
         return restored
 
+    def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Steps[None]:
+        """Takes topics from a group, which has queues of them."""
+        lost, _ = self.removed.setdefault(broker, ({}, reason))
+        find, published = self.tables.queue_datas.by_fragment, self.tables.topic_queue_table
+        for count, topic in enumerate(topics, 1):
+            queues, left = self.queues_of(topic) or (), []
+            for fragment in queues:
+                queue_data = find[fragment]
+                if queue_data.broker == broker:
+                    lost[topic] = queue_data
+                else:
+                    left.append(fragment)
+            self.topics[topic] = tuple(left) or None
+            if queues and not left:  # two holds that come together may take the same queues
+                self.went += 1
+                assert topic in published, "an edit takes queues before it gives some"
+            if count % SLICE == 0:
+                yield
+
     def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
         """Removes a broker's live row and filter servers; its place in the group is the caller's business."""
         self.live[live.key] = None
@@ -143,18 +162,22 @@ class TableEdit(EditState):
         if addrs:
             self.put_group(replace(group, addrs=addrs, unconfirmed=group.unconfirmed & addrs.keys()))
             return False
-        self.groups[live.broker] = None
-        self.reasons[live.broker] = reason
-        topics = self.tables.topics_by_broker.get(live.broker, ())
-        yield from self._remove_queues(live.broker, topics, RemovalReason.GROUP_GONE)
-        lost_held = self.lost_held.setdefault(live.broker, {})
+        yield from self.remove_group(live.broker, reason)
+        return True
+
+    def remove_group(self, broker: BrokerKey, reason: RemovalReason) -> Steps[None]:
+        """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
+        self.groups[broker] = None
+        self.reasons[broker] = reason
+        topics = self.tables.topics_by_broker.get(broker, ())
+        yield from self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
+        lost_held = self.lost_held.setdefault(broker, {})
         for count, (topic, holders) in enumerate(self.tables.held_queue_table.items(), 1):
-            if live.broker in holders:
-                lost_held[topic] = holders[live.broker]
-                self.held[topic, live.broker] = None
+            if broker in holders:
+                lost_held[topic] = holders[broker]
+                self.held[topic, broker] = None
             if count % SLICE == 0:
                 yield
-        return True
 
     def prepare(self) -> Steps[None]:
         """Works out what the edit changes beyond what was asked: the queues of groups whose rule changes."""
@@ -191,24 +214,6 @@ class TableEdit(EditState):
             yield  # what grows in one slice is also resized in one: 3 ms each where there are 100,000 topics
             gained.update((topic, None) for topic in topics[some] if topic not in known)
             yield
-
-    def _remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Steps[None]:
-        lost, _ = self.removed.setdefault(broker, ({}, reason))
-        find, published = self.tables.queue_datas.by_fragment, self.tables.topic_queue_table
-        for count, topic in enumerate(topics, 1):
-            queues, left = self.queues_of(topic) or (), []
-            for fragment in queues:
-                queue_data = find[fragment]
-                if queue_data.broker == broker:
-                    lost[topic] = queue_data
-                else:
-                    left.append(fragment)
-            self.topics[topic] = tuple(left) or None
-            if queues and not left:  # two holds that come together may take the same queues
-                self.went += 1
-                assert topic in published, "an edit takes queues before it gives some"
-            if count % SLICE == 0:
-                yield
 
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> Steps[None]:
         tables = self.tables

@@ -23,4 +23,6 @@ class Tables:
     to nothing, because the garbage collector does not look at these, and does at sets."""
     held_queue_table: dict[str, dict[BrokerKey, QueueData]] = field(default_factory=dict)
     """What brokers report of topics that operators hold back, by topic."""
+    held_version: int = 0
+    """Goes up with every change of that, of which no change log tells."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from namesrv.core.errors import NotAuthenticated
-from namesrv.server.permits import Permits, Principal
+from namesrv.server.permits import Permission, Permits, Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -24,6 +24,13 @@ def caller_of(context: Context) -> str:
     """What the journal calls whoever makes this call."""
     principal = _caller.get()
     return context.peer() if principal is None else principal.name
+
+
+def check_permission(permission: Permission) -> None:
+    """Checks that whoever makes this call may do more than its service needs. Raises NotPermitted."""
+    principal = _caller.get()
+    if principal is not None:
+        principal.check(permission)
 
 
 def identify(context: Context, permits: Permits) -> Principal:

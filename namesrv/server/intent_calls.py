@@ -8,6 +8,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.core.changes import Cause
 from namesrv.core.errors import BrokerNotRegistered, IntentNotFound, InvalidField, TopicNotFound
+from namesrv.core.intent_messages import intent_message
 from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.records import BlastRadius, BrokerKey, BrokerLiveInfo
@@ -124,7 +125,7 @@ class IntentCalls:
         page = found[:size]
         return pb.ListIntentsResponse(
             header=self._manager.header(),
-            intents=[_message(intent) for intent in page],
+            intents=[intent_message(intent) for intent in page],
             next_page_token=token_of(page[-1]) if len(found) > size else "",
         )
 
@@ -277,19 +278,3 @@ def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
         topics_vanishing=radius.vanishing,
         sample_topics=radius.sample_topics,
     )
-
-
-def _message(intent: Intent) -> pb.Intent:
-    message = pb.Intent(
-        kind=pb.Intent.Kind.Name(intent.kind.value),
-        cluster_name=intent.key.cluster_name,
-        caller=intent.caller,
-        since_millis=intent.since_millis,
-        comment=intent.comment,
-        ends_at_millis=intent.ends_at_millis,
-    )
-    if isinstance(intent.key, BrokerKey):
-        message.broker_name = intent.key.broker_name
-    else:
-        message.topic = intent.key.topic
-    return message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -10,14 +11,20 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_rows import change_messages
 from namesrv.core.errors import InvalidField, Overloaded, ShuttingDown
-from namesrv.core.follow_messages import follow_messages
+from namesrv.core.follow_messages import follow_messages, replica_message
 from namesrv.core.pins import Pins
+from namesrv.core.replica_feed import ReplicaFeed
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.snapshot import RouteSnapshot, SnapshotShard
 from namesrv.server import limits, wire
+from namesrv.server.callers import check_permission
+from namesrv.server.permits import Permission
 from namesrv.server.resuming import resume_revision
 from namesrv.server.rpc import Context
 from namesrv.server.watchers import Watcher, Watchers
+
+REPLICA_BOOKMARK_SECONDS = 1.0
+"""A read-only copy is told so often that nothing has changed: it knows from that how old it is."""
 
 
 class SnapshotCalls:
@@ -45,11 +52,13 @@ class SnapshotCalls:
         """All tables at one revision, or a shard of them, and the changes after it if they are asked for."""
         shard = wire.snapshot_shard(request)
         _check_resuming(request)
+        _check_for_replica(request)
         if not request.follow:
             with self._stream(), self._snapshot(request) as snapshot:
                 async for message in _giving_way(snapshot.messages(shard)):
                     yield message
             return
+        feed = ReplicaFeed(self._manager, self._watchers.is_warm) if request.for_replica else None
         with self._watchers.following(context.peer()) as watcher:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)
@@ -57,10 +66,10 @@ class SnapshotCalls:
                 with self._stream(), self._snapshot(request) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._manager.change_log.check_reaches(snapshot.revision)
-                    async for message in _giving_way(snapshot.messages(shard)):
+                    async for message in _giving_way(self._opening(snapshot, shard, feed)):
                         yield message
                 del snapshot  # it would be held as long as it is followed
-            async for message in self._following(watcher, shard):
+            async for message in self._following(watcher, shard, feed):
                 yield message
 
     async def StreamRouteChanges(  # noqa: N802
@@ -78,14 +87,28 @@ class SnapshotCalls:
             async for message in _giving_way(change_messages(log.after(after), up_to, identity, shard)):
                 yield message
 
-    async def _following(self, watcher: Watcher, shard: SnapshotShard) -> AsyncIterator[bytes]:
+    def _opening(self, snapshot: RouteSnapshot, shard: SnapshotShard, feed: ReplicaFeed | None) -> Iterator[bytes]:
+        """A snapshot of this moment that is going to be followed; with a feed also what there is beyond the tables."""
+        messages = snapshot.messages(shard)
+        beyond = feed.opening() if feed is not None else iter(())
+        yield next(messages)
+        for rows in beyond:
+            yield replica_message(self._manager.identity, snapshot.revision, rows)
+        yield from messages
+
+    async def _following(
+        self, watcher: Watcher, shard: SnapshotShard, feed: ReplicaFeed | None
+    ) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
         log, identity = self._manager.change_log, self._manager.identity
         while True:
             watcher.woken.clear()
-            async for message in _giving_way(follow_messages(log, watcher.reader, identity, shard)):
+            async for message in _giving_way(follow_messages(log, watcher.reader, identity, shard, feed)):
                 yield message
-            await watcher.woken.wait()
+            self._watchers.sent(watcher)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if feed is None else REPLICA_BOOKMARK_SECONDS):
+                    await watcher.woken.wait()
 
     @contextmanager
     def _stream(self) -> Iterator[None]:
@@ -116,6 +139,18 @@ def _check_resuming(request: pb.StreamRouteSnapshotRequest) -> None:
         raise InvalidField("resume_after", "is set without follow; StreamRouteChanges gives changes up to a revision")
     if request.HasField("pin_id"):
         raise InvalidField("resume_after", "is set, and so is pin_id; give one of them")
+
+
+def _check_for_replica(request: pb.StreamRouteSnapshotRequest) -> None:
+    """Checks that a copy asks for everything, and may have it. Raises InvalidField or NotPermitted."""
+    if not request.for_replica:
+        return
+    if not request.follow:
+        raise InvalidField("for_replica", "is set without follow; a copy has to be kept up")
+    for field in ("pin_id", "shard"):
+        if request.HasField(field):
+            raise InvalidField("for_replica", f"is set, and so is {field}; a copy is of everything, as it is now")
+    check_permission(Permission.ADMINISTER)
 
 
 async def _giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -37,6 +37,7 @@ CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
     errors.NotDurable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_NOT_DURABLE),
     errors.Crc32NotMatch: (_Code.DATA_LOSS, _Reason.ERROR_REASON_CRC32_NOT_MATCH),
     errors.ProductEnvUnavailable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_PRODUCT_ENV_UNAVAILABLE),
+    errors.ReadOnlyReplica: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_READ_ONLY_REPLICA),
     errors.ShuttingDown: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_SHUTTING_DOWN),
     errors.Overloaded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_OVERLOADED),
     errors.SlowReader: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_SLOW_READER),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
 
+from namesrv.core.changes import Change
 from namesrv.core.clock import Clock
-from namesrv.core.errors import Overloaded, ShuttingDown
+from namesrv.core.errors import NamesrvError, Overloaded, ShuttingDown
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.subscriptions import Subscription
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watches import Follower, RouteWatch, Watches
 from namesrv.server import limits
 from namesrv.server.table_writer import drive
+from namesrv.server.tallies import DurationTally
 
 WAKE_SLICE = 8
 """Readers that are woken before giving way: sending to so many takes a millisecond or two."""
@@ -67,6 +69,7 @@ class Watchers:
             rng: Spreads returns after a shutdown.
             max_watchers: Most open streams.
         """
+        self.is_warm = warm_up.is_warm
         self._rng = rng or SystemRandom()
         self._manager = manager
         self._clock = clock
@@ -77,12 +80,16 @@ class Watchers:
             max_names=limits.MAX_WATCHED_NAMES,
             max_waiting=limits.MAX_WAITING_TOPICS,
         )
+        self.lag = DurationTally()
+        """How long changes took until the transport had them, once for each reader."""
+        self._published_at: float | None = None
+        """When the oldest change was published that has not been passed over."""
         self._watchers: dict[int, Watcher] = {}
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
         self._beginning = asyncio.Lock()
-        manager.change_log.listen(lambda _: self._changed.set())
+        manager.change_log.listen(self._on_change)
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -156,12 +163,21 @@ class Watchers:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            published_at, self._published_at = self._published_at, None
             await self._settle()
             for count, reader in enumerate(self.watches.take_to_wake(), 1):
+                if reader.behind_since is None:
+                    reader.behind_since = published_at
                 reader.wake()
                 if count % WAKE_SLICE == 0:
                     await asyncio.sleep(0)  # these run now, and what came in meanwhile after them
                     await self._settle()
+
+    def sent(self, watcher: Watcher) -> None:
+        """A message has left for a reader: what it was woken for is in it."""
+        if watcher.reader.behind_since is not None:
+            self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
+            watcher.reader.behind_since = None
 
     async def give_bookmarks(self) -> None:
         """Has watches of which nothing changes told the revision, some each second. Runs until cancelled."""
@@ -178,11 +194,20 @@ class Watchers:
     async def close(self) -> None:
         """Tells all readers to go elsewhere, each at another time, so that they do not all come there at once."""
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watchers) / RETURNS_PER_SECOND
+        await self.end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
+
+    async def end_all(self, failure_of: Callable[[Follower], NamesrvError]) -> None:
+        """Ends all streams, each with the error that is made for its reader."""
         for count, watcher in enumerate(list(self._watchers.values()), 1):
-            watcher.reader.failure = ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3))
+            watcher.reader.failure = failure_of(watcher.reader)
             watcher.woken.set()
             if count % WAKE_SLICE == 0:
                 await asyncio.sleep(0)
+
+    def _on_change(self, _change: Change) -> None:
+        if self._published_at is None:
+            self._published_at = self._clock.monotonic()
+        self._changed.set()
 
     def _check_room(self) -> None:
         if self._manager.frozen:

@@ -221,10 +221,9 @@ class ReferenceMachine(RuleBasedStateMachine):
             assert self.manager.pickup_topic_route_data(topic) is None
 
     def _with_filter_servers(self, route: route_data_pb2.TopicRouteData) -> route_data_pb2.TopicRouteData:
-        """Those of one group are in the order in which its ids came, which the model does not know."""
         for data in route.broker_datas:
             group = self.manager.tables.broker_addr_table[BrokerKey(data.cluster_name, data.broker_name)]
-            for addr in group.addrs.values():
+            for _, addr in sorted(group.addrs.items()):
                 if filter_servers := self.model.filters.get(LiveKey(data.cluster_name, addr)):
                     route.filter_servers.add(
                         cluster_name=data.cluster_name, broker_addr=addr, filter_servers=filter_servers
