@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from prometheus_client import CollectorRegistry
@@ -15,6 +15,7 @@ from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.clients.client_tables import ClientTables
 from broker_agent.namesrv_target import NamesrvTarget
 from broker_agent.topic_config_manager import TopicConfigManager
+from groundwork.certificates import Validity
 
 Family = GaugeMetricFamily | CounterMetricFamily
 _KIND_PREFIX = "REGISTRATION_KIND_"
@@ -32,6 +33,7 @@ class AgentMetrics(Collector):
         probe: BrokerProbe,
         topic_configs: TopicConfigManager,
         clients: ClientTables,
+        certificates: Callable[[], Mapping[str, Validity]],
     ) -> None:
         """Puts itself into the registry."""
         self._outer_api = outer_api
@@ -39,12 +41,21 @@ class AgentMetrics(Collector):
         self._probe = probe
         self._topic_configs = topic_configs
         self._clients = clients
+        self._certificates = certificates
         registry.register(self)
 
     def collect(self) -> Iterator[Family]:
         """Everything as it is now."""
         yield from _of_targets(self._outer_api.targets)
         yield _counter("calls_refused", "Calls not made because too many were under way.", self._calls.refused)
+        ends = GaugeMetricFamily(
+            "broker_agent_certificate_not_after_seconds",
+            "When a certificate ends, seconds since the Unix epoch.",
+            labels=["use"],
+        )
+        for use, validity in self._certificates().items():
+            ends.add_metric([use], validity.not_after.timestamp())
+        yield ends
         tables = self._clients
         for name, text, value in (
             ("calls_in_flight", "Calls to name servers under way.", self._calls.count),

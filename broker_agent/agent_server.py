@@ -11,7 +11,9 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from broker_agent.errors import StartError
+from broker_agent.observed_answers import ObservedAnswers
 from broker_agent.rpc_errors import ErrorAnswers
+from groundwork.call_observers import CallObserver
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.tls import ListenerTls
@@ -52,6 +54,8 @@ class AgentServer:
         services: Sequence[AddService],
         setting: str = "listen",
         tls: ListenerTls | None = None,
+        *,
+        observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers only once started.
 
@@ -60,6 +64,7 @@ class AgentServer:
             services: Each puts a service on the server.
             setting: Name of the setting that says where, for errors.
             tls: What it shows; None: no TLS.
+            observers: Watch the calls.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -74,7 +79,7 @@ class AgentServer:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-agent-server")
         self._server = grpc.server(
             self._pool,
-            interceptors=[_OwnErrorAnswers()],
+            interceptors=[ObservedAnswers(observers, pb.DESCRIPTOR.package), _OwnErrorAnswers()],
             # By default gRPC shares a port that another server of this user already has, and gets half of its calls.
             options=[("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=MAX_WAITING_CALLS,

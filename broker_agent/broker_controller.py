@@ -9,8 +9,10 @@ from functools import partial
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc, topic_config_service_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
+from prometheus_client import CollectorRegistry
 
 from broker_agent.agent_metrics import AgentMetrics
+from broker_agent.agent_observation import AgentObservation
 from broker_agent.agent_security import AgentSecurity
 from broker_agent.agent_server import AgentServer
 from broker_agent.agent_status import agent_status
@@ -24,7 +26,6 @@ from broker_agent.clients.client_queries import add_client_queries
 from broker_agent.clients.client_server import ClientServer
 from broker_agent.clients.producer_manager import ProducerRules
 from broker_agent.current_broker import CurrentBroker
-from broker_agent.errors import StartError
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.namesrv_target import Interceptors, NamesrvTarget
 from broker_agent.namesrv_targets import NamesrvTargets
@@ -39,7 +40,7 @@ from broker_agent.timing import Timing
 from broker_agent.topic_config_manager import TopicConfigManager
 from broker_agent.topic_config_servicer import TopicConfigServicer
 from groundwork.endpoints import Endpoint
-from groundwork.metrics_server import MetricsServer, metrics_registry
+from groundwork.security_settings import certificates
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
 """When calls without an answer are looked for (RocketMQ: NettyRemotingClient's scanResponseTable)."""
@@ -75,9 +76,10 @@ class BrokerController:
             interceptors: Called around each call to a name server (RocketMQ: RPCHook).
 
         Raises:
-            StartError: A port is in use, or certificates cannot be used.
+            StartError: A port is in use, or certificates or variables OTEL_... cannot be used.
         """
         self._settings = settings
+        self._observation = AgentObservation(settings.metrics_listen)
         self._security = AgentSecurity(settings)
         self._topic_configs = topic_configs
         self._namesrv_list = namesrv_list
@@ -102,7 +104,13 @@ class BrokerController:
             (), timing, executor=OuterExecutor(settings.outer_threads, settings.outer_queue)
         )
         self._listen()
-        self._targets = NamesrvTargets(self._outer_api, self._target, self._current.identity, self._unregister_seconds)
+        self._targets = NamesrvTargets(
+            self._outer_api,
+            self._target,
+            self._current.identity,
+            self._unregister_seconds,
+            forget=self._observation.forget,
+        )
         self._changes = ChangeThread(self._register_changes, timing)
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
@@ -122,7 +130,7 @@ class BrokerController:
     @property
     def metrics_listening_on(self) -> Endpoint | None:
         """Where metrics are; None if nowhere."""
-        return self._metrics.endpoint if self._metrics else None
+        return self._observation.endpoint
 
     @property
     def master(self) -> Master | None:
@@ -135,8 +143,7 @@ class BrokerController:
         Returns after the registration timeout at the latest; a name server that is down prevents nothing. The order is
         RocketMQ's: topics, listeners, calls to name servers, file watch, housekeeping, registration, timers.
         """
-        if self._metrics:
-            self._metrics.start()
+        self._observation.start()
         self._server.start()
         self._client_server.start()
         self._namesrv_list.on_change(self._targets.take)
@@ -192,8 +199,7 @@ class BrokerController:
         self._topic_configs.stop()
         self._client_server.stop()
         self._server.stop()
-        if self._metrics:
-            self._metrics.stop()
+        self._observation.stop()
         _log.info("agent_stopped")
 
     def register_broker_all(
@@ -292,20 +298,22 @@ class BrokerController:
             ],
             "fast_listen",
             self._security.listener,
+            observers=self._observation.observers,
         )
         with ExitStack() as taken:
             taken.callback(self._server.stop)
             self._client_server = ClientServer(
-                self._settings.listen_endpoint, self._clients, self._current.identity, tls=self._security.listener
+                self._settings.listen_endpoint,
+                self._clients,
+                self._current.identity,
+                tls=self._security.listener,
+                observers=self._observation.observers,
             )
             taken.callback(self._client_server.stop)
-            self._metrics = self._metrics_listener()
+            self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)
             taken.pop_all()
 
-    def _metrics_listener(self) -> MetricsServer | None:
-        if self._settings.metrics_listen is None:
-            return None
-        registry = metrics_registry()
+    def _collect(self, registry: CollectorRegistry) -> None:
         AgentMetrics(
             registry,
             outer_api=self._outer_api,
@@ -313,12 +321,8 @@ class BrokerController:
             probe=self._probe,
             topic_configs=self._topic_configs,
             clients=self._clients.tables,
+            certificates=partial(certificates, self._security.listener, self._security.to_name_servers),
         )
-        try:
-            listen = Endpoint.parse(self._settings.metrics_listen, allow_port_zero=True)
-            return MetricsServer(listen, registry, self._not_alive, lambda: self._server.not_serving)
-        except OSError as error:
-            raise StartError(f"setting metrics_listen: {error}") from error
 
     def _not_alive(self) -> str | None:
         """What is wrong if periodic registrations have ended although nobody stopped them; None if they have not."""
@@ -336,7 +340,7 @@ class BrokerController:
             self,
             self._timing,
             calls=self._calls,
-            interceptors=self._interceptors,
+            interceptors=[*self._observation.interceptors(endpoint), *self._interceptors],
             security=self._security.to_name_servers,
         )
 

@@ -24,6 +24,8 @@ class NamesrvTargets:
         make: Callable[[Endpoint], NamesrvTarget],
         identity: Callable[[], route_data_pb2.BrokerIdentity],
         unregister_seconds: float,
+        *,
+        forget: Callable[[Endpoint], None] = lambda _: None,
     ) -> None:
         """Starts without any.
 
@@ -32,11 +34,13 @@ class NamesrvTargets:
             make: Makes a target.
             identity: The broker, to be unregistered.
             unregister_seconds: Time for that.
+            forget: Told of each name server that has gone.
         """
         self._outer_api = outer_api
         self._make = make
         self._identity = identity
         self._unregister_seconds = unregister_seconds
+        self._forget = forget
         self._lock = threading.Lock()
         self._closed = False
 
@@ -57,6 +61,7 @@ class NamesrvTargets:
                 self._outer_api.add(target)
             for target in gone:
                 self._outer_api.remove(target, self._identity(), timeout_seconds=self._unregister_seconds)
+                self._forget(target.endpoint)
         for target in come if open_now else ():
             target.open()
         if open_now:

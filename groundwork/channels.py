@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from groundwork.certificates import CertificateError, read_authorities, read_file, read_key_pair
+from groundwork.certificates import CertificateError, Validity, read_authorities, read_file, read_key_pair
 from groundwork.endpoints import Endpoint
 from groundwork.reloaded import Reloaded
 from groundwork.renewed_channels import RenewedAioChannel, RenewedChannel
@@ -92,9 +92,14 @@ class ClientSecurity:
         name = self.files.server_name
         return () if name is None else (("grpc.ssl_target_name_override", name),)
 
+    @property
+    def validity(self) -> Validity | None:
+        """When the certificate in force is valid; None if none is shown."""
+        return self._credentials.value[1]
+
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
         """The credentials as the files are now, and how often they have changed."""
-        generation, credentials = self._credentials.refreshed()
+        generation, (credentials, _) = self._credentials.refreshed()
         if self._token is not None:
             credentials = grpc.composite_channel_credentials(
                 credentials, grpc.metadata_call_credentials(_AddsToken(self._token), "bearer")
@@ -105,15 +110,15 @@ class ClientSecurity:
         """How often the credentials have changed, looked up in microseconds."""
         return self._credentials.refreshed()[0]
 
-    def _load(self) -> grpc.ChannelCredentials:
+    def _load(self) -> tuple[grpc.ChannelCredentials, Validity | None]:
         files = self.files
         authorities = read_authorities(files.authorities)
         if files.certificate is None or files.key is None:
-            return grpc.ssl_channel_credentials(authorities)
+            return grpc.ssl_channel_credentials(authorities), None
         pair = read_key_pair(files.certificate, files.key)
-        return grpc.ssl_channel_credentials(authorities, pair.key, pair.certificate)
+        return grpc.ssl_channel_credentials(authorities, pair.key, pair.certificate), pair.validity
 
-    def _reloaded(self, _credentials: grpc.ChannelCredentials) -> None:
+    def _reloaded(self, _loaded: object) -> None:
         _log.info("the certificates of this client were read again; calls go over new connections now")
 
     def _kept(self, error: ValueError) -> None:

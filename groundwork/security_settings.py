@@ -10,6 +10,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from groundwork.certificates import Validity
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.tls import ListenerFiles, ListenerTls
 
@@ -49,9 +50,14 @@ class ListenerSecuritySettings(_KeyPairSettings):
 
     def listener_tls(self) -> ListenerTls | None:
         """Reads the files of the listener; None without TLS. Raises CertificateError."""
+        files = self.listener_files()
+        return None if files is None else ListenerTls(files)
+
+    def listener_files(self) -> ListenerFiles | None:
+        """The files of the listener; None without TLS."""
         if self.tls_cert is None or self.tls_key is None:
             return None
-        return ListenerTls(ListenerFiles(self.tls_cert, self.tls_key, self.tls_client_ca))
+        return ListenerFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
 
 
 class ClientSecuritySettings(_KeyPairSettings):
@@ -79,3 +85,12 @@ class ClientSecuritySettings(_KeyPairSettings):
         return ClientSecurity(
             ClientFiles(self.tls_ca, self.tls_cert, self.tls_key, self.token_file, self.tls_server_name)
         )
+
+
+def certificates(listener: ListenerTls | None, client: ClientSecurity | None) -> dict[str, Validity]:
+    """When the certificates that a program shows are valid, by what it shows them for: listener or client."""
+    found = {
+        "listener": None if listener is None else listener.validity,
+        "client": None if client is None else client.validity,
+    }
+    return {use: validity for use, validity in found.items() if validity is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
 import grpc
@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from broker_agent.clients.errors import ShuttingDown, SlowReader
 from broker_agent.clients.limits import CUT_SECONDS
 from broker_agent.rpc_errors import CallRefused, InternalDefect, MalformedRequest
+from groundwork.call_observers import CallObserver, observed
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -27,7 +28,11 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def add_service(
-    server: grpc.aio.Server, service: ServiceDescriptor, servicer: object, slow_reader_seconds: float
+    server: grpc.aio.Server,
+    service: ServiceDescriptor,
+    servicer: object,
+    slow_reader_seconds: float,
+    observers: Sequence[CallObserver] = (),
 ) -> None:
     """Adds a service to a server.
 
@@ -36,18 +41,37 @@ def add_service(
         service: The service from the wire contract.
         servicer: Has a method of the same name for each call.
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+        observers: Watch the calls.
     """
     handlers = {
-        method.name: _handler(method, getattr(servicer, method.name), slow_reader_seconds) for method in service.methods
+        method.name: _handler(method, getattr(servicer, method.name), slow_reader_seconds, observers)
+        for method in service.methods
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
 
 
-def _handler(method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(
+    method: MethodDescriptor, behaviour: Any, slow_reader_seconds: float, observers: Sequence[CallObserver]
+) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
+    name = f"{method.containing_service.full_name}/{method.name}"
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(method, parse, behaviour, slow_reader_seconds))
-    return grpc.unary_unary_rpc_method_handler(_unary(method, parse, behaviour))
+        stream = _stream(method, parse, behaviour, slow_reader_seconds)
+        return grpc.unary_stream_rpc_method_handler(observed(stream, observers, name, streams=True, code_of=_code_of))
+    unary = _unary(method, parse, behaviour)
+    return grpc.unary_unary_rpc_method_handler(observed(unary, observers, name, streams=False, code_of=_code_of))
+
+
+def _code_of(error: BaseException | None) -> grpc.StatusCode:
+    """The code that a call was ended with because of an error."""
+    match error:
+        case CallRefused():
+            return error.code
+        case DecodeError():
+            return grpc.StatusCode.INVALID_ARGUMENT
+        case asyncio.CancelledError():
+            return grpc.StatusCode.UNAVAILABLE
+    return grpc.StatusCode.INTERNAL
 
 
 def _unary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -25,6 +25,7 @@ from broker_agent.clients.limits import (
     SLOW_READER_SECONDS,
 )
 from broker_agent.errors import StartError
+from groundwork.call_observers import CallObserver
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.tls import ListenerTls
@@ -83,6 +84,8 @@ class ClientServer:
         identity: Callable[[], route_data_pb2.BrokerIdentity],
         options: ClientServerOptions | None = None,
         tls: ListenerTls | None = None,
+        *,
+        observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers, and has a thread, only once started.
 
@@ -92,6 +95,7 @@ class ClientServer:
             identity: The broker that the agent is beside, as it is now; called by the event loop.
             options: How connections are watched.
             tls: What it shows; None: no TLS.
+            observers: Watch the calls.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -103,6 +107,7 @@ class ClientServer:
         self._managers = managers
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker-agent-clients", daemon=True)
+        self._observers = observers
         servicer = ClientServicer(managers, identity)
         try:
             port = self._loop.run_until_complete(self._bind(listen, servicer, options or ClientServerOptions(), tls))
@@ -145,7 +150,7 @@ class ClientServer:
         self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
     ) -> int:
         self._server = grpc.aio.server(options=options.as_grpc())
-        add_service(self._server, SERVICE, servicer, options.slow_reader_seconds)
+        add_service(self._server, SERVICE, servicer, options.slow_reader_seconds, self._observers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if tls is None:

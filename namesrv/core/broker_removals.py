@@ -88,6 +88,11 @@ class BrokerRemovals(RouteState):
             )
         )
 
+    @property
+    def expiry_lag_seconds(self) -> float:
+        """By how much the most overdue broker was overdue at the last scan; 0 if none was."""
+        return self._signs_of_life.longest_overdue
+
     def scan_not_active_broker(self) -> Steps[list[RemovedBroker]]:
         """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
         overdue = yield from self._signs_of_life.overdue_brokers()

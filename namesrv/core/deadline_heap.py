@@ -38,6 +38,8 @@ class DeadlineHeap(Generic[KeyT]):
         self._heap: list[tuple[float, KeyT]] = []
         self._scheduled: dict[KeyT, float] = {}
         """The time of each key's entry in the heap; an entry with another time is stale."""
+        self.longest_overdue = 0.0
+        """By how much the most overdue key was overdue when ``overdue`` was asked last; 0 if none was."""
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -64,7 +66,7 @@ class DeadlineHeap(Generic[KeyT]):
         Keys that are heard of while this gives way may be among them: ask ``is_overdue`` before acting on one.
         """
         found: list[KeyT] = []
-        popped = 0
+        popped, longest = 0, 0.0
         try:
             while self._heap and self._heap[0][0] < now:
                 popped += 1
@@ -80,8 +82,10 @@ class DeadlineHeap(Generic[KeyT]):
                     continue
                 if deadline.due < now:
                     found.append(key)
+                    longest = max(longest, now - deadline.due)
                 else:
                     self._schedule(key, deadline.due)
+            self.longest_overdue = longest
         finally:  # also if nobody waits for the end: what was found must come up again
             for key in found:
                 if key in self._deadlines and key not in self._scheduled:

@@ -55,6 +55,8 @@ class Follower:
     """What it has been sent."""
     failure: NamesrvError | None = None
     """Why it must end."""
+    behind_since: float | None = None
+    """When the oldest change was published that it has been woken for and not been sent, by the monotonic clock."""
 
 
 @dataclass(slots=True, eq=False)

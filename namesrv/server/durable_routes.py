@@ -63,6 +63,10 @@ class DurableRoutes:
             tasks.append(self._snapshots.write_periodically(self._snapshot_interval))
         return tasks
 
+    def snapshot_age_seconds(self) -> float | None:
+        """Time since the snapshot file last held what the tables held; None without one, or if it never has."""
+        return None if self._snapshots is None else self._snapshots.age_seconds()
+
     async def write_last_snapshot(self) -> None:
         """Writes the snapshot file once more. The tables must be frozen before, and no stream ended yet."""
         if self._snapshots is not None:

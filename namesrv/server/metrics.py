@@ -1,76 +1,28 @@
-"""What a name server tells Prometheus: its calls by gRFC A66's names, its changes, and how its tables are."""
+"""What a name server tells of its changes, its readers, and how its tables are."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-import grpc
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from groundwork.tls import ListenerTls
+from groundwork.certificates import Validity
 from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.pins import Pins
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.server.own_stalls import OwnStalls
+from namesrv.server.tallies import RegistrationTally
 from namesrv.server.watchers import Watchers
 
-DURATION_BUCKETS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-)  # fmt: skip
-"""Seconds; those of gRFC A66 that a call of ours can take."""
+Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 ALIVE_SECONDS = 10.0
 """An event loop that has been held up for so long will not come back by itself."""
-
-
-class CallMetrics:
-    """Counts and times calls."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._started = Counter("grpc_server_call_started", "Calls that began.", ["grpc_method"], registry=registry)
-        self._duration = Histogram(
-            "grpc_server_call_duration_seconds",
-            "Time of calls in the server.",
-            ["grpc_method", "grpc_status"],
-            buckets=DURATION_BUCKETS,
-            registry=registry,
-        )
-
-    def of(self, method: str) -> MethodMetrics:
-        """The metrics of one call of the contract."""
-        return MethodMetrics(
-            self._started.labels(method), lambda code: self._duration.labels(method, code.name), time.perf_counter
-        )
-
-
-class MethodMetrics:
-    """Counts and times one call of the contract. Children are made once, so that this costs two additions a call."""
-
-    def __init__(
-        self, started: Counter, duration: Callable[[grpc.StatusCode], Histogram], clock: Callable[[], float]
-    ) -> None:
-        self._started = started
-        self._duration = duration
-        self._clock = clock
-        self._ended: dict[grpc.StatusCode, Histogram] = {}
-
-    def started(self) -> float:
-        """A call began. Returns when, for ``ended``."""
-        self._started.inc()
-        return self._clock()
-
-    def ended(self, code: grpc.StatusCode, started: float) -> None:
-        """A call ended."""
-        child = self._ended.get(code)
-        if child is None:
-            child = self._ended[code] = self._duration(code)
-        child.observe(self._clock() - started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +34,11 @@ class Sources:
     own_stalls: OwnStalls
     pins: Pins
     watchers: Watchers
-    tls: ListenerTls | None = None
+    registrations: RegistrationTally
+    certificates: Callable[[], Mapping[str, Validity]]
+    """By what they are used for: listener or client."""
+    snapshot_age: Callable[[], float | None]
+    """Seconds since the snapshot file last held what the tables held; None if it never has."""
 
 
 class NamesrvMetrics(Collector):
@@ -106,8 +62,25 @@ class NamesrvMetrics(Collector):
             return "shutting down"
         return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges as they are now."""
+    def collect(self) -> Iterator[Family]:
+        """Everything as it is now."""
+        yield from self._gauges()
+        yield from self._certificates()
+        age = self._sources.snapshot_age()
+        if age is not None:
+            text = "Time since the snapshot file last held what the tables held."
+            yield GaugeMetricFamily("namesrv_snapshot_age_seconds", text, value=age)
+        registrations = CounterMetricFamily(
+            "namesrv_registrations", "What agents sent to keep brokers registered.", labels=["kind", "result"]
+        )
+        for labels, count in list(self._sources.registrations.counts.items()):
+            registrations.add_metric(labels, count)
+        yield registrations
+        lag = self._sources.watchers.lag
+        text = "Time from a change to the message about it, to each watch."
+        yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
+
+    def _gauges(self) -> Iterator[GaugeMetricFamily]:
         manager, tables = self._sources.manager, self._sources.manager.tables
         unconfirmed = list(manager.unconfirmed.values())
         log = manager.change_log
@@ -134,12 +107,19 @@ class NamesrvMetrics(Collector):
                 "Longest delay during the last minute.",
                 self._sources.own_stalls.longest_delay(),
             ),
+            ("expiry_lag_seconds", "How overdue a broker was at the last scan, at most.", manager.expiry_lag_seconds),
         ):
             yield GaugeMetricFamily(f"namesrv_{name}", text, value=float(value))
-        if self._sources.tls is not None:
-            ends = self._sources.tls.validity.not_after.timestamp()
-            text = "When the listener's certificate ends, seconds since the Unix epoch."
-            yield GaugeMetricFamily("namesrv_certificate_not_after_seconds", text, value=ends)
+
+    def _certificates(self) -> Iterator[GaugeMetricFamily]:
+        ends = GaugeMetricFamily(
+            "namesrv_certificate_not_after_seconds",
+            "When a certificate ends, seconds since the Unix epoch.",
+            labels=["use"],
+        )
+        for use, validity in self._sources.certificates().items():
+            ends.add_metric([use], validity.not_after.timestamp())
+        yield ends
 
     def _on_change(self, change: Change) -> None:
         self._changes.labels(change.cause.call or "start").inc()

@@ -19,6 +19,7 @@ from namesrv.server.event_log import log_registered, log_removed, log_topic_regi
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.rpc import Context
 from namesrv.server.table_writer import TableWriter, drive
+from namesrv.server.tallies import RegistrationTally, Result, kind_of
 
 
 class RegistrationServicer:
@@ -31,17 +32,26 @@ class RegistrationServicer:
         channels: ChannelStreams,
         parts: RegistrationParts,
         idle_timeout_millis: int,
+        *,
+        tally: RegistrationTally | None = None,
     ) -> None:
         self._manager = manager
         self._writer = writer
         self._channels = channels
         self._parts = parts
         self._idle_timeout_millis = idle_timeout_millis
+        self._tally = tally or RegistrationTally()
 
     async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
+        with self._tally.counting(kind_of(request)) as outcome:
+            answer = await self._register(request, context)
+            outcome.result = "staged" if answer.staged_parts else _result(changed=answer.changed)
+            return answer
+
+    async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         identity = wire.broker_identity(request.broker)
         version = wire.data_version("data_version", request.data_version)
         if request.HasField("ha_server_addr"):
@@ -88,9 +98,11 @@ class RegistrationServicer:
         self, request: pb.QueryDataVersionRequest, _context: Context
     ) -> pb.QueryDataVersionResponse:
         """QUERY_DATA_VERSION, 322."""
-        identity = wire.broker_identity(request.broker)
-        version = wire.data_version("data_version", request.data_version)
-        changed, held = self._manager.query_data_version(*identity, version)
+        with self._tally.counting("query") as outcome:
+            identity = wire.broker_identity(request.broker)
+            version = wire.data_version("data_version", request.data_version)
+            changed, held = self._manager.query_data_version(*identity, version)
+            outcome.result = _result(changed=changed)
         return pb.QueryDataVersionResponse(
             header=self._manager.header(),
             changed=changed,
@@ -101,7 +113,9 @@ class RegistrationServicer:
         self, request: pb.BrokerHeartbeatRequest, _context: Context
     ) -> pb.BrokerHeartbeatResponse:
         """BROKER_HEARTBEAT, 904."""
-        self._manager.broker_heartbeat(*wire.broker_identity(request.broker))
+        with self._tally.counting("heartbeat") as outcome:
+            self._manager.broker_heartbeat(*wire.broker_identity(request.broker))
+            outcome.result = "unchanged"
         return pb.BrokerHeartbeatResponse(header=self._manager.header())
 
     async def RegisterTopic(  # noqa: N802
@@ -180,6 +194,10 @@ class RegistrationServicer:
         if count >= limits.MAX_LIVE_BROKERS and registration.live_key not in tables.broker_live_table:
             raise LimitExceeded("live brokers", count + 1, limits.MAX_LIVE_BROKERS)
         return registration
+
+
+def _result(*, changed: bool) -> Result:
+    return "changed" if changed else "unchanged"
 
 
 def _check_given_channel(channel_id: str, why: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -18,6 +18,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from groundwork.call_observers import CallObserver, observed
 from namesrv.core.errors import (
     InternalDefect,
     MalformedRequest,
@@ -27,7 +28,6 @@ from namesrv.core.errors import (
     SlowReader,
 )
 from namesrv.server.call_gate import CallBounds, CallGate, Doorkeeper
-from namesrv.server.metrics import CallMetrics
 from namesrv.server.request_memory import RequestMemory
 from namesrv.server.status import rich_error
 
@@ -49,7 +49,7 @@ def add_service(
     slow_reader_seconds: float,
     memory: RequestMemory,
     *,
-    metrics: CallMetrics | None = None,
+    observers: Sequence[CallObserver] = (),
     bounds: CallBounds | None = None,
     doorkeeper: Doorkeeper | None = None,
 ) -> None:
@@ -61,7 +61,7 @@ def add_service(
         servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED.
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         memory: Bounds the requests under way; one for the whole server.
-        metrics: Counts and times the calls, if anybody wants to know.
+        observers: Watch the calls.
         bounds: Bounds the calls under way; one for the whole server. None: bounds of this service's own.
         doorkeeper: Knows who may make which call; None: everybody.
     """
@@ -72,7 +72,7 @@ def add_service(
             getattr(servicer, method.name, None),
             slow_reader_seconds,
             _Entry(memory, CallGate(method, bounds, doorkeeper)),
-            metrics,
+            observers,
         )
         for method in service.methods
     }
@@ -98,39 +98,21 @@ def _handler(
     behaviour: Any,
     slow_reader_seconds: float,
     entry: _Entry,
-    metrics: CallMetrics | None,
+    observers: Sequence[CallObserver],
 ) -> grpc.RpcMethodHandler[Any, Any]:
     request_class = GetMessageClass(method.input_type)
     if behaviour is None:
         behaviour = _unimplemented_stream(method) if method.server_streaming else _unimplemented_unary(method)
     if method.server_streaming:
         handle = _stream(method, request_class, behaviour, slow_reader_seconds, entry)
-        return grpc.unary_stream_rpc_method_handler(_measured(method, handle, metrics))
+        return grpc.unary_stream_rpc_method_handler(_watched(method, handle, observers))
     handle = _unary(method, request_class, behaviour, entry)
-    return grpc.unary_unary_rpc_method_handler(_measured(method, handle, metrics))
+    return grpc.unary_unary_rpc_method_handler(_watched(method, handle, observers))
 
 
-def _measured(method: MethodDescriptor, handle: Any, metrics: CallMetrics | None) -> Any:
-    if metrics is None:
-        return handle
-    of_method = metrics.of(f"{method.containing_service.full_name}/{method.name}")
-
-    async def measured(request: bytes, context: Context) -> Any:
-        started, code = of_method.started(), grpc.StatusCode.UNKNOWN
-        try:
-            answer = await handle(request, context)
-            code = grpc.StatusCode.OK
-            return answer  # noqa: TRY300 - it is the try that matters
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        except BaseException as error:
-            code = _code_of(error.__context__)
-            raise
-        finally:
-            of_method.ended(code, started)
-
-    return measured
+def _watched(method: MethodDescriptor, handle: Any, observers: Sequence[CallObserver]) -> Any:
+    name = f"{method.containing_service.full_name}/{method.name}"
+    return observed(handle, observers, name, streams=method.server_streaming, code_of=_code_of)
 
 
 def _code_of(error: BaseException | None) -> grpc.StatusCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -66,23 +67,37 @@ class SnapshotWrites:
     takes nothing costs nothing but the file: the problem is logged once, and tried again is at the next interval.
     """
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, file: SnapshotFile) -> None:
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        warm_up: WarmUp,
+        file: SnapshotFile,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Starts nothing yet.
 
         Args:
             manager: What is written.
             warm_up: Tells from when on.
             file: Where to.
+            monotonic: The clock, seconds.
         """
         self._manager = manager
         self._warm_up = warm_up
         self._file = file
         self._written_revision = 0
         """What the file in place holds; revision 0 is what was loaded from it, or nothing."""
+        self._monotonic = monotonic
+        self._held_at: float | None = None
+        """When the file was last known to hold what the tables held."""
         self._problem: str | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot-file")
         self._closing: asyncio.Future[None] | None = None
         """The end of the last write, which a disk that hangs may hold up."""
+
+    def age_seconds(self) -> float | None:
+        """Time since the file last held what the tables held; None if it never has."""
+        return None if self._held_at is None else self._monotonic() - self._held_at
 
     async def write_periodically(self, interval_seconds: float, sleep: Sleep = asyncio.sleep) -> None:
         """Writes the file after each interval in which something has changed. Runs until cancelled."""
@@ -97,8 +112,11 @@ class SnapshotWrites:
 
     async def write_if_changed(self, deadline_seconds: float) -> None:
         """Writes the file if the name server is warm and the file in place is not what the tables hold now."""
-        revision = self._manager.revision
-        if revision == self._written_revision or not self._warm_up.is_warm():
+        revision, now = self._manager.revision, self._monotonic()
+        if not self._warm_up.is_warm():
+            return
+        if revision == self._written_revision:
+            self._held_at = now
             return
         try:
             async with asyncio.timeout(deadline_seconds) as deadline:
@@ -108,6 +126,7 @@ class SnapshotWrites:
             self._note_problem(over if deadline.expired() else error.strerror or str(error))
         else:
             self._written_revision = revision
+            self._held_at = now
             self._problem = None
             _log.debug("snapshot_written", revision=revision)
 

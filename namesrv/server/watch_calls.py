@@ -48,6 +48,7 @@ class WatchCalls:
                 watcher.woken.clear()
                 while message := watches.next_message(watcher.reader):
                     yield message
+                    self._watchers.sent(watcher)
                     await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
                 await watcher.woken.wait()
 

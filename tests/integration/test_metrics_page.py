@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.agents import Agent
+from groundwork.channels import ClientFiles, ClientSecurity, open_channel
+from tests.integration.agents import Agent, AgentClient
+from tests.integration.secured import Place, connected
+from tests.integration.test_tls_programs import agent_flags, give_agent_its_address
 from tests.processes import NamesrvProcess, eventually
 from tests.registrations import registration
 
@@ -17,7 +21,7 @@ Described = tuple[str, frozenset[str]]
 """Kind and labels."""
 
 
-def exposed(endpoint: str) -> dict[str, Described]:
+def exposed(endpoint: Any) -> dict[str, Described]:
     """Kind and labels of each metric, by the name of its samples; a histogram has its own."""
     with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=20) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
@@ -40,23 +44,38 @@ def documented(*prefixes: str) -> dict[str, Described]:
     }
 
 
-def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes() -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
+def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(place: Place, tmp_path: Path) -> None:
+    flags = (
+        "--metrics-listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--snapshot-interval-millis",
+        "50",
+    )
+    with (
+        NamesrvProcess(*flags, *place.flags("TLS", with_permits=False)) as namesrv,
+        connected(namesrv.endpoint, place.files("TLS", None)) as client,
+    ):
         # Labels show once something has happened: a broker comes and goes.
         channel = client.open_channel()
         client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
         channel.close()
         namesrv.wait_for("broker_removed")
-        metrics = exposed(namesrv.wait_for("namesrv_started")["metrics"])
-    assert metrics == documented("namesrv_", "grpc_", "process_", "python_")
+        listen = namesrv.wait_for("namesrv_started")["metrics"]
+        metrics = eventually(lambda: exposed(listen), lambda now: "namesrv_snapshot_age_seconds" in now)
+    assert metrics == documented("namesrv_", "grpc_server_", "process_", "python_")
 
 
-def test_the_page_of_metrics_has_just_those_that_an_agent_exposes() -> None:
-    with (
-        NamesrvProcess() as namesrv,
-        Agent(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
-        agent.connect() as status,
-    ):
-        eventually(lambda: status.target(namesrv.endpoint).registered)
-        metrics = exposed(agent.wait_for("agent_started")["metrics"])
-    assert metrics == documented("broker_agent_", "process_", "python_")
+def test_the_page_of_metrics_has_just_those_that_an_agent_exposes(place: Place) -> None:
+    give_agent_its_address(place)
+    flags = (*agent_flags(place, "broker"), "--metrics-listen", "127.0.0.1:0")
+    with NamesrvProcess(*place.flags("mTLS")) as namesrv, Agent(str(namesrv.endpoint), *flags) as agent:
+        listen = agent.wait_for("agent_started")["metrics"]
+        # Labels show once there was a call: one to the agent, and registrations.
+        security = ClientSecurity(ClientFiles(place.authority.path, *place.callers["broker"]))
+        with open_channel(agent.endpoint, security=security) as connection:
+            status = AgentClient(connection)
+            eventually(lambda: status.target(namesrv.endpoint).registered)
+        metrics = exposed(listen)
+    assert metrics == documented("broker_agent_", "grpc_", "process_", "python_")

@@ -1,0 +1,76 @@
+"""What is counted where it happens and read by whoever collects metrics: plain numbers, written by the event loop."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds: from a watch that is told at once to one whose reader is about to be cut."""
+
+Kind = Literal["full", "increment", "refresh", "part", "query", "heartbeat"]
+"""What a broker's agent sent. A refresh is an increment without topics; the last of several parts counts as full."""
+
+Result = Literal["changed", "unchanged", "staged", "refused"]
+"""What came of it. Parts before the last are staged."""
+
+
+class DurationTally:
+    """How many durations were how long."""
+
+    def __init__(self, bounds: tuple[float, ...] = LAG_BUCKETS) -> None:
+        self.bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """Sum of all, seconds."""
+
+    def add(self, seconds: float) -> None:
+        """Counts one."""
+        self._counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus has them: upper bound, and how many were at most as long."""
+        cumulative, buckets = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self._counts, strict=True):
+            cumulative += count
+            buckets.append((bound, float(cumulative)))
+        return buckets
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a registration."""
+
+    result: Result = "refused"
+
+
+class RegistrationTally:
+    """How many registrations of which kind ended how."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[Kind, Result]] = Counter()
+
+    @contextmanager
+    def counting(self, kind: Kind) -> Iterator[Outcome]:
+        """Counts what happens in the context, with the outcome that it is given there; refused if it raises before."""
+        outcome = Outcome()
+        try:
+            yield outcome
+        finally:
+            self.counts[kind, outcome.result] += 1
+
+
+def kind_of(request: pb.RegisterBrokerRequest) -> Kind:
+    """What kind of registration a request is."""
+    if request.HasField("part"):
+        return "full" if request.part.index + 1 == request.part.count else "part"
+    if not request.HasField("base_version"):
+        return "full"
+    return "increment" if request.topic_configs else "refresh"
