@@ -10,7 +10,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 	--no-header --no-emit-index-url --no-emit-package namesrv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test test-containers lint bench images pictures dist lock clean
+.PHONY: help setup protos demo test fuzz test-containers lint bench images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 	$(BIN)/python -m demo.run
 
 test: setup  ## Run all tests but those of the containers
-	$(BIN)/pytest tests/unit tests/integration tests/skew -n 3 --dist loadfile
+	$(BIN)/pytest tests/unit tests/fuzz tests/integration tests/skew -n 3 --dist loadfile
 	$(BIN)/pytest tests/interop
+
+fuzz: setup  ## Try 20,000 almost right inputs on every parser, and on every call of a real server (an hour)
+	FUZZ_EXAMPLES=20000 $(BIN)/pytest tests/fuzz -n 2
 
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
 	$(BIN)/pytest tests/containers

@@ -94,6 +94,8 @@ def read_file(path: Path) -> bytes:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # a zero byte in its name
+        raise CertificateError(f"{str(path)!r}: {error}") from None
     if len(data) > MAX_FILE_BYTES:
         raise CertificateError(f"{path}: is larger than {MAX_FILE_BYTES} bytes")
     return data

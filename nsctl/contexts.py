@@ -82,13 +82,13 @@ def client_files(
     for key, value in values.items():
         if not isinstance(value, str) or not value:
             raise ContextError(f"{where}{key} is {value!r}; it must be a text")
-    ca, cert, key_file, token = (
-        folder / Path(str(values[key])).expanduser() if key in values else None for key in TLS_KEYS[:-1]
-    )
     name = values.get(TLS_KEYS[-1])
     try:
+        ca, cert, key_file, token = (
+            folder / Path(str(values[key])).expanduser() if key in values else None for key in TLS_KEYS[:-1]
+        )
         return ClientFiles.of(ca, cert, key_file, token, None if name is None else str(name))
-    except CertificateError as error:
+    except (CertificateError, RuntimeError) as error:  # the latter: a file below the home of nobody
         raise ContextError(f"{where}{error}") from error
 
 
@@ -106,7 +106,7 @@ def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, o
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ContextError(f"{file}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ContextError(f"{file}: {error}") from error
     name = values.get("current") if wanted is None else wanted
     if not isinstance(name, str):

@@ -64,20 +64,21 @@ def from_json(offset: Mapping[str, Any]) -> Positions:
     Raises:
         OffsetError: It is of another version of this program, or of another source.
     """
-    version = offset.get("version")
-    if version != OFFSET_VERSION:
+    version = offset.get("version") if isinstance(offset, dict) else None
+    if type(version) is not int or version != OFFSET_VERSION:  # a JSON true equals 1
         raise OffsetError(
-            f"the checkpoint has offsets of version {version!r}, this program knows {OFFSET_VERSION}: "
+            f"the checkpoint has offsets of version {version!r:.40}, this program knows {OFFSET_VERSION}: "
             "start a new checkpoint, which begins with a snapshot"
         )
     try:
-        return {address: _position(fields) for address, fields in offset["namesrvs"].items()}
+        return {address: _position(**fields) for address, fields in offset["namesrvs"].items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise OffsetError("the checkpoint has an offset that is damaged: start a new checkpoint") from None
 
 
-def _position(fields: Mapping[str, Any]) -> Position:
-    position = Position(str(fields["namesrv"]), str(fields["epoch"]), int(fields["revision"]), str(fields["state"]))
-    if position.state not in _STATES:
-        raise ValueError(position.state)
-    return position
+def _position(namesrv: object, epoch: object, revision: object, state: object) -> Position:
+    if not isinstance(namesrv, str) or not isinstance(epoch, str) or type(revision) is not int:
+        raise TypeError
+    if revision < 0 or state not in _STATES:
+        raise ValueError
+    return Position(namesrv, epoch, revision, str(state))

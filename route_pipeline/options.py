@@ -137,7 +137,7 @@ def _check_names(options: Mapping[str, str]) -> None:
             continue
         near = difflib.get_close_matches(key.lower(), known, n=1)
         hint = f": did you mean {known[near[0]]!r}?" if near else f", which has {', '.join(_OPTIONS)}"
-        raise ValueError(f"option {key!r} is unknown to {FORMAT}{hint}")
+        raise ValueError(f"option {key!r:.80} is unknown to {FORMAT}{hint}")
 
 
 def _endpoints(options: Mapping[str, str]) -> tuple[Endpoint, ...]:

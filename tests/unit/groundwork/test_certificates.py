@@ -74,6 +74,7 @@ def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authorit
         (pair.certificate, text, "no certificate and private key in PEM"),
         (tmp_path / "gone", pair.key, "gone: No such file"),
         (tmp_path, pair.key, "Is a directory"),
+        (Path("a\0b"), pair.key, r"^'a.x00b': embedded null byte$"),
         (pair.certificate, large, f"large: is larger than {MAX_FILE_BYTES}"),
     ):
         with pytest.raises(CertificateError, match=problem):

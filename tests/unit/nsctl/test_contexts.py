@@ -45,6 +45,7 @@ def test_without_any_name_server_the_error_says_what_to_do(tmp_path: Path) -> No
     [
         ("current = ", None, "Invalid value"),
         ("", None, "current is missing"),
+        ("a = " + "[" * 3_000, None, "maximum recursion depth exceeded"),
         ('current = "x"', None, "there is no context 'x'; there are: none"),
         ('[contexts.lab]\nnamesrv = "a:1"', "x", "there is no context 'x'; there are: lab"),
         ('current = "x"\n[contexts.x]\n', None, r"contexts\.x\.namesrv is missing"),
@@ -84,6 +85,7 @@ def test_what_a_context_says_about_tls_is_relative_to_its_file(home: Path) -> No
         ("tls_ca = 1", r"contexts\.lab: tls_ca is 1; it must be a text"),
         ('tls_ca = ""', r"tls_ca is ''; it must be a text"),
         ('tls_ca = "a"\ntls_cert = "c"', "a certificate needs its key"),
+        ('tls_ca = "~nobody-at-all/ca.pem"', r"contexts\.lab: Could not determine home directory"),
     ],
 )
 def test_a_context_whose_tls_makes_no_sense_is_an_error(home: Path, line: str, problem: str) -> None:

@@ -1,0 +1,45 @@
+"""Bytes that are almost right: what is in the corpus, with some of it flipped, cut, doubled, moved or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+HOSTILE = (
+    *(b"\0", b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\\ud800", "\u0661\u202e".encode(), b"\r\n", b"%s", b"~x/"),
+    *(b"-1", b"1e999", b"NaN", b"-Infinity", b"1" * 5_000, b"9223372036854775808", b"1_0", b"0x1", b"true", b"null"),
+    *(b"[" * 2_000, b'{"a":' * 2_000, b'"' + b"x" * 5_000 + b'"', b'""', b"{}", b"[]", b"a.b=1\n", b"=", b":", b","),
+    *(b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", b"\x0b" * 200, b"\x7f\xff\xff\xff", b"[::1]", b"host:1"),
+)
+"""What parsers stumble over: bad UTF-8, half a surrogate pair, numbers that are none, depth, length, other digits."""
+
+_MOST_MUTATIONS = 4
+
+
+@st.composite
+def _mutated(draw: st.DrawFn, corpus: Sequence[bytes]) -> bytes:
+    data = draw(st.sampled_from(corpus))
+    for _ in range(draw(st.integers(0, _MOST_MUTATIONS))):
+        at = draw(st.integers(0, len(data)))
+        end = min(len(data), at + draw(st.sampled_from((0, 1, 2, 4, 16, 256))))
+        match draw(st.sampled_from(("flip", "replace", "cut", "repeat", "splice", "remove"))):
+            case "flip" if at < len(data):
+                data = data[:at] + bytes((data[at] ^ (1 << draw(st.integers(0, 7))),)) + data[at + 1 :]
+            case "replace":
+                data = data[:at] + draw(st.sampled_from(HOSTILE) | st.binary(max_size=8)) + data[end:]
+            case "cut":
+                data = data[:at]
+            case "repeat":
+                data = data[:end] + data[at:end] * draw(st.sampled_from((1, 2, 100))) + data[end:]
+            case "splice":
+                other = draw(st.sampled_from(corpus))
+                data = data[:at] + other[draw(st.integers(0, len(other))) :]
+            case _:
+                data = data[:at] + data[end:]
+    return data
+
+
+def bytes_like(corpus: Sequence[bytes]) -> st.SearchStrategy[bytes]:
+    """Mostly mutations of a corpus, sometimes anything."""
+    return _mutated(corpus) | st.binary(max_size=200) | st.sampled_from(HOSTILE)

@@ -1,0 +1,224 @@
+"""Every parser of ours that reads what others wrote: bytes in, and the one error that each may refuse them with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from broker_agent.namesrv_list.names import check_address_server, check_namesrv, decode_list, parse_list
+from broker_agent.topic_config import BrokenTopics, decode_topics
+from broker_agent.topics_file import encode_topics
+from groundwork.certificates import CertificateError
+from groundwork.channels import read_token
+from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.rich_errors import DETAILS_KEY, RichError
+from namesrv import config_file, epoch_file, intents_file, kv_config_file
+from namesrv.config_keys import with_texts
+from namesrv.core.errors import ConfigKeyDenied, InvalidField
+from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.durable_file import BrokenFile
+from namesrv.permits_file import PermitsError, read_permits
+from namesrv.server.paging import last_of_page_before
+from namesrv.settings import NamesrvSettings
+from namesrv.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from nsctl.contexts import ContextError, client_files, name_servers
+from route_client.disk_cache import SUFFIX, DiskCache
+from route_client.endpoints import EndpointList
+from route_client.errors import EndpointListError
+from route_client.route import from_wire, to_wire
+from route_pipeline.offsets import OffsetError, from_json, to_json
+from route_pipeline.options import ReadRequest
+from tests.unit.namesrv.fleet import Fleet
+
+CACHED_TOPIC, FLEET = "topic", "fleet"
+_SETTINGS = NamesrvSettings.load(None, {})
+
+
+class Target(NamedTuple):
+    """A parser."""
+
+    read: Callable[[bytes, Path], object]
+    """Reads the bytes; the folder is for those that read files. Fails if what it accepts is not what it should be."""
+    refuses_with: tuple[type[Exception], ...] = ()
+    """What says that the bytes are refused. Nothing for those that never fail."""
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
+    """A parser of text, which is UTF-8 everywhere, except where an operating system hands on single bytes."""
+    return lambda data, _: read(data.decode(errors="surrogateescape"))
+
+
+def _kv_config(data: bytes, _: Path) -> None:
+    table = kv_config_file._decode(data)
+    assert kv_config_file._decode(kv_config_file._encode(table)) == table
+
+
+def _intents(data: bytes, _: Path) -> None:
+    table = intents_file._decode(data)
+    assert intents_file._decode(intents_file._encode(table)) == table
+
+
+def _config(data: bytes, _: Path) -> None:
+    texts = config_file._decode(data)
+    assert config_file._decode(config_file._encode(texts)) == texts
+    with_texts(_SETTINGS, texts)
+
+
+def _permits(data: bytes, folder: Path, suffix: str = ".toml") -> None:
+    file = folder / f"permits{suffix}"
+    file.write_bytes(data)
+    read_permits(file)
+
+
+def _topics(data: bytes, _: Path) -> None:
+    for on_bad_topic in ("refuse", "skip"):
+        table = decode_topics(data, on_bad_topic)
+        again = decode_topics(encode_topics(table), on_bad_topic)
+        assert (set(again.topics), again.data_version) == (set(table.topics), table.data_version)
+
+
+def _snapshot_file(data: bytes, folder: Path) -> None:
+    for left in folder.iterdir():
+        left.unlink()
+    (folder / SNAPSHOT_FILE).write_bytes(data)
+    SnapshotFile(folder).load()
+
+
+def _snapshot(data: bytes, _: Path) -> None:
+    """Messages, each after its length in four bytes; a file with them would have the right checksum."""
+    messages = []
+    while len(data) >= 4:
+        length = int.from_bytes(data[:4], "big")
+        messages.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    fleet = Fleet()
+    try:
+        loaded = fleet.manager.load_snapshot(messages)
+    except UnusableSnapshot:
+        assert not fleet.manager.tables.topic_queue_table, "what is refused changes nothing"
+        raise
+    assert len(fleet.manager.tables.topic_queue_table) <= loaded.topic_count
+    for topic in fleet.manager.tables.topic_queue_table:
+        fleet.route(topic)
+    for message in fleet.manager.snapshot().messages():
+        route_service_pb2.StreamRouteSnapshotResponse.FromString(message)
+
+
+def _address_server(text: str) -> None:
+    assert check_address_server(text) == text
+
+
+def _list_of_address_server(data: bytes, _: Path) -> None:
+    names = parse_list(decode_list(data))
+    assert parse_list("\n".join(map(str, names))) == names
+
+
+def _endpoint(text: str) -> None:
+    endpoint = Endpoint.parse(text)
+    assert Endpoint.parse(str(endpoint)) == endpoint
+
+
+def _endpoints(text: str) -> None:
+    endpoints = parse_endpoints(text)
+    assert parse_endpoints(";".join(map(str, endpoints))) == endpoints
+
+
+def _contexts(data: bytes, folder: Path) -> None:
+    file = folder / "contexts.toml"
+    file.write_bytes(data)
+    environment = {"NSCTL_CONTEXTS": str(file)}
+    name_servers(None, None, environment, folder)
+    client_files({}, None, None, environment, folder)
+
+
+def _token(data: bytes, folder: Path) -> None:
+    file = folder / "token"
+    file.write_bytes(data)
+    read_token(file)
+
+
+def _route_cache(data: bytes, folder: Path) -> None:
+    cache = DiskCache(folder, FLEET)
+    cache.save(CACHED_TOPIC, from_wire(route_data_pb2.TopicRouteData()))
+    next(folder.glob(f"*{SUFFIX}")).write_bytes(data)
+    route = cache.load(CACHED_TOPIC)
+    assert (route is None) == bool(cache.refused)
+
+
+def _wire_route(data: bytes, _: Path) -> None:
+    """A route as a name server that is broken or none of ours may answer it."""
+    route = from_wire(route_data_pb2.TopicRouteData.FromString(data))
+    assert from_wire(to_wire(route)) == route
+
+
+def _offset(data: bytes, _: Path) -> None:
+    try:
+        offset = json.loads(data)
+    except (ValueError, RecursionError):
+        return  # Spark's business
+    positions = from_json(offset)
+    assert from_json(to_json(positions)) == positions
+
+
+def _options(text: str) -> None:
+    """Options in lines, ``name=value``."""
+    lines = (line.partition("=") for line in text.split("\n"))
+    ReadRequest.of_options({name: value for name, _, value in lines})
+
+
+def _page_token(text: str) -> None:
+    """Text fields of a message are always UTF-8."""
+    last_of_page_before(text.encode(errors="replace").decode())
+
+
+def _error_details(data: bytes, _: Path) -> None:
+    """What a server that is none of ours puts into grpc-status-details-bin."""
+    RichError.of(_FailedCall(data))
+
+
+class _FailedCall:
+    def __init__(self, details: bytes) -> None:
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return ""
+
+    def trailing_metadata(self) -> list[tuple[str, bytes]]:
+        return [(DETAILS_KEY, self._details)]
+
+
+TARGETS: dict[str, Target] = {
+    "kv_config_file": Target(_kv_config, (BrokenFile,)),
+    "intents_file": Target(_intents, (BrokenFile,)),
+    "config_file": Target(_config, (BrokenFile, ConfigKeyDenied, InvalidField)),
+    "epoch_file": Target(lambda data, _: int(epoch_file._decode(data).partition("-")[0]), (BrokenFile,)),
+    "permits_toml": Target(_permits, (PermitsError,)),
+    "permits_json": Target(partial(_permits, suffix=".json"), (PermitsError,)),
+    "snapshot_file": Target(_snapshot_file),
+    "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
+    "topics_json": Target(_topics, (BrokenTopics,)),
+    "namesrv_setting": Target(_text(lambda text: check_namesrv([text])), (ValueError,)),
+    "namesrv_list": Target(_list_of_address_server, (ValueError,)),
+    "address_server_url": Target(_text(_address_server), (ValueError,)),
+    "endpoint": Target(_text(_endpoint), (ValueError,)),
+    "endpoints": Target(_text(_endpoints), (ValueError,)),
+    "client_endpoints": Target(_text(EndpointList.parse), (EndpointListError,)),
+    "token": Target(_token, (CertificateError,)),
+    "nsctl_contexts": Target(_contexts, (ContextError,)),
+    "route_cache": Target(_route_cache),
+    "wire_route": Target(_wire_route, (DecodeError,)),
+    "page_token": Target(_text(_page_token), (InvalidField,)),
+    "error_details": Target(_error_details),
+    "pipeline_offset": Target(_offset, (OffsetError,)),
+    "pipeline_options": Target(_text(_options), (ValueError,)),
+}
