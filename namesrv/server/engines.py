@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import grpc
 
+from groundwork.tls import ListenerTls
 from namesrv.server.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from namesrv.settings import NamesrvSettings
 
 
-def build_server(settings: NamesrvSettings) -> grpc.aio.Server:
-    """A server without services and ports, of the engine that the settings name."""
+PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
+"""Streams whose end means something by itself. An engine that has to look for ends looks for theirs often."""
+
+
+def build_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
+    """A server without services and ports, of the engine that the settings name, for a listener with these certificates.
+
+    Raises:
+        NotInEnvoy: The engine is envoy, and this process is none.
+    """
+    if settings.engine == "envoy":
+        from namesrv.server.envoy.engine import EnvoyServer  # noqa: PLC0415 - its packages may be missing
+        from namesrv.server.envoy.inside import current  # noqa: PLC0415
+
+        return EnvoyServer(current(), PROMPT_STREAMS, tls)
     options = _options(settings)
     if settings.engine == "native":
         from namesrv.server.native_engine import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without

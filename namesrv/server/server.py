@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 import structlog
-from grpc_channelz.v1 import channelz
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from namesrv_api.v1 import (
-    admin_service_pb2,
-    registration_service_pb2,
-    route_service_pb2,
-)
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health, health_pb2
+from namesrv_api.v1 import registration_service_pb2
 
 from groundwork.channels import ClientSecurity
-from groundwork.listening import check_bindable
 from groundwork.logs import set_log_level
 from groundwork.security_settings import certificates
 from groundwork.version import __version__
@@ -32,22 +25,20 @@ from namesrv.core.route_state import NamesrvIdentity
 from namesrv.data_dir import DataDir
 from namesrv.epoch_file import format_epoch, next_epoch
 from namesrv.server.admin_servicer import AdminServicer
-from namesrv.server.call_gate import CallBounds
 from namesrv.server.channel_notices import ChannelNotices
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server
 from namesrv.server.event_log import listen_for_mass_loss
+from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
 from namesrv.server.metrics import Sources
 from namesrv.server.observation import Observation
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.request_memory import RequestMemory
 from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.rpc import add_service
 from namesrv.server.security import Security, product_env_security
 from namesrv.server.silence_scans import SilenceScans
 from namesrv.server.table_writer import TableWriter
@@ -59,33 +50,9 @@ from namesrv.settings import NamesrvSettings
 PIN_CHECK_SECONDS = 5.0
 """Pause between two looks for pins whose lease has ended."""
 
-SERVICES = (
-    registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
-    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
-    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
-)
-
-ROUTE_SERVICE = SERVICES[1]
-
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
 _ChannelClosing = registration_service_pb2.ChannelClosing
-
-
-class CannotListen(Exception):
-    """The address cannot be listened on, or not with these certificates and permits."""
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def monotonic(self) -> float:
-        """Seconds; never goes back."""
-        return time.monotonic()
-
-    def wall_millis(self) -> int:
-        """Milliseconds since the Unix epoch."""
-        return time.time_ns() // 1_000_000
 
 
 class NamesrvServer:
@@ -107,8 +74,8 @@ class NamesrvServer:
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
         except ValueError as error:
             raise CannotListen(str(error)) from error
-        self._grpc = build_server(settings)
-        self.endpoint = settings.endpoint._replace(port=self._bind(settings))
+        self._grpc = build_server(settings, self._security.tls)
+        self.endpoint = settings.endpoint._replace(port=bind(self._grpc, settings, self._security.tls))
         clock = SystemClock()
         now = self._started_at_millis = clock.wall_millis()
         epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
@@ -176,7 +143,7 @@ class NamesrvServer:
             epoch=identity.epoch,
             listen=str(self.endpoint),
             engine=settings.engine,
-            tls=_tls_name(settings),
+            tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
@@ -212,23 +179,9 @@ class NamesrvServer:
             await asyncio.sleep(PIN_CHECK_SECONDS)
             self._pins.drop_expired()
 
-    def _bind(self, settings: NamesrvSettings) -> int:
-        listen = settings.endpoint
-        try:
-            check_bindable(listen)
-            if self._security.tls is not None:
-                return self._grpc.add_secure_port(str(listen), self._security.tls.credentials())
-            return self._grpc.add_insecure_port(str(listen))
-        except (RuntimeError, OSError) as error:
-            raise CannotListen(f"setting listen: {error}") from error
-
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
         registration, route, admin = SERVICES
-        idle_timeout_millis = settings.broker_channel_expired_time_millis
-        slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
-        memory, bounds = RequestMemory(), CallBounds()
-        doorkeeper = self._security.doorkeeper(self._manager)
-        for service, servicer in (
+        servicers: list[tuple[ServiceDescriptor, object]] = [
             (
                 registration,
                 RegistrationServicer(
@@ -236,7 +189,7 @@ class NamesrvServer:
                     self._writer,
                     self._channels,
                     parts,
-                    idle_timeout_millis=idle_timeout_millis,
+                    settings.broker_channel_expired_time_millis,
                     tally=self._registrations,
                 ),
             ),
@@ -263,23 +216,10 @@ class NamesrvServer:
                     started_at_millis=self._started_at_millis,
                 ),
             ),
-        ):
-            add_service(
-                self._grpc,
-                service,
-                servicer,
-                slow_reader_seconds,
-                memory,
-                observers=self._observation.observers,
-                bounds=bounds,
-                doorkeeper=doorkeeper,
-            )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        if doorkeeper is None:  # with permits not everybody may see who is connected
-            # Takes either kind of server. On the native engine it sees only the inner fallback server.
-            channelz.add_channelz_servicer(self._grpc)  # type: ignore[arg-type]
-        names = [service.full_name for service in SERVICES]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
+        ]
+        doorkeeper = self._security.doorkeeper(self._manager)
+        observers = self._observation.observers
+        add_services(self._grpc, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
         """Everything serves from the start, also before it is warm, but the look-ups."""
@@ -317,9 +257,3 @@ class NamesrvServer:
         await self._config.close(LAST_WRITE_SECONDS)
         await self._observation.stop()
         _log.info("namesrv_stopped")
-
-
-def _tls_name(settings: NamesrvSettings) -> str:
-    if not settings.listens_with_tls:
-        return "none"
-    return "server" if settings.tls_client_ca is None else "mutual"

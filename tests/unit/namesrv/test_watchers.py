@@ -26,10 +26,11 @@ from namesrv.core.records import DataVersion
 from namesrv.core.subscriptions import Subscription
 from namesrv.core.warm_up import WarmUp
 from namesrv.server import limits, watchers
+from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.request_memory import RequestMemory
 from namesrv.server.rpc import Context, add_service
-from namesrv.server.server import ROUTE_SERVICE
 from namesrv.server.status import rich_error
+from namesrv.server.table_writer import drive
 from namesrv.server.watch_calls import WatchCalls
 from namesrv.server.watcher_list_calls import WatcherListCalls
 from namesrv.server.watchers import Watchers
@@ -343,5 +344,41 @@ def test_a_bad_page_of_watchers_is_refused(field: str, value: object) -> None:
         with pytest.raises(InvalidField) as caught:
             await server.listed(**{field: value})
         assert caught.value.field == field
+
+    run(work)
+
+
+def test_the_lag_of_a_watch_is_from_the_first_change_that_waited_until_its_message_has_left() -> None:
+    async def work(server: Server) -> None:
+        async with server.watch("T1") as stream:
+            await next_of(stream)
+            waiting = asyncio.ensure_future(next_of(stream))
+            await asyncio.sleep(0)
+            server.fleet.unregister()
+            await waiting
+            server.fleet.clock.advance(1.5)  # the transport takes so long
+            assert server.watchers.lag.total == 0.0
+            asking = asyncio.ensure_future(next_of(stream))
+            await asyncio.sleep(0)
+            assert server.watchers.lag.total == 1.5
+            assert server.watchers.lag.buckets()[-1] == ("+Inf", 1)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    run(work)
+
+
+def test_a_bookmark_is_not_a_lag() -> None:
+    async def work(server: Server) -> None:
+        async with server.watch("T1") as stream:
+            await next_of(stream)
+            for part in range(watchers.BOOKMARK_SECONDS):
+                await drive(server.watchers.watches.make_bookmarks_due(part, watchers.BOOKMARK_SECONDS))
+            asking = asyncio.ensure_future(next_of(stream))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert server.watchers.lag.buckets()[-1] == ("+Inf", 0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
 
     run(work)

@@ -7,10 +7,10 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.core import errors
 from namesrv.core.records import RemovalReason
 from namesrv.server.admin_servicer import AdminServicer
+from namesrv.server.listener import SERVICES
 from namesrv.server.registration_servicer import RegistrationServicer
 from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.rpc import unimplemented
-from namesrv.server.server import SERVICES
 from namesrv.server.status import CODES
 
 REGISTRATION, ROUTE, ADMIN = SERVICES

@@ -1,0 +1,111 @@
+"""Where calls come in: the port, the services of the contract, and those that every gRPC server has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from namesrv_api.v1 import (
+    admin_service_pb2,
+    registration_service_pb2,
+    route_service_pb2,
+)
+
+from groundwork.call_observers import CallObserver
+from groundwork.listening import check_bindable
+from groundwork.tls import ListenerTls
+from namesrv.server.call_gate import CallBounds, Doorkeeper
+from namesrv.server.request_memory import RequestMemory
+from namesrv.server.rpc import add_service
+from namesrv.settings import NamesrvSettings
+
+SERVICES = (
+    registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
+    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
+    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+)
+
+ROUTE_SERVICE = SERVICES[1]
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on, or not with these certificates and permits."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        """Seconds; never goes back."""
+        return time.monotonic()
+
+    def wall_millis(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+
+def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
+    """Has a server listen where the settings say; returns the port.
+
+    Raises:
+        CannotListen: The port is in use, or the address is not this machine's.
+    """
+    listen = settings.endpoint
+    try:
+        check_bindable(listen)
+        if tls is not None:
+            return server.add_secure_port(str(listen), tls.credentials())
+        return server.add_insecure_port(str(listen))
+    except (RuntimeError, OSError) as error:
+        raise CannotListen(f"setting listen: {error}") from error
+
+
+def add_services(
+    server: grpc.aio.Server,
+    settings: NamesrvSettings,
+    servicers: Iterable[tuple[ServiceDescriptor, object]],
+    health_servicer: object,
+    *,
+    observers: tuple[CallObserver, ...],
+    doorkeeper: Doorkeeper | None,
+) -> None:
+    """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
+
+    Args:
+        server: The server, of any engine.
+        settings: How long readers of streams may take nothing.
+        servicers: The services with what answers them.
+        health_servicer: Knows which of them serve.
+        observers: Watch the calls.
+        doorkeeper: Knows who may make which call; None: everybody.
+    """
+    memory, bounds = RequestMemory(), CallBounds()
+    for service, servicer in servicers:
+        add_service(
+            server,
+            service,
+            servicer,
+            settings.slow_reader_timeout_millis / 1000,
+            memory,
+            observers=observers,
+            bounds=bounds,
+            doorkeeper=doorkeeper,
+        )
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    if doorkeeper is None:  # with permits not everybody may see who is connected
+        # Takes either kind of server. On the native engine it sees only the inner fallback server.
+        channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
+    names = [service.full_name for service in SERVICES]
+    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+
+
+def tls_name(settings: NamesrvSettings) -> str:
+    """What the log calls the listener's TLS."""
+    if not settings.listens_with_tls:
+        return "none"
+    return "server" if settings.tls_client_ca is None else "mutual"
