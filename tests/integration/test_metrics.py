@@ -7,12 +7,13 @@ import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
-from namesrv_api.v1 import route_service_pb2
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.processes import BIN, NamesrvProcess, eventually
-from tests.registrations import registration
+from tests.registrations import identity, registration
 
 PACKAGE = "namesrv_api.v1"
 
@@ -105,3 +106,49 @@ def refusal(listen: str) -> str:
     )  # fmt: skip
     assert done.returncode == 2
     return done.stderr
+
+
+def test_registrations_and_the_lag_of_watches_are_counted(engine: str) -> None:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
+        watch: Any = client.routes.WatchTopicRoutes(route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"]))
+        next(watch)
+        request = registration(channel_id=client.open_channel().id)
+        client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
+        client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
+        client.failure(f"/{PACKAGE}.RegistrationService/RegisterBroker", request)  # its channel has ended
+        next(watch)
+        kinds = ("changed", "unchanged", "refused")
+        seen = eventually(lambda: samples(namesrv), lambda now: now["namesrv_watch_lag_seconds_count",] == 1)
+        assert [seen["namesrv_registrations_total", "full", result] for result in kinds] == [1, 1, 1]
+        watch.cancel()
+
+
+def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls_that_are_none(engine: str) -> None:
+    def series() -> set[tuple[str, ...]]:
+        return set(samples(namesrv))
+
+    def use(number: int) -> None:
+        with namesrv.connect() as caller:
+            broker = identity(f"127.0.0.1:{20_000 + number}", name=f"broker-{number}")
+            topics = [f"T{number}-{index}" for index in range(20)]
+            caller.registration.RegisterBroker(registration(topics, broker), timeout=caller.TIMEOUT)
+            assert caller.route(topics[0])
+            assert caller.route(f"no-such-{number}") is None
+            caller.failure(f"/{PACKAGE}.RouteService/NoSuchCall{number}", b"")
+            caller.failure(f"/no.such.Service{number}/Call", b"")
+            caller.registration.UnregisterBroker(
+                registration_service_pb2.UnregisterBrokerRequest(
+                    broker=broker, reason=route_data_pb2.REMOVAL_REASON_UNREGISTERED
+                ),
+                timeout=caller.TIMEOUT,
+            )
+
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv:
+        use(0)
+        ended = ("grpc_server_call_duration_seconds_count", f"{PACKAGE}.RegistrationService/UnregisterBroker", "OK")
+        eventually(lambda: ended in series())
+        before = series()
+        for number in range(1, 30):
+            use(number)
+        eventually(lambda: samples(namesrv)[ended], lambda count: count == 30)
+        assert series() == before

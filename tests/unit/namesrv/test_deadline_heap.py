@@ -81,3 +81,16 @@ def test_it_agrees_with_a_dictionary_of_deadlines(events: list[tuple[str, str, i
             assert sorted(overdue(heap, now)) == sorted(key for key, due in model.items() if due < now)
         assert all(heap.is_overdue(key, now) == (model[key] < now) for key in model)
         assert len(heap) == len(model)
+
+
+def test_it_is_known_how_late_the_last_search_found_the_most_overdue_key() -> None:
+    heap: DeadlineHeap[str] = DeadlineHeap()
+    heap.heard("a", 0.0, 10.0)
+    heap.heard("b", 0.0, 5.0)
+    overdue(heap, 5.0)
+    assert heap.longest_overdue == 0.0
+    overdue(heap, 12.0)
+    assert heap.longest_overdue == 7.0
+    heap.forget("b")
+    overdue(heap, 12.0)
+    assert heap.longest_overdue == 2.0

@@ -412,9 +412,35 @@ def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() 
     warm_up = WarmUp(fleet.manager, fleet.clock, 45.0)
 
     async def sleep(_: float) -> None:
+        fleet.clock.advance(1.0)
         fleet.register(A)
         fleet.register(B, name="broker-b")
 
     with capture_logs() as logs:
         asyncio.run(watch_warm_up(warm_up, mock.AsyncMock(), sleep))
     assert logs[0] == {"event": "namesrv_warming", "log_level": "info", "brokers": 2}
+
+
+def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A)
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+
+    async def steps() -> None:
+        assert made.age_seconds() is None
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 0.0
+        fleet.clock.advance(100)
+        await made.write_if_changed(20)  # nothing has changed
+        assert made.age_seconds() == 0.0
+        fleet.register(B)
+        disk.problem = OSError(errno.ENOSPC, "No space left on device")
+        fleet.clock.advance(30)
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 30.0
+        disk.problem = None
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 0.0
+
+    run(made, steps)
