@@ -6,6 +6,10 @@ from namesrv.core.clock import Clock
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import Unconfirmed
 
+COMING_BACK_SECONDS = 10.0
+"""How long after a start with a snapshot file brokers are waited for that registered after the file was written: agents
+come back within 5 s (reopenLongest), and as much again for their registration."""
+
 
 class WarmUp:
     """The time after a start. It ends once, and looking at it is cheap at any time."""
@@ -16,7 +20,8 @@ class WarmUp:
         Args:
             manager: Knows which brokers of the snapshot file are still unconfirmed.
             clock: The one that the manager has.
-            warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: it is over at once.
+            warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
+                file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard.
         """
         self._manager = manager
         self._clock = clock
@@ -24,20 +29,23 @@ class WarmUp:
         self._granted_before = manager.granted_seconds
         self._warm_up_seconds = warm_up_seconds
         self._waits_for_brokers = self._has_brokers_of_file()
+        # A broker may have registered after the file was written, and is no less alive for it.
+        self._shortest_seconds = (
+            min(warm_up_seconds, COMING_BACK_SECONDS) if self._waits_for_brokers else warm_up_seconds
+        )
         self._is_warm = False
 
     def is_warm(self) -> bool:
         """Whether what is not in the tables does not exist. Once true, true for ever.
 
-        With a snapshot file: every broker of it has registered again or is gone. Without: the warm-up time is over,
-        not counting the time in which this process did not run.
+        With a snapshot file: every broker of it has registered again or is gone, and those that the file is too old to
+        know have had time to come back. Without: the warm-up time is over. Time in which this process did not run does
+        not count.
         """
         if not self._is_warm:
-            if self._waits_for_brokers:
-                self._is_warm = not self._has_brokers_of_file()
-            else:
-                stalled = self._manager.granted_seconds - self._granted_before
-                self._is_warm = self._elapsed() - stalled >= self._warm_up_seconds
+            stalled = self._manager.granted_seconds - self._granted_before
+            is_over = self._elapsed() - stalled >= self._shortest_seconds
+            self._is_warm = is_over and not (self._waits_for_brokers and self._has_brokers_of_file())
         return self._is_warm
 
     def brokers_to_hear(self) -> int:

@@ -11,7 +11,7 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.changes import Cause
 from namesrv.core.records import BrokerKey, RemovalReason
 from namesrv.core.steps import finish
-from namesrv.core.warm_up import WarmUp
+from namesrv.core.warm_up import COMING_BACK_SECONDS, WarmUp
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 WARM_UP = 45.0
@@ -85,10 +85,20 @@ def test_with_a_file_the_time_does_not_count_but_its_brokers_do() -> None:
     assert warm_up.is_warm()
 
 
+def test_with_a_file_a_broker_that_is_newer_than_the_file_has_time_to_come_back() -> None:
+    fleet = restarted(A)
+    warm_up = started(fleet)
+    fleet.register(A, name="broker-10911")
+    fleet.clock.advance(COMING_BACK_SECONDS - 0.1)
+    assert not warm_up.is_warm(), "a killed name server would say NOT_FOUND of a broker that lives"
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()
+
+
 def test_a_broker_of_the_file_that_unregisters_expires_is_replaced_or_confirmed_lost_is_not_waited_for() -> None:
     addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
     fleet = restarted(*addrs)
-    warm_up = started(fleet)
+    warm_up = started(fleet, 0.0)
     fleet.unregister(addrs[0], name="broker-10001")
     fleet.register("10.0.0.2:1", name="broker-10002")
     removed, _ = finish(
@@ -104,7 +114,7 @@ def test_a_broker_of_the_file_that_unregisters_expires_is_replaced_or_confirmed_
 def test_brokers_that_the_guard_holds_are_not_waited_for() -> None:
     addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
     fleet = restarted(*addrs)
-    warm_up = started(fleet)
+    warm_up = started(fleet, 0.0)
     channel_id = fleet.manager.open_channel()
     for addr in addrs[:3]:
         fleet.register(addr, name=f"broker-{addr[-5:]}", channel_id=channel_id)
@@ -122,7 +132,7 @@ def test_whatever_the_order_in_which_they_come_back_it_is_warm_after_the_last(
 ) -> None:
     addrs = [f"10.0.0.1:1000{number}" for number in range(6)]
     fleet = restarted(*addrs)
-    warm_up = started(fleet)
+    warm_up = started(fleet, 0.0)
     for number, look in zip(order, looked_at, strict=True):
         if look:
             assert not warm_up.is_warm()
