@@ -78,7 +78,9 @@ class Timeline:
 
     def doubts(self, server: str, begin: float, end: float) -> bool:
         """Whether the name server had, in a time, a reason to keep brokers that it could not hear."""
-        return not self.ran(server, begin, end) or any(begin <= at <= end for at in self._logs[server])
+        went_down = [span for span in self._down[server] if span[0] >= 0]  # before its first start there was nothing
+        was_down = any(_overlaps(span, begin, end) for span in went_down)
+        return was_down or any(begin <= at <= end for at in self._logs[server])
 
     def comes_back_after(self, process: str, at: float) -> float:
         """When a process that was down at a time ran again; the time itself if it ran."""

@@ -1,0 +1,243 @@
+"""Each check notices what it is for: histories made by hand, sound ones and broken ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.faults.history import Record
+from tests.faults.invariants import violations
+
+SERVER = "namesrv-1"
+MASTER = "broker-b-0"
+ADDR = "127.0.0.1:10921"
+SOUND = 20.0
+"""When the broker has been sound for long enough to be demanded."""
+
+
+class Story:
+    """A history with one broker at one name server, sound unless something else is said."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = [
+            {"at": 0.0, "what": "process", "name": SERVER, "event": "started"},
+            {"at": 0.5, "what": "topics", "group": "broker-b", "version": 1, "topics": ["T0", "only-broker-b"]},
+            {"at": 1.0, "what": "process", "name": MASTER, "event": "started"},
+            {"at": 60.0, "what": "agreed", "seconds": 0.1, "difference": ""},
+        ]
+
+    def add(self, at: float, what: str, **fields: Any) -> None:
+        self.records.append({"at": at, "what": what, **fields})
+        self.records.sort(key=lambda record: float(record["at"]))
+
+    def look_up(
+        self, at: float, *, version: int = 1, lacks: tuple[str, ...] = (), addr: str = ADDR, **extra: int
+    ) -> None:
+        """An answer with both topics of the broker, but for those that it lacks."""
+        topics = {"T0": version, "only-broker-b": version, **extra}
+        rows = [_row(topic, number, addr) for topic, number in topics.items() if topic not in lacks]
+        answer = {
+            "header": {"namesrv_name": SERVER, "epoch": "1", "revision": str(int(at * 10))},
+            "routes": rows,
+            "topics_not_found": [*lacks, "never"],
+        }
+        self.add(at, "look_up", server=SERVER, began=at - 0.01, answer=answer)
+
+    def broken(self) -> list[str]:
+        """The names of the checks that found something."""
+        return [violation.partition(":")[0] for violation in violations(self.records)]
+
+
+def _row(topic: str, version: int, addr: str) -> dict[str, Any]:
+    queues = {"broker_name": "broker-b", "cluster_name": "c", "read_queue_nums": version, "write_queue_nums": version}
+    group = {"broker_name": "broker-b", "cluster_name": "c", "broker_addrs": [{"broker_addr": addr}]}
+    return {"topic": topic, "route": {"queue_datas": [queues], "broker_datas": [group]}}
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_a_sound_history_breaks_nothing(story: Story) -> None:
+    for second in range(2, 40):
+        story.look_up(second)
+    assert story.broken() == []
+
+
+def test_a_topic_of_a_sound_master_must_be_found(story: Story) -> None:
+    story.look_up(SOUND)
+    story.look_up(SOUND + 1, lacks=("T0", "only-broker-b"))
+    assert story.broken() == ["found", "found"]
+
+
+def test_a_name_server_that_was_killed_and_came_back_has_no_excuse(story: Story) -> None:
+    story.look_up(SOUND)
+    story.add(SOUND + 1, "process", name=SERVER, event="killed")
+    story.add(SOUND + 2, "process", name=SERVER, event="started")
+    story.look_up(SOUND + 3, lacks=("T0", "only-broker-b"))
+    assert story.broken() == ["found", "found"]
+
+
+@pytest.mark.parametrize(
+    "excuse",
+    [
+        {"what": "process", "name": MASTER, "event": "stopped"},
+        {"what": "link", "client": MASTER, "server": SERVER, "event": "reset"},
+        {"what": "topics", "group": "broker-b", "version": 2, "topics": []},
+    ],
+)
+def test_a_broker_that_was_disturbed_or_no_longer_reports_a_topic_need_not_be_found(
+    story: Story, excuse: dict[str, Any]
+) -> None:
+    story.look_up(SOUND)
+    story.add(SOUND + 0.5, **excuse)
+    story.look_up(SOUND + 1, lacks=("T0", "only-broker-b"))
+    assert story.broken() == []
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"what": "process", "name": MASTER, "event": "killed"},
+        {"what": "process", "name": MASTER, "event": "stopped"},
+        {"what": "link", "client": MASTER, "server": SERVER, "event": "cut"},
+    ],
+)
+def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss: dict[str, Any]) -> None:
+    story.add(SOUND, **loss)
+    story.look_up(SOUND + 10)
+    assert story.broken() == []
+    story.look_up(SOUND + 15)
+    assert story.broken() == ["gone"]
+
+
+def test_a_name_server_that_did_not_run_itself_has_longer(story: Story) -> None:
+    story.add(SOUND, "process", name=MASTER, event="killed")
+    story.add(SOUND + 1, "log", server=SERVER, event="own_stall", seen_at=SOUND + 1)
+    story.look_up(SOUND + 15)
+    assert story.broken() == []
+    story.look_up(SOUND + 100)
+    assert story.broken() == ["gone"]
+
+
+def test_topics_of_two_tables_at_one_revision_are_half_a_registration(story: Story) -> None:
+    story.add(SOUND, "topics", group="broker-b", version=2, topics=["T0", "only-broker-b"])
+    story.look_up(SOUND + 1, T0=2)
+    assert "whole" in story.broken()
+
+
+def test_a_table_with_a_topic_too_few_or_too_many_is_half_a_registration(story: Story) -> None:
+    story.add(SOUND, "topics", group="broker-b", version=2, topics=["T0", "T1", "only-broker-b"])
+    story.look_up(SOUND + 1, version=2, lacks=("T1",))
+    story.look_up(SOUND + 2, version=2, T1=2, T2=2)
+    assert story.broken() == ["whole", "whole"]
+
+
+def test_an_older_table_must_not_come_back(story: Story) -> None:
+    story.add(SOUND, "topics", group="broker-b", version=2, topics=["T0", "only-broker-b"])
+    story.look_up(SOUND + 1, version=2)
+    story.look_up(SOUND + 2, version=1)
+    assert story.broken() == ["forward"]
+
+
+def _wrote(story: Story, at: float, value: str | None, outcome: str = "ok") -> None:
+    story.add(at, "write", server=SERVER, item="kv k0", value=value, began=at - 0.1, outcome=outcome)
+
+
+def _read(story: Story, at: float, value: str | None) -> None:
+    story.add(at, "read", server=SERVER, began=at - 0.1, values={"kv k0": value})
+
+
+def test_what_was_acknowledged_must_be_read(story: Story) -> None:
+    _wrote(story, 10, "1")
+    _read(story, 11, "1")
+    _wrote(story, 12, "2")
+    _read(story, 13, "1")
+    assert story.broken() == ["writes"]
+
+
+def test_a_write_without_an_answer_may_have_been_made_or_not_but_not_undone_again(story: Story) -> None:
+    _wrote(story, 10, "1")
+    _wrote(story, 11, "2", "unknown")
+    _read(story, 12, "1")
+    _read(story, 13, "2")
+    _read(story, 14, "2")
+    assert story.broken() == []
+    _read(story, 15, "1")
+    assert story.broken() == ["writes"]
+
+
+def test_a_refused_write_must_not_be_read(story: Story) -> None:
+    _wrote(story, 10, "1")
+    _wrote(story, 11, "2", "no")
+    _read(story, 12, "2")
+    assert story.broken() == ["writes"]
+
+
+def _told(story: Story, at: float, before: list[Any], after: list[Any], **removal: Any) -> None:
+    known = [
+        {
+            "groups": {"broker-b": groups} if groups else {},
+            "route": repr(groups),
+            "stale": None,
+            "origin": "o",
+            "revision": at,
+        }
+        for groups in (before, after)
+    ]
+    told = {"topic": "T0", "before": known[0], "after": known[1], "removals": [removal] if removal else []}
+    story.add(at, "told", client="client-1", pid=7, seen_at=at, told=told)
+
+
+BROKER = [[0, ADDR]]
+
+
+def test_a_client_must_not_lose_a_route_without_a_decision(story: Story) -> None:
+    _told(story, 10, BROKER, [], group="broker-b", id=0, reason="CHANNEL_CLOSED")
+    assert story.broken() == ["clients"]
+
+
+def test_a_client_may_lose_a_route_by_a_decision(story: Story) -> None:
+    _told(story, 10, BROKER, [], group="broker-b", id=0, reason="UNREGISTERED")
+    assert story.broken() == []
+
+
+def test_a_client_must_tell_without_gaps(story: Story) -> None:
+    _told(story, 10, [], BROKER)
+    _told(story, 11, [[0, "127.0.0.1:1"]], BROKER)
+    assert story.broken() == ["clients"]
+
+
+def test_a_watch_must_hold_what_look_ups_found(story: Story) -> None:
+    header = {"namesrv_name": SERVER, "epoch": "1", "revision": "210"}
+    watch = {"watcher": "w", "server": SERVER, "stream": 1}
+    row = _row("T0", 9, ADDR)
+    story.look_up(21)
+    story.add(20, "watch", event="opened", request={"topics": ["T0"]}, **watch)
+    message = {"header": header, "changes": [row], "bookmark": True}
+    story.add(22, "watch", event="message", message=message, **watch)
+    assert story.broken() == ["watches"]
+
+
+def test_name_servers_must_agree_in_the_end(story: Story) -> None:
+    story.add(61, "agreed", seconds=10.0, difference="namesrv-2 lacks a broker")
+    assert story.broken() == ["agreement"]
+
+
+def test_that_agreement_was_never_looked_at_is_noticed() -> None:
+    assert violations([]) == ["agreement: it was never looked at"]
+
+
+@pytest.mark.parametrize(("what", "more"), [("files", 9), ("threads", 9), ("rss_kib", 50_000)])
+def test_what_is_left_over_is_noticed(story: Story, what: str, more: int) -> None:
+    held = {"name": SERVER, "pid": 7, "files": 30, "threads": 10, "rss_kib": 60_000}
+    story.add(5, "sample", phase="before", **held)
+    story.add(55, "sample", phase="after", **{**held, what: held[what] + more})  # type: ignore[operator]
+    assert story.broken() == ["left over"]
+
+
+def test_a_watch_that_stayed_open_is_noticed(story: Story) -> None:
+    story.add(55, "watches", open=9, expected=8)
+    assert story.broken() == ["left over"]
