@@ -7,6 +7,7 @@
     DIR/quarantine/date=DATE/run=RUN/batch_id=N/*.parquet rows that break the contract, with the reason
     DIR/ingests/run=RUN/batch_id=N.parquet                summary of a batch; what has one is whole
     DIR/history/*.parquet                                 made by `history` from the log
+    DIR/delta/                                            the change log as a Delta table, where that is asked for
     DIR/_checkpoint/RUN/                                  where Spark notes how far it has read
     DIR/_work/                                            batches under way; Spark and Arrow pass over such names
 
@@ -27,6 +28,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from groundwork import disk
 
 LAYOUT_VERSION = 2
 """Version of the layout above."""
@@ -65,6 +68,7 @@ class RouteStore:
         self.quarantine = folder / "quarantine"
         self.ingests = folder / "ingests"
         self.history = folder / "history"
+        self.delta = folder / "delta"
         self.work = folder / "_work"
         self._checkpoints = folder / "_checkpoint"
 
@@ -169,8 +173,15 @@ class RouteStore:
 
     def is_whole(self, day: Path) -> bool:
         """Whether every batch of a day has its summary; one that a crash cut short is still to be ended by its run."""
-        batches = (batch for batch in day.glob("run=*/batch_id=*") if batch.parent.name not in _REWRITTEN)
-        return all((self.ingests / batch.parent.name / f"{batch.name}.parquet").exists() for batch in batches)
+        return all(map(self._is_whole, day.glob("run=*/batch_id=*")))
+
+    def whole_batches(self) -> list[Path]:
+        """The folders of the log that will not change: of batches with a summary, and of compacted days."""
+        return sorted(filter(self._is_whole, self.changes.glob("date=*/run=*/batch_id=*")))
+
+    def _is_whole(self, batch: Path) -> bool:
+        run = batch.parent.name
+        return run in _REWRITTEN or (self.ingests / run / f"{batch.name}.parquet").exists()
 
     def _summary(self, run: Run, batch_id: int) -> Path:
         return self.ingests / f"run={run.run_id}" / f"batch_id={batch_id}.parquet"
@@ -227,7 +238,7 @@ class Batch:
             for name, target in ((bad, self.quarantine), (good, self.changes)):
                 if (self.staged / name).exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    (self.staged / name).rename(target)
+                    disk.rename(self.staged / name, target)
         except OSError as error:
             raise StoreError(f"batch {self.changes} cannot be moved to its place: {error.strerror}") from error
         shutil.rmtree(self.staged, ignore_errors=True)

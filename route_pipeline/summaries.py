@@ -5,7 +5,7 @@ They are small and read on the driver, with Arrow: no Spark job is worth it.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from groundwork import disk
 from route_pipeline.change_rows import BACK, CHANGES_READ, HOLE, LOST, SNAPSHOT
 from route_pipeline.store import Run
 
@@ -104,11 +105,13 @@ def write_summaries(path: Path, summaries: list[Summary]) -> None:
         OSError: It cannot be written.
     """
     rows = [asdict(summary) for summary in summaries]
+    encoded = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), encoded)
     part = path.with_name(f"_{path.name}.part")
-    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), part)
-    with part.open("rb") as written:
-        os.fsync(written.fileno())
-    part.rename(path)
+    with disk.open_new(part) as stream:
+        disk.write(stream, part, encoded.getvalue())
+        disk.sync(stream, part)
+    disk.rename(part, path)
 
 
 def read_summaries(folder: Path, run: Run | None = None) -> list[Summary]:

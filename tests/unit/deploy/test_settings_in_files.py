@@ -14,7 +14,7 @@ import typer
 from broker_agent.settings import AgentSettings
 from groundwork.settings import ProgramSettings
 from namesrv.settings import NamesrvSettings
-from route_pipeline import cli as route_pipeline_cli
+from route_pipeline import commands as route_pipeline_commands
 from tests.unit.deploy.files import (
     DEPLOY,
     KUBERNETES,
@@ -111,7 +111,7 @@ def test_the_production_overlay_and_the_component_for_tls_add_settings_that_the_
 
 def test_the_cron_job_gives_flags_that_the_pipeline_takes() -> None:
     (container,) = [container for container in containers() if "route-pipeline" in container["image"]]
-    command = typer.main.get_command(route_pipeline_cli.app)
+    command = typer.main.get_command(route_pipeline_commands.app)
     verb, *arguments = container["args"]
     ingest = command.commands[verb]  # type: ignore[attr-defined]  # a group
     context = ingest.make_context(verb, list(arguments))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from groundwork.version import __version__
 from route_pipeline import java
-from route_pipeline.cli import app
+from route_pipeline.commands import app
 from route_pipeline.spark_errors import one_line
 from route_pipeline.store import RouteStore
 
@@ -59,6 +61,23 @@ def test_a_bad_option_is_refused_before_spark_starts(tmp_path: Path, option: str
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [("iceberg", "no release of Iceberg supports"), ("orc", "sink 'orc' is not one of parquet, delta, iceberg")],
+)
+@pytest.mark.parametrize("command", ["ingest", "follow"])
+def test_a_sink_that_cannot_work_is_refused_and_nothing_is_made(
+    tmp_path: Path, command: str, sink: str, problem: str
+) -> None:
+    assert_refused(run(command, "--namesrv", "a:1", "--out", tmp_path / "out", "--sink", sink), problem)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_beside_the_log_follows_whole_runs_only(tmp_path: Path) -> None:
+    arguments = ("--namesrv", "a:1", "--out", tmp_path / "out", "--sink", "delta", "--continuous")
+    assert_refused(run("follow", *arguments), "leave --continuous out")
+
+
 def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     assert_refused(run("as-of", tmp_path, "yesterday", "TopicTest"), "TIME 'yesterday' is not a time")
 
@@ -84,6 +103,14 @@ def test_without_java_one_line_says_what_to_install(tmp_path: Path, monkeypatch:
 
     assert_refused(run("ingest", "--namesrv", "a:1", "--out", tmp_path / "out"), "Spark needs Java 17 or later")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("library", ["pyspark", "pyarrow", "rich"])
+def test_without_spark_or_a_library_one_line_says_what_to_install(library: str) -> None:
+    without = f"import sys; sys.modules[{library!r}] = None; from route_pipeline.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"route-pipeline: {library} is missing: pip install 'namesrv[route-pipeline]'\n"
 
 
 def test_a_master_that_spark_does_not_know_is_refused(tmp_path: Path) -> None:
