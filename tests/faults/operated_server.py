@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.failpoints import VARIABLE
@@ -69,16 +68,12 @@ class OperatedServer:
 
     def held(self, client: Client) -> dict[str, int]:
         """The numbers that the server serves."""
-        try:
-            value = client.admin.GetKvConfig(pb.GetKvConfigRequest(namespace="ns", key="key"), timeout=TIMEOUT).value
-        except grpc.RpcError as error:
-            assert error.code() == grpc.StatusCode.NOT_FOUND
-            value = "0"
+        kv_configs = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(namespace="ns"), timeout=TIMEOUT).kv_configs
         intents = client.admin.ListIntents(pb.ListIntentsRequest(), timeout=TIMEOUT).intents
         entries = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
         settings = {entry.key: entry.value for entry in entries}
         return {
-            "kvConfig.json": int(value),
+            "kvConfig.json": int(kv_configs[0].value) if kv_configs else 0,
             "intents.json": int(intents[0].comment) if intents else 0,
             "namesrv_config.json": int(settings[SETTING]) if self.attempted["namesrv_config.json"] else 0,
         }
