@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 
 SEED = 9191
 CLUSTERS = 4
-_QUEUE_NUMS = 8
-_PERM_READ_WRITE = 6
-_TIMEOUT_MILLIS = 3_600_000
+QUEUE_NUMS = 8
+PERM_READ_WRITE = 6
+TIMESTAMP_MILLIS = 1_700_000_000_000
+"""Of all data versions."""
+HEARTBEAT_TIMEOUT_MILLIS = 3_600_000
 """Nobody renews during a measurement, and nobody may expire either."""
+
+
+class Broker(NamedTuple):
+    """Who registers: a master."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Name of its group."""
+        return f"broker-{self.number:05}"
+
+    @property
+    def cluster(self) -> str:
+        """Name of its cluster."""
+        return f"cluster-{self.number % CLUSTERS}"
+
+    @property
+    def addr(self) -> str:
+        """Its address. Nothing listens there."""
+        number = self.number
+        return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:10911"
 
 
 class Profile(NamedTuple):
@@ -37,13 +61,17 @@ class Profile(NamedTuple):
             counter: Counter of the data versions.
             changed: Whether all topics have other queue counts than usual.
         """
+        for broker, topics in enumerate(self.topics_of_brokers()):
+            yield registration(broker, topics, counter, range(self.topics) if changed else range(0))
+
+    def topics_of_brokers(self) -> list[array[int]]:
+        """Numbers of the topics of each broker; the same ones at each call."""
         rng = random.Random(SEED)
         topics_of = [array("l") for _ in range(self.brokers)]
         for topic in range(self.topics):
             for broker in rng.sample(range(self.brokers), self.width):
                 topics_of[broker].append(topic)
-        for broker, topics in enumerate(topics_of):
-            yield registration(broker, topics, counter, range(self.topics) if changed else range(0))
+        return topics_of
 
     def topic_names(self, count: int) -> list[str]:
         """Names of topics in random order; the same ones at each call."""
@@ -56,13 +84,16 @@ def topic_name(number: int) -> str:
     return f"topic-{number:06}"
 
 
-def broker_addr(number: int) -> str:
-    """Address of a broker. Nothing listens there."""
-    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:10911"
+def identity(broker: int) -> route_data_pb2.BrokerIdentity:
+    """A master."""
+    who = Broker(broker)
+    return route_data_pb2.BrokerIdentity(
+        cluster_name=who.cluster, broker_name=who.name, broker_id=0, broker_addr=who.addr
+    )
 
 
 def registration(
-    broker: int, topics: array[int] | range, counter: int = 1, changed: frozenset[int] | range = frozenset()
+    broker: int, topics: Sequence[int], counter: int = 1, changed: frozenset[int] | range = frozenset()
 ) -> bytes:
     """A master's full registration.
 
@@ -73,22 +104,17 @@ def registration(
         changed: Topics that have other queue counts than usual.
     """
     request = registration_service_pb2.RegisterBrokerRequest(
-        broker=route_data_pb2.BrokerIdentity(
-            cluster_name=f"cluster-{broker % CLUSTERS}",
-            broker_name=f"broker-{broker:05}",
-            broker_id=0,
-            broker_addr=broker_addr(broker),
-        ),
-        data_version=route_data_pb2.DataVersion(timestamp_millis=1_700_000_000_000, counter=counter),
-        heartbeat_timeout_millis=_TIMEOUT_MILLIS,
+        broker=identity(broker),
+        data_version=route_data_pb2.DataVersion(timestamp_millis=TIMESTAMP_MILLIS, counter=counter),
+        heartbeat_timeout_millis=HEARTBEAT_TIMEOUT_MILLIS,
     )
     for topic in topics:
-        queue_nums = _QUEUE_NUMS * 2 if topic in changed else _QUEUE_NUMS
+        queue_nums = QUEUE_NUMS * 2 if topic in changed else QUEUE_NUMS
         request.topic_configs.add(
             topic_name=topic_name(topic),
             read_queue_nums=queue_nums,
             write_queue_nums=queue_nums,
-            perm=_PERM_READ_WRITE,
+            perm=PERM_READ_WRITE,
         )
     return request.SerializeToString()
 

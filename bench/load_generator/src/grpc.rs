@@ -1,0 +1,95 @@
+//! gRPC's unary calls over HTTP/2. What counts is grpc-status: an answer with HTTP 200 may be an error.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Method, Request};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::outcome::{Ended, LOST};
+use crate::plan::Plan;
+use crate::script::{Call, Script};
+
+/// What a client that means well sends; no call may take longer.
+const TIMEOUT: &str = "30S";
+/// So large that answers never wait for a window update.
+const STREAM_WINDOW: u32 = 8 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+
+/// One connection.
+#[derive(Clone)]
+pub struct GrpcConnection {
+    sender: SendRequest<Bytes>,
+    /// The headers of each kind of call.
+    requests: Rc<Vec<Request<()>>>,
+}
+
+impl GrpcConnection {
+    pub async fn open<T>(plan: &Plan, script: &Script, stream: T) -> io::Result<GrpcConnection>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let (sender, driver) = h2::client::Builder::new()
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .enable_push(false)
+            .handshake(stream)
+            .await
+            .map_err(io::Error::other)?;
+        tokio::task::spawn_local(async move {
+            // Each call under way is told of the connection's end by itself.
+            let _ = driver.await;
+        });
+        let scheme = if plan.tls_ca.is_some() { "https" } else { "http" };
+        let requests = script.kinds.iter().map(|path| {
+            Request::builder()
+                .method(Method::POST)
+                .uri(format!("{scheme}://{}{path}", plan.target))
+                .header("te", "trailers")
+                .header("content-type", "application/grpc")
+                .header("grpc-timeout", TIMEOUT)
+                .header("user-agent", "load-generator")
+                .body(())
+                .map_err(io::Error::other)
+        });
+        Ok(GrpcConnection {
+            sender,
+            requests: Rc::new(requests.collect::<io::Result<_>>()?),
+        })
+    }
+
+    pub async fn call(&self, call: &Call) -> Ended {
+        let mut bytes = 0;
+        let error = match self.exchange(call, &mut bytes).await {
+            Ok(status) if status == "0" => None,
+            Ok(status) => Some(format!("grpc-status {status}")),
+            Err(error) => Some(match error.reason() {
+                Some(reason) => format!("HTTP/2 {reason:?}"),
+                None => LOST.to_owned(),
+            }),
+        };
+        Ended { error, bytes }
+    }
+
+    /// Returns the grpc-status.
+    async fn exchange(&self, call: &Call, bytes: &mut usize) -> Result<String, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let (answer, mut stream) = sender.send_request(self.requests[call.kind].clone(), false)?;
+        stream.send_data(call.data.clone(), true)?;
+        let (head, mut body) = answer.await?.into_parts();
+        while let Some(chunk) = body.data().await {
+            let length = chunk?.len();
+            *bytes += length;
+            body.flow_control().release_capacity(length)?;
+        }
+        let trailers = body.trailers().await?;
+        Ok(status(trailers.as_ref().unwrap_or(&head.headers)))
+    }
+}
+
+fn status(headers: &HeaderMap) -> String {
+    let value = headers.get("grpc-status").and_then(|value| value.to_str().ok());
+    value.unwrap_or("missing").to_owned()
+}

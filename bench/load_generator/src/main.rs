@@ -1,0 +1,54 @@
+//! Sends prepared calls to a name server and tells, as JSON, how many were answered how soon.
+//!
+//! ```text
+//! load-generator run PLAN.json       runs a plan (plan.rs), prints what came of it
+//! load-generator null grpc|remoting  serves answers without meaning, until standard input ends
+//! ```
+
+mod connection;
+mod grpc;
+mod load;
+mod null_server;
+mod outcome;
+mod pacer;
+mod plan;
+mod process;
+mod remoting;
+mod script;
+
+use std::env;
+use std::io;
+use std::process::ExitCode;
+
+use plan::Protocol;
+
+const USAGE: &str = "usage: load-generator run PLAN.json | null grpc | null remoting";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["run", path] => run(path),
+        ["null", "grpc"] => null(Protocol::Grpc),
+        ["null", "remoting"] => null(Protocol::Remoting),
+        _ => Err(io::Error::other(USAGE)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(path: &str) -> io::Result<()> {
+    let plan = serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)?;
+    println!("{}", load::run(plan)?);
+    Ok(())
+}
+
+fn null(protocol: Protocol) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(null_server::serve(protocol))
+}

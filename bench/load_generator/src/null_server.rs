@@ -1,0 +1,94 @@
+//! A server that answers every call with the same bytes: what the load generator itself can do at most.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue, Response};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+use crate::plan::Protocol;
+use crate::remoting::{header_length, next_frame, number};
+
+/// What it answers to everything, as long as the route of a topic of one broker.
+const ANSWER_BYTES: usize = 150;
+
+/// Serves on a free port of loopback, which a line of JSON names, until standard input ends.
+pub async fn serve(protocol: Protocol) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", serde_json::json!({"listen": listener.local_addr()?.to_string()}));
+    let connections = async {
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            tokio::task::spawn_local(async move {
+                // A client that goes takes its connection with it.
+                let _ = match protocol {
+                    Protocol::Grpc => grpc(stream).await,
+                    Protocol::Remoting => remoting(stream).await,
+                };
+            });
+        }
+    };
+    let ended = async {
+        let input = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
+        input.await.map_err(io::Error::other)?.map(|_| ())
+    };
+    let served = async {
+        tokio::select! {
+            error = connections => error,
+            done = ended => done,
+        }
+    };
+    LocalSet::new().run_until(served).await
+}
+
+async fn grpc(stream: TcpStream) -> io::Result<()> {
+    let mut connection = h2::server::handshake(stream).await.map_err(io::Error::other)?;
+    let mut message = BytesMut::from(&[0, 0, 0, 0, ANSWER_BYTES as u8][..]);
+    message.resize(5 + ANSWER_BYTES, 0);
+    let message = message.freeze();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    while let Some(request) = connection.accept().await {
+        let (request, respond) = request.map_err(io::Error::other)?;
+        tokio::task::spawn_local(answer(request.into_body(), respond, message.clone(), trailers.clone()));
+    }
+    Ok(())
+}
+
+async fn answer(
+    mut body: h2::RecvStream,
+    mut respond: SendResponse<Bytes>,
+    message: Bytes,
+    trailers: HeaderMap,
+) -> Result<(), h2::Error> {
+    while let Some(chunk) = body.data().await {
+        body.flow_control().release_capacity(chunk?.len())?;
+    }
+    let mut head = Response::new(());
+    head.headers_mut()
+        .insert("content-type", HeaderValue::from_static("application/grpc"));
+    let mut stream = respond.send_response(head, false)?;
+    stream.send_data(message, false)?;
+    stream.send_trailers(trailers)
+}
+
+async fn remoting(mut stream: TcpStream) -> io::Result<()> {
+    let (mut incoming, mut outgoing) = (BytesMut::new(), BytesMut::new());
+    while stream.read_buf(&mut incoming).await? > 0 {
+        while let Some(frame) = next_frame(&mut incoming) {
+            let header = &frame[8..8 + header_length(&frame)];
+            let opaque = number(header, b"\"opaque\":").unwrap_or_default();
+            let header = format!("{{\"code\":0,\"flag\":1,\"language\":\"OTHER\",\"opaque\":{opaque},\"version\":0}}");
+            outgoing.extend_from_slice(&(4 + header.len() as u32 + ANSWER_BYTES as u32).to_be_bytes());
+            outgoing.extend_from_slice(&(header.len() as u32).to_be_bytes());
+            outgoing.extend_from_slice(header.as_bytes());
+            outgoing.extend_from_slice(&[b' '; ANSWER_BYTES]);
+        }
+        stream.write_all(&outgoing.split()).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+"""This name server beside others, with the same load: ``python -m bench.peers``.
+
+Every server is measured in turn within each round, so that ratios stand on the same minute of the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.figures import machine, machine_line, progress, table
+from bench.peers.measure import Measurement, measure
+from bench.peers.recipes import Missing, RecipeFailed
+from bench.peers.servers import all_servers, described
+from bench.peers.summary import figures_of, ratios_of
+from bench.peers.workloads import all_workloads
+
+QUICK = ("lookups", "capacity-20k-width-1", "steady")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, prints the tables, writes the JSON file."""
+    options = _parser().parse_args(arguments)
+    known = {workload.name: workload for workload in all_workloads(options.scale)}
+    workloads = [known[name] for name in options.workload or known]
+    records = []
+    for workload in workloads:
+        measurement = Measurement(
+            workload,
+            options.server or all_servers(),
+            options.rounds,
+            options.seconds,
+            options.warm_up,
+            pin=not options.unpinned,
+        )
+        try:
+            records += measure(measurement)
+        except (Missing, RecipeFailed) as error:
+            raise SystemExit(f"the load generator cannot run: {error}") from None
+        if options.json:
+            _write(options.json, options, records)
+    print(machine_line())
+    figures = figures_of(records)
+    print(table([*figures, *ratios_of(figures)]))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Measures name servers side by side.")
+    names = [workload.name for workload in all_workloads()]
+    parser.add_argument("--workload", action="append", choices=names, help="may be given again; default: all")
+    parser.add_argument("--server", action="append", choices=all_servers(), help="may be given again; default: all")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each run; default: %(default)s")
+    parser.add_argument("--warm-up", type=float, default=60.0, help="of Java, before; default: %(default)s s")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables; default: %(default)s")
+    parser.add_argument("--unpinned", action="store_true", help="servers and load share all cores")
+    parser.add_argument("--json", type=Path, help="file for every run, with the facts of the machine")
+    return parser
+
+
+def _write(path: Path, options: argparse.Namespace, records: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = list(dict.fromkeys(str(record["server"]) for record in records))
+    facts = {
+        "machine": machine(),
+        "servers": described(names),
+        "options": {name: value for name, value in vars(options).items() if name != "json"},
+    }
+    path.write_text(json.dumps({**facts, "records": records}) + "\n")
+    progress(f"peers: {path} has {len(records)} runs")
+
+
+if __name__ == "__main__":
+    main()

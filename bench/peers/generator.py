@@ -1,0 +1,125 @@
+"""The load generator: built on first use, and run with a plan. Its source is in ``bench/load_generator``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.peers.calls import Call
+from bench.peers.recipes import CACHE, Missing, run_recipe
+
+_SOURCE = Path(__file__).parent.parent / "load_generator"
+_MAGIC = b"NSLOAD2\n"
+_EXTRA_SECONDS = 400.0
+"""What a run may take beyond its own times: filling, connecting, the last answers."""
+
+
+class Group(NamedTuple):
+    """Connections that send one list of calls, from its start again when it is through."""
+
+    name: str
+    calls: Sequence[Call]
+    connections: int
+    in_flight: int = 1
+    """Calls under way at once on each connection; with a rate, how many of them at most."""
+    rate: float | None = None
+    """Calls per second of all connections, whether or not answers come; None: each answer is followed by a call."""
+    limit: int | None = None
+    """Number of calls; None: until the time is over."""
+
+
+class Plan(NamedTuple):
+    """One run. ``bench/load_generator/src/plan.rs`` tells more."""
+
+    target: str
+    protocol: str
+    server_pids: Sequence[int]
+    fill: Group | None
+    groups: Sequence[Group]
+    seconds: float
+    warm_up_seconds: float = 1.0
+    tls_ca: Path | None = None
+    threads: int = 1
+
+
+@cache
+def program() -> Path:
+    """The load generator, compiled.
+
+    Raises:
+        Missing: There is no cargo.
+    """
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise Missing("cargo", "compiles the load generator; get it from rustup.rs")
+    target = CACHE / "load-generator"
+    arguments = [cargo, "build", "--release", "--quiet", "--locked", "--target-dir", str(target)]
+    run_recipe("the load generator", [*arguments, "--manifest-path", str(_SOURCE / "Cargo.toml")])
+    return target / "release" / "load-generator"
+
+
+def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
+    """Runs a plan in a process of its own.
+
+    Args:
+        plan: What to do.
+        cores: The cores that it may use; None means all.
+        folder: Where calls are kept between runs: a group of the same name and protocol must have the same calls.
+
+    Returns:
+        What came of it.
+    """
+    described = {
+        **plan._asdict(),
+        "fill": plan.fill and _described(plan.fill, plan.protocol, folder),
+        "groups": [_described(group, plan.protocol, folder) for group in plan.groups],
+        "tls_ca": plan.tls_ca and str(plan.tls_ca),
+    }
+    file = folder / "plan.json"
+    file.write_text(json.dumps(described))
+    arguments = [*pinned(cores), str(program()), "run", str(file)]
+    timeout = plan.warm_up_seconds + plan.seconds + _EXTRA_SECONDS
+    done = subprocess.run(arguments, stdout=subprocess.PIPE, timeout=timeout, check=True)
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
+
+
+def pinned(cores: str | None) -> list[str]:
+    """What to put before a command that is to run on these cores only."""
+    return ["taskset", "--cpu-list", cores] if cores else []
+
+
+def _described(group: Group, protocol: str, folder: Path) -> dict[str, Any]:
+    script = folder / f"{protocol}-{group.name}.calls"
+    if not script.exists():
+        _write(script, group.calls)
+    described = group._asdict()
+    described["calls"] = described.pop("limit")
+    return {**described, "script": str(script)}
+
+
+def _write(path: Path, order: Sequence[Call]) -> None:
+    """Numbers are four bytes, most significant first.
+
+    A mark; the number of kinds, and each with its length before it; the number of different calls, and each: which
+    kind, where its opaque number begins, its length, its bytes; the number of all calls, and which each of them is.
+    """
+    numbers: dict[int, int] = {}
+    for call in order:
+        numbers.setdefault(id(call), len(numbers))
+    calls = list({id(call): call for call in order}.values())
+    kinds = list(dict.fromkeys(call.kind for call in calls))
+    with path.open("wb") as file:
+        file.write(_MAGIC + struct.pack(">I", len(kinds)))
+        for kind in kinds:
+            file.write(struct.pack(">I", len(kind)) + kind.encode())
+        file.write(struct.pack(">I", len(calls)))
+        for call in calls:
+            file.write(struct.pack(">III", kinds.index(call.kind), call.opaque_at, len(call.data)) + call.data)
+        file.write(struct.pack(f">I{len(order)}I", len(order), *(numbers[id(call)] for call in order)))

@@ -1,0 +1,223 @@
+"""The servers that are compared, each in processes of its own on loopback, with its own start options."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+from bench.peers import remoting
+from bench.peers.calls import Grpc, Language, Remoting
+from bench.peers.generator import pinned
+from bench.peers.recipes import CACHE, Missing, run_recipe
+from namesrv.settings import Engine
+from tests.certificates import Authority
+from tests.processes import BIN, Process, eventually
+
+NAIVE = "naive"
+JAVA = "java"
+RUST = "rust"
+TLS = "+tls"
+RUST_VERSION = "1.0.0"
+
+_JAVA_POM = Path(__file__).parent / "java" / "pom.xml"
+_JAVA_OPTIONS = (
+    # As RocketMQ 5.5.0's runserver.sh sets them, with its heap of 4 GiB.
+    "-server",
+    "-Xms4g",
+    "-Xmx4g",
+    "-XX:MetaspaceSize=128m",
+    "-XX:MaxMetaspaceSize=320m",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-XX:-UseLargePages",
+)
+_JAVA_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
+_SETTLED_ANSWERS = 20
+"""Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
+_OPTIONAL_PACKAGES = {"native": "pygrpc_native", "envoy": "pyvoy"}
+_TLS_ENGINES = ("grpcio", "envoy")
+
+
+def own_servers() -> list[str]:
+    """The engines of this name server that can run here, plain and with TLS."""
+    engines = [name for name in get_args(Engine) if find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
+    return [*engines, *(name + TLS for name in engines if name in _TLS_ENGINES)]
+
+
+def all_servers() -> list[str]:
+    """Names of everything that can be asked for."""
+    return [*own_servers(), NAIVE, JAVA, RUST]
+
+
+class Server(Process):
+    """A running server. Its table is empty."""
+
+    def __init__(self, name: str, cores: str | None) -> None:
+        """Starts it, on the given cores only.
+
+        Raises:
+            Missing: A tool that it needs is not there.
+            RecipeFailed: It cannot be built.
+        """
+        self.name = name
+        self.tls_ca: Path | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        self._speaks_remoting = name in {JAVA, RUST}
+        self.language: Language = Remoting() if self._speaks_remoting else Grpc()
+        port = _free_port()
+        # What a program says on standard output belongs to what it says, not to our report.
+        shell = ["sh", "-c", 'exec "$@" 1>&2', "sh"]
+        super().__init__([*pinned(cores), *shell, *self._command(port)], self._environment())
+        try:
+            self.target = self._wait_until_it_serves(port)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol that it speaks."""
+        return "remoting" if self._speaks_remoting else "grpc"
+
+    def pids(self) -> list[int]:
+        """All its processes."""
+        found = [self._popen.pid]
+        for pid in found:
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+        return found
+
+    def settle(self) -> None:
+        """Waits until nobody leaves any more whose connection has ended, on servers that remove these.
+
+        RocketMQ's does so some time after the connection's end, even to a broker that has registered again meanwhile
+        (apache/rocketmq issue 11043): a table that is filled at once would have holes.
+        """
+        if not self._speaks_remoting:
+            return
+        host, _, port = self.target.partition(":")
+        request = remoting.frame(remoting.GET_BROKER_CLUSTER_INFO, {})
+        sizes: list[int] = []
+
+        def has_settled() -> bool:
+            sizes.append(len(remoting.ask(host, int(port), request)))
+            return len(sizes) >= _SETTLED_ANSWERS and len(set(sizes[-_SETTLED_ANSWERS:])) == 1
+
+        eventually(has_settled)
+
+    def __exit__(self, *details: object) -> None:
+        super().__exit__(*details)
+        self._folder.cleanup()
+
+    def _command(self, port: int) -> list[str]:
+        if self.name == NAIVE:
+            return [sys.executable, "-m", "bench.naive_server"]
+        if self.name == JAVA:
+            return _java_command(Path(self._folder.name), port)
+        if self.name == RUST:
+            return _rust_command(Path(self._folder.name), port)
+        return [*_namesrv_command(self.name.removesuffix(TLS)), *self._tls_options()]
+
+    def _tls_options(self) -> list[str]:
+        if not self.name.endswith(TLS):
+            return []
+        authority = Authority(Path(self._folder.name))
+        files = authority.sign("namesrv", dns=["localhost"], ips=["127.0.0.1"])
+        self.tls_ca = authority.path
+        return ["--tls-cert", str(files.certificate), "--tls-key", str(files.key)]
+
+    def _environment(self) -> dict[str, str]:
+        """Where RocketMQ's name servers put their files."""
+        return {"ROCKETMQ_HOME": self._folder.name, "HOME": self._folder.name} if self._speaks_remoting else {}
+
+    def _wait_until_it_serves(self, port: int) -> str:
+        if self._speaks_remoting:
+            eventually(lambda: self._popen.poll() is not None or _listens(port), within_seconds=60)
+            assert self._popen.poll() is None, f"{self.name} ended:\n{self.raw}"
+            return f"127.0.0.1:{port}"
+        started = "naive_started" if self.name == NAIVE else "namesrv_started"
+        return str(self.wait_for(started)["listen"])
+
+
+def _namesrv_command(engine: str) -> list[str]:
+    options = ["--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0"]
+    return [str(BIN / "namesrv"), "serve", "--engine", engine, *options]
+
+
+def _java_command(folder: Path, port: int) -> list[str]:
+    java, jars = _java()
+    config = folder / "namesrv.properties"
+    config.write_text(f"bindAddress=127.0.0.1\nlistenPort={port}\n")
+    return [java, *_JAVA_OPTIONS, f"-Duser.home={folder}", "-cp", f"{jars}/*", _JAVA_MAIN, "-c", str(config)]
+
+
+@cache
+def _java() -> tuple[str, Path]:
+    """The Java runtime, and the folder of RocketMQ's jars."""
+    java, maven = shutil.which("java"), shutil.which("mvn")
+    if java is None:
+        raise Missing("java", "runs Apache RocketMQ's name server; any from 8 on")
+    jars = CACHE / "java-namesrv"
+    if not jars.exists():
+        if maven is None:
+            raise Missing("mvn", "fetches Apache RocketMQ's name server; get Apache Maven")
+        options = ["--batch-mode", "--quiet", "--no-transfer-progress", f"-Dlib.folder={jars}"]
+        run_recipe("Apache RocketMQ's name server", [maven, *options, "--file", str(_JAVA_POM), "package"])
+    return java, jars
+
+
+def _rust_command(folder: Path, port: int) -> list[str]:
+    options = ["--bindAddress", "127.0.0.1", "--listenPort", str(port), "--rocketmqHome", str(folder)]
+    return [str(_rust()), *options, "--kvConfigPath", str(folder / "kvConfig.json")]
+
+
+@cache
+def _rust() -> Path:
+    """RocketMQ's name server as written anew in Rust."""
+    root = CACHE / "rust-namesrv"
+    program = root / "bin" / "rocketmq-namesrv-rust"
+    if not program.exists():
+        cargo = shutil.which("cargo")
+        if cargo is None:
+            raise Missing("cargo", "compiles rocketmq-rust's name server; get it from rustup.rs")
+        crate = ["rocketmq-namesrv", "--version", RUST_VERSION, "--locked", "--root", str(root)]
+        run_recipe("rocketmq-rust's name server", [cargo, "install", "--quiet", *crate])
+    return program
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as connection:
+        connection.settimeout(1)
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+def server_cores(pin: bool) -> tuple[str | None, str | None]:
+    """The cores of a server and of its load: one for it and the others for the load, or all for both."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not pin or len(cores) == 1:
+        return None, None
+    return str(cores[0]), ",".join(map(str, cores[1:]))
+
+
+def described(names: Sequence[str]) -> dict[str, str]:
+    """What each server is, with its version."""
+    texts = {NAIVE: "synchronous grpcio, 8 threads", JAVA: "Apache RocketMQ 5.5.0, " + " ".join(_JAVA_OPTIONS)}
+    return {name: texts.get(name, f"rocketmq-namesrv {RUST_VERSION}" if name == RUST else "namesrv") for name in names}
