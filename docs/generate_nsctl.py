@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 from namesrv_api.v1 import route_data_pb2
 
-from tests.processes import Client, NamesrvProcess
+from groundwork.endpoints import Endpoint
+from tests.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
 from tests.registrations import registration
 
 DOCS = Path(__file__).parent
@@ -50,6 +51,14 @@ COMMANDS = (
     "cluster -o yaml",
 )
 
+AGENT_COMMANDS = (
+    "agent status AGENT",
+    "agent events AGENT",
+    "agent permission AGENT 4 --dry-run",
+    "agent permission AGENT 4",
+    "agent role AGENT 1",
+)
+
 
 def main() -> None:
     """Makes the page."""
@@ -60,10 +69,19 @@ def main() -> None:
                 _register(client, brokers)
         environment = {**os.environ, "NAMESRV_ADDR": f"{first.endpoint};{second.endpoint}"}
         page += [_shown(command, environment) for command in COMMANDS]
+        public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
+        with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
+            listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
+            eventually(lambda: len(agent.events("registered")) == len(public))
+            page += [_shown(command.replace("AGENT", str(listener)), environment) for command in AGENT_COMMANDS]
+        public[listener] = "broker-a:10918"
         text = "\n\n".join(page) + "\n"
-        for namesrv, public in ((first, "ns-a:9876"), (second, "ns-b:9876")):
-            text = text.replace(f"{namesrv.endpoint}:", f"{public}:").replace(str(namesrv.endpoint), public.ljust(15))
-    (DOCS / "nsctl.md").write_text(text, encoding="utf-8")
+        for endpoint, name in public.items():
+            for after in ":", " -", " 1", " 4":  # in errors and commands, where nothing is aligned
+                text = text.replace(f"{endpoint}{after}", f"{name}{after}")
+            text = text.replace(str(endpoint), name.ljust(15))
+    page_text = "\n".join(line.rstrip() for line in text.split("\n"))
+    (DOCS / "nsctl.md").write_text(page_text, encoding="utf-8")
 
 
 def _namesrv(name: str, folder: str) -> NamesrvProcess:

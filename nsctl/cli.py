@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from groundwork.version import __version__
-from nsctl import act, see, understand
+from nsctl import act, agent, see, understand
 from nsctl.doctor import doctor
-from nsctl.session import PROGRAM, add_command
+from nsctl.session import PROGRAM, Agent, Agents, add_command
 
 app = typer.Typer(
     help="See, understand and change what name servers hold.",
@@ -21,6 +21,8 @@ app = typer.Typer(
 kv = typer.Typer(help="The KV configuration.", no_args_is_help=True)
 config = typer.Typer(help="Settings of the name servers.", no_args_is_help=True)
 guard = typer.Typer(help="The mass-loss guard.", no_args_is_help=True)
+
+agent_app = typer.Typer(help="The agents beside brokers.", no_args_is_help=True)
 
 
 def main() -> None:
@@ -75,6 +77,11 @@ add_command(kv, "delete", act.kv_delete, acts=True)
 add_command(config, "show", act.config_show)
 add_command(config, "set", act.config_set, acts=True)
 add_command(guard, "confirm-loss", act.confirm_loss, acts=True)
+add_command(agent_app, "status", agent.status, agents=Agents)
+add_command(agent_app, "events", agent.events, agents=Agents)
+add_command(agent_app, "role", agent.role, acts=True, agents=Agent)
+add_command(agent_app, "permission", agent.permission, acts=True, agents=Agent)
+app.add_typer(agent_app, name="agent")
 app.add_typer(kv, name="kv")
 app.add_typer(config, name="config")
 app.add_typer(guard, name="guard")

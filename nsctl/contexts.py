@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from groundwork.certificates import CertificateError
@@ -92,6 +92,11 @@ def client_files(
         raise ContextError(f"{where}{error}") from error
 
 
+def agents(texts: Sequence[str]) -> tuple[Endpoint, ...]:
+    """The agents to ask. Raises ContextError if one of them is no address."""
+    return _parsed("AGENT", texts)
+
+
 def _of_context(file: Path, wanted: str | None) -> tuple[Endpoint, ...]:
     where, values = _context_values(file, wanted)
     namesrv = values.get("namesrv")
@@ -118,7 +123,7 @@ def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, o
     return f"{file}: contexts.{name}", contexts[name]
 
 
-def _parsed(where: str, text: str) -> tuple[Endpoint, ...]:
+def _parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:
     try:
         return parse_endpoints(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Calls to one name server, to the first that answers, or to all of them at once."""
+"""Calls to one name server or agent, to the first that answers, or to all of them at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 import grpc
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
 from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
@@ -18,6 +19,10 @@ from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 
 AnswerT = TypeVar("AnswerT")
+Service = Callable[[grpc.Channel], object]
+
+NAMESRV_SERVICES: tuple[Service, ...] = (RouteServiceStub, AdminServiceStub)
+AGENT_SERVICES: tuple[Service, ...] = (BrokerAgentServiceStub,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +36,20 @@ class Answer(Generic[AnswerT]):
 
 
 class NameServer:
-    """One name server. All calls raise CallError."""
+    """One name server, or an agent. All calls raise CallError."""
 
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float,
+        security: ClientSecurity | None = None,
+        services: Sequence[Service] = NAMESRV_SERVICES,
+    ) -> None:
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
         options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_retries", 0)]
         self._connection = open_channel(endpoint, options, security)
-        self._stubs = (RouteServiceStub(self._connection), AdminServiceStub(self._connection))
+        self._stubs = [service(self._connection) for service in services]
 
     def call(self, name: str, request: Message) -> Message:
         """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
@@ -72,18 +83,22 @@ class NameServer:
         self._connection.close()
 
     def _method(self, name: str) -> Callable[..., grpc.CallIterator[Message]]:
-        route, admin = self._stubs
-        method: Callable[..., grpc.CallIterator[Message]] = getattr(route, name, None) or getattr(admin, name)
+        methods = (getattr(stub, name, None) for stub in self._stubs)
+        method: Callable[..., grpc.CallIterator[Message]] = next(method for method in methods if method is not None)
         return method
 
 
 class NameServers:
-    """The name servers that a command is about."""
+    """The name servers, or agents, that a command is about."""
 
     def __init__(
-        self, endpoints: Sequence[Endpoint], timeout_seconds: float, security: ClientSecurity | None = None
+        self,
+        endpoints: Sequence[Endpoint],
+        timeout_seconds: float,
+        security: ClientSecurity | None = None,
+        services: Sequence[Service] = NAMESRV_SERVICES,
     ) -> None:
-        self.all = tuple(NameServer(endpoint, timeout_seconds, security) for endpoint in endpoints)
+        self.all = tuple(NameServer(endpoint, timeout_seconds, security, services) for endpoint in endpoints)
 
     def first(self, ask: Callable[[NameServer], AnswerT]) -> AnswerT:
         """The answer of the first one that gives one.

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,9 @@ from groundwork.certificates import CertificateError
 from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
+from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
-from nsctl.name_servers import Answer, AnswerT, NameServer, NameServers
+from nsctl.name_servers import AGENT_SERVICES, NAMESRV_SERVICES, Answer, AnswerT, NameServer, NameServers, Service
 from nsctl.output import Format, Row, show
 
 PROGRAM = "nsctl"
@@ -48,6 +50,11 @@ TlsServerName = Annotated[
     str | None,
     typer.Option("--tls-server-name", envvar="NSCTL_TLS_SERVER_NAME", help="Name that certificates must have."),
 ]
+Agent = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's fast listener, HOST:PORT.")]
+Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' fast listeners, HOST:PORT.")]
+AgentServerName = Annotated[
+    str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
+]
 Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
 
 
@@ -60,8 +67,9 @@ class Session:
         timeout_seconds: float,
         form: Format,
         security: ClientSecurity | None = None,
+        services: Sequence[Service] = NAMESRV_SERVICES,
     ) -> None:
-        self.servers = NameServers(endpoints, timeout_seconds, security)
+        self.servers = NameServers(endpoints, timeout_seconds, security, services)
         self.security = security
         self.form = form
         self.exit_code = 0
@@ -79,7 +87,7 @@ class Session:
         self.exit_code = max(self.exit_code, code)
 
     def failed(self, error: CallError) -> None:
-        """Tells of a name server that did not do what was asked."""
+        """Tells of a name server or agent that did not do what was asked."""
         self.note(str(error))
         self.found(UNREACHABLE if error.unreachable else REFUSED)
 
@@ -92,7 +100,9 @@ class Session:
         return answers
 
 
-def add_command(app: typer.Typer, name: str, run: Callable[..., None], *, acts: bool = False) -> None:
+def add_command(
+    app: typer.Typer, name: str, run: Callable[..., None], *, acts: bool = False, agents: Any = None
+) -> None:
     """Adds a command that is given a Session first, and the options that every command has last.
 
     Args:
@@ -100,22 +110,28 @@ def add_command(app: typer.Typer, name: str, run: Callable[..., None], *, acts: 
         name: The command's name.
         run: What it does; its docstring is the help text, its other parameters are the command's own.
         acts: Whether it changes something; only what does not can be repeated with ``--watch``.
+        agents: ``Agent`` or ``Agents`` if that is whom it asks, named by its first argument; else name servers.
     """
     signature = inspect.signature(run, eval_str=True)
     own = [parameter for key, parameter in signature.parameters.items() if key != "session"]
 
     def command(**values: Any) -> None:
-        namesrv, context = values.pop("namesrv"), values.pop("context")
+        namesrv, context, asked = values.pop("namesrv", None), values.pop("context"), values.pop("agents", None)
         output, timeout, watch = values.pop("output"), values.pop("timeout"), values.pop("watch", None)
-        tls = {key: values.pop(key) for key in TLS_KEYS}
+        tls = {key: values.pop(key, None) for key in TLS_KEYS}
         try:
-            endpoints = name_servers(namesrv, context, os.environ, Path.home())
             files = client_files(tls, namesrv, context, os.environ, Path.home())
+            if agents is None:
+                endpoints, services = name_servers(namesrv, context, os.environ, Path.home()), NAMESRV_SERVICES
+            else:
+                endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
+                # What a context has of these is for name servers: a token of theirs is nothing for an agent to see.
+                files = files and replace(files, token=None, server_name=tls["tls_server_name"])
             security = None if files is None else ClientSecurity(files)
         except (ContextError, CertificateError) as error:
             sys.stderr.write(f"{PROGRAM}: {error}\n")
             raise typer.Exit(USAGE) from error
-        session = Session(endpoints, timeout, output, security)
+        session = Session(endpoints, timeout, output, security, services)
         try:
             _run(session, lambda: run(session, **values), watch)
         finally:
@@ -133,7 +149,12 @@ def add_command(app: typer.Typer, name: str, run: Callable[..., None], *, acts: 
         "token_file": (TokenFile, None),
         "tls_server_name": (TlsServerName, None),
     } | ({} if acts else {"watch": (Watch, None)})
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    parameters = []
+    if agents is not None:
+        parameters.append(inspect.Parameter("agents", inspect.Parameter.KEYWORD_ONLY, annotation=agents))
+        del common["namesrv"], common["token_file"]
+        common["tls_server_name"] = (AgentServerName, None)
+    parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters += [
         inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for key, (annotation, default) in common.items()
