@@ -29,6 +29,7 @@ KUSTOMIZATIONS = (
     "overlays/production",
     "overlays/production-tls",
     "examples/broker",
+    "examples/broker-tls",
     "examples/route-pipeline",
 )
 OLDEST_KUBERNETES = "1.28"

@@ -17,8 +17,8 @@ from tests.unit.deploy.files import DEPLOY, ROOT, headings
 
 PAGES = [ROOT / "docs/operating.md", ROOT / "docs/metrics.md", DEPLOY / "README.md", ROOT / "CHANGELOG.md"]
 OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
-OTHERS_FLAGS |= {"help", "py-files", "tmpfs"}
-"""Flags of docker, podman, systemctl and Spark, and the one that everything has."""
+OTHERS_FLAGS |= {"from-file", "help", "py-files", "tmpfs"}
+"""Flags of docker, podman, kubectl, systemctl and Spark, and the one that everything has."""
 
 
 def options_of(command: Any) -> set[str]:

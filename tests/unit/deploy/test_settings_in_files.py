@@ -109,6 +109,22 @@ def test_the_production_overlay_and_the_component_for_tls_add_settings_that_the_
     assert not [probe for probe in ("startupProbe", "livenessProbe", "readinessProbe") if "grpc" in container[probe]]
 
 
+def test_the_component_for_agents_with_tls_adds_settings_that_the_program_takes_and_the_name_servers_have() -> None:
+    broker = the("StatefulSet", "broker-a", kubernetes_objects(KUBERNETES / "examples/broker"))
+    (tls,) = documents(KUBERNETES / "components/agent-tls/stateful-set.patch.yaml")
+    spec = patched(broker, tls)["spec"]["template"]["spec"]
+    agent = next(container for container in spec["containers"] if container["name"] == "broker-agent")
+    arguments = [argument.replace("$(POD_IP)", "10.0.0.1") for argument in agent["args"][1:]]
+    loaded = load("broker-agent", arguments, {**image_environment("broker-agent"), "BROKER_AGENT_BROKER_ID": "0"})
+    assert isinstance(loaded, AgentSettings)
+    (secret,) = [mount["mountPath"] for mount in agent["volumeMounts"] if mount["name"] == "tls"]
+    assert {str(path.parent) for path in (loaded.tls_cert, loaded.tls_key, loaded.tls_ca) if path} == {secret}
+    assert loaded.listens_with_tls
+    assert [f"{loaded.tls_server_name}:9876"] == loaded.namesrv, "what the certificate of the name servers is for"
+    names = (KUBERNETES / "components/tls/kustomization.yaml").read_text()
+    assert str(loaded.tls_server_name).replace(".namesrv.svc", ".NAMESPACE.svc") in names
+
+
 def test_the_cron_job_gives_flags_that_the_pipeline_takes() -> None:
     (container,) = [container for container in containers() if "route-pipeline" in container["image"]]
     command = typer.main.get_command(route_pipeline_commands.app)
