@@ -13,9 +13,9 @@ from groundwork.logs import LogFormat, LogLevel
 from groundwork.security_settings import ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from namesrv.core.behaviour import Behaviour
-from namesrv.server.limits import MAX_PRODUCT_ENV_NAMESRVS
+from namesrv.server.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 
-Engine = Literal["grpcio", "native"]
+Engine = Literal["grpcio", "native", "envoy"]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -34,7 +34,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     engine: Engine = Field(
         "grpcio",
-        description="What carries the calls: grpcio (safe everywhere) or native (fast, trusted networks only).",
+        description="What carries the calls: grpcio (safe everywhere), native (fast, trusted networks only) or "
+        "envoy (fast, may face the world; needs namesrv[envoy]).",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
     permits_file: Path | None = Field(
@@ -131,6 +132,25 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     product_env_tls_server_name: str | None = Field(
         None, min_length=1, max_length=253, description="With cluster_test: name that their certificates must have."
     )
+    follow: str = Field(
+        "",
+        description="Be a read-only copy of this name server, HOST:PORT, or of one of several, HOST:PORT;HOST:PORT.",
+    )
+    follow_stale_millis: int = Field(
+        600_000,
+        ge=1_000,
+        le=86_400_000,
+        description="With follow: age of the copy, while no leader answers, from which on look-ups are NOT_SERVING.",
+    )
+    follow_tls_ca: Path | None = Field(
+        None, description="With follow: certificates that leaders' are checked with, PEM. Without it, no TLS."
+    )
+    follow_token_file: Path | None = Field(
+        None, description="With follow: file with a bearer token for leaders. Needs follow_tls_ca."
+    )
+    follow_tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="With follow: name that leaders' certificates must have."
+    )
     audit_file_max_bytes: int = Field(
         0,
         ge=0,
@@ -168,6 +188,19 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         if len(endpoints) > MAX_PRODUCT_ENV_NAMESRVS:
             raise ValueError(f"has {len(endpoints)} name servers, at most {MAX_PRODUCT_ENV_NAMESRVS}")
         return ";".join(map(str, endpoints))
+
+    @field_validator("follow")
+    @classmethod
+    def _check_follow(cls, value: str) -> str:
+        leaders = parse_endpoints(value) if value else ()
+        if len(leaders) > MAX_LEADERS:
+            raise ValueError(f"has {len(leaders)} name servers, at most {MAX_LEADERS}")
+        return ";".join(map(str, leaders))
+
+    @property
+    def leaders(self) -> tuple[Endpoint, ...]:
+        """Whom to follow; nobody unless this is a read-only copy."""
+        return parse_endpoints(self.follow) if self.follow else ()
 
     @property
     def product_env_endpoints(self) -> tuple[Endpoint, ...]:
@@ -215,6 +248,17 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         return self
 
     @model_validator(mode="after")
+    def _check_following(self) -> Self:
+        if self.follow and self.data_dir is not None:
+            raise ValueError("follow is set, and so is data_dir: a read-only copy keeps nothing on disk")
+        if self.follow and self.endpoint in self.leaders:
+            raise ValueError(f"follow names {self.endpoint}, where this name server listens itself")
+        for name in ("follow_token_file", "follow_tls_server_name"):
+            if getattr(self, name) is not None and self.follow_tls_ca is None:
+                raise ValueError(f"{name} is set, but follow_tls_ca is not: it is for calls over TLS")
+        return self
+
+    @model_validator(mode="after")
     def _check_audit_file(self) -> Self:
         if self.audit_file_max_bytes and self.data_dir is None:
             raise ValueError("audit_file_max_bytes is set, but the file's place, data_dir, is not")
@@ -223,7 +267,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:
         if self.engine == "native" and self.listens_with_tls:
-            raise ValueError("tls_cert is set, and the native engine has no TLS: use --engine grpcio")
+            raise ValueError("tls_cert is set, and the native engine has no TLS: use --engine grpcio or envoy")
         if self.endpoint.is_loopback or self.listens_with_tls:
             return self
         if not self.allow_insecure:

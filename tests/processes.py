@@ -95,6 +95,11 @@ class Process:
         assert line is not None
         return line
 
+    def wait_for_another(self, event: str) -> dict[str, Any]:
+        """Waits until the process logs an event once more than it has; returns that line."""
+        seen = len(self.events(event))
+        return eventually(lambda: self.events(event), lambda found: len(found) > seen, START_SECONDS)[seen]
+
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""
         self._popen.send_signal(number)

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
 
 from groundwork.call_metrics import CallMetrics
 from groundwork.call_observers import CallObserver
 from groundwork.endpoints import Endpoint
 from groundwork.metrics_server import MetricsServer, metrics_registry
 from groundwork.telemetry import open_telemetry
-from namesrv.server.metrics import NamesrvMetrics, Sources
 from namesrv.settings import NamesrvSettings
+
+
+class Readiness(Protocol):
+    """Says what is wrong; None if nothing is."""
+
+    def alive(self) -> str | None: ...  # noqa: D102
+    def ready(self) -> str | None: ...  # noqa: D102
 
 
 class Observation:
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
-    def __init__(self, settings: NamesrvSettings, sources: Sources) -> None:
+    def __init__(self, settings: NamesrvSettings, metrics_of: Callable[[CollectorRegistry], Readiness]) -> None:
         """Takes the listener's port; answers and sends once started.
+
+        Args:
+            settings: Whether and where.
+            metrics_of: Adds what is told of the server, if anybody wants to know.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -32,7 +46,7 @@ class Observation:
         traces = self._telemetry.call_traces if self._telemetry else None
         if settings.metrics_listen or self._telemetry:
             self.observers = (CallMetrics(registry),) if traces is None else (CallMetrics(registry), traces)
-            metrics = NamesrvMetrics(registry, sources)
+            metrics = metrics_of(registry)
             if settings.metrics_listen:
                 listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
                 self._listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)

@@ -34,10 +34,15 @@ class Security:
         self._permits = _reloaded_permits(settings.permits_file) if settings.permits_file else None
         _warn(settings, self._permits)
 
-    def doorkeeper(self, manager: RouteInfoManager) -> Doorkeeper | None:
-        """Who keeps the permits; None if there are none and everybody may do everything."""
+    def doorkeeper(self, manager: RouteInfoManager | None) -> Doorkeeper | None:
+        """Who keeps the permits; None if there are none and everybody may do everything.
+
+        Args:
+            manager: Where brokers register; None where none do.
+        """
         permits = self._permits
-        return None if permits is None else Doorkeeper(lambda: permits.value, NamedGroups(manager).of)
+        groups = NamedGroups(manager).of if manager is not None else lambda _: ()
+        return None if permits is None else Doorkeeper(lambda: permits.value, groups)
 
     async def watch(self) -> None:
         """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled."""
@@ -60,6 +65,18 @@ def product_env_security(settings: NamesrvSettings) -> ClientSecurity | None:
         settings.tls_key if settings.product_env_tls_ca else None,
         settings.product_env_token_file,
         settings.product_env_tls_server_name,
+    )
+    return None if files is None else ClientSecurity(files)
+
+
+def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
+    """How leaders are called; None without TLS. Raises CertificateError."""
+    files = ClientFiles.of(
+        settings.follow_tls_ca,
+        settings.tls_cert if settings.follow_tls_ca else None,
+        settings.tls_key if settings.follow_tls_ca else None,
+        settings.follow_token_file,
+        settings.follow_tls_server_name,
     )
     return None if files is None else ClientSecurity(files)
 

@@ -32,9 +32,10 @@ from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server
 from namesrv.server.event_log import listen_for_mass_loss
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
-from namesrv.server.metrics import Sources
+from namesrv.server.metrics import NamesrvMetrics, Sources
 from namesrv.server.observation import Observation
 from namesrv.server.own_stalls import OwnStalls
+from namesrv.server.pin_expiry import drop_expired_pins
 from namesrv.server.product_env import ProductEnv
 from namesrv.server.registration_parts import RegistrationParts
 from namesrv.server.registration_servicer import RegistrationServicer
@@ -46,9 +47,6 @@ from namesrv.server.tallies import RegistrationTally
 from namesrv.server.warm_start import watch_warm_up
 from namesrv.server.watchers import Watchers
 from namesrv.settings import NamesrvSettings
-
-PIN_CHECK_SECONDS = 5.0
-"""Pause between two looks for pins whose lease has ended."""
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
@@ -125,7 +123,7 @@ class NamesrvServer:
             self._durable.snapshot_age_seconds,
         )
         try:
-            return Observation(settings, sources)
+            return Observation(settings, lambda registry: NamesrvMetrics(registry, sources))
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -165,19 +163,13 @@ class NamesrvServer:
             self._channels.remove_brokers_of_ended(),
             self._notices.tell_order_config_changes(),
             self._scans.run(),
-            self._drop_expired_pins(),
+            drop_expired_pins(self._pins),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watchers.tell_changes(),
             self._watchers.give_bookmarks(),
             *self._durable.tasks(),
         ]
-
-    async def _drop_expired_pins(self) -> None:
-        """Frees the snapshots that nobody asks for any more."""
-        while True:
-            await asyncio.sleep(PIN_CHECK_SECONDS)
-            self._pins.drop_expired()
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
         registration, route, admin = SERVICES

@@ -67,6 +67,19 @@ def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(place: Pl
     assert metrics == documented("namesrv_", "grpc_server_", "process_", "python_")
 
 
+def test_the_page_of_metrics_has_those_that_a_read_only_copy_exposes() -> None:
+    flags = ("--metrics-listen", "127.0.0.1:0")
+    with NamesrvProcess() as leader, NamesrvProcess("--follow", str(leader.endpoint), *flags) as replica:
+        listen = replica.wait_for("namesrv_started")["metrics"]
+        replica.wait_for("copy_can_be_relied_on")
+        metrics = exposed(listen)
+        with urllib.request.urlopen(f"http://{listen}/readyz", timeout=20) as answer:
+            assert answer.status == 200
+    page = documented("namesrv_", "replica_", "grpc_server_", "process_", "python_")
+    assert metrics.items() <= page.items()
+    assert metrics.keys() >= documented("replica_").keys() | {"namesrv_live_brokers", "namesrv_topics", "namesrv_warm"}
+
+
 def test_the_page_of_metrics_has_just_those_that_an_agent_exposes(place: Place) -> None:
     give_agent_its_address(place)
     flags = (*agent_flags(place, "broker"), "--metrics-listen", "127.0.0.1:0")

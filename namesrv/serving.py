@@ -1,0 +1,26 @@
+"""A name server from its settings to its end, in whatever event loop runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from namesrv.data_dir import DataDir
+from namesrv.server.replica_server import ReplicaServer
+from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
+
+
+async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
+    """Serves until the event is set.
+
+    Raises:
+        CannotListen: The address, certificates or permits cannot be used.
+        DataDirError: The data directory cannot be used.
+    """
+    with contextlib.ExitStack() as resources:
+        data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
+        if data_dir:
+            resources.callback(data_dir.close)
+        server = ReplicaServer(settings) if settings.follow else NamesrvServer(settings, data_dir)
+        await server.run(stop)
