@@ -14,7 +14,7 @@ from tests.faults.test_files_crash import CRASHED, LIST
 from tests.processes import eventually
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
-"""Points at which a server is crashed, by chance; with a hundred or more, each comes up. One takes two to five seconds."""
+"""Points at which a server is crashed, by chance; with a hundred or more, each. One takes two to five seconds."""
 MOST_CALLS = 60
 OTHERS = ("epoch", "routes.snapshot", "audit.jsonl")
 ARGUMENTS = ("--snapshot-interval-millis", "50", "--audit-file-max-bytes", "600", "--audit-file-count", "3")
