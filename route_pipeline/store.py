@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from groundwork import disk
 
@@ -42,6 +43,7 @@ LASTING_RUN = "lasting"
 
 _REWRITTEN = (f"run={COMPACTED_RUN}", f"run={LASTING_RUN}")
 _MARKER = "route_pipeline.json"
+_MARKER_PART = f"_{_MARKER}.part"
 _PATTERN_CHARACTERS = re.compile(r"[*?\[\]{}\\]")
 
 
@@ -83,10 +85,10 @@ class RouteStore:
         store = cls(folder.absolute())
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
+            if any(path.name != _MARKER_PART for path in folder.iterdir()):
                 store._check_marker()
             else:
-                (folder / _MARKER).write_text(json.dumps({"layout_version": LAYOUT_VERSION}) + "\n", encoding="utf-8")
+                store._write_marker()
         except OSError as error:
             raise StoreError(f"{folder} cannot be written to: {error.strerror}") from error
         return store
@@ -124,8 +126,7 @@ class RouteStore:
         Raises:
             StoreError: Another process writes to it, or it cannot be written to.
         """
-        self.work.mkdir(exist_ok=True)
-        with (self.work / "lock").open("w") as lock:
+        with self._open_lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -196,6 +197,20 @@ class RouteStore:
         for left in self.work.iterdir():
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
+
+    def _open_lock(self) -> IO[str]:
+        try:
+            self.work.mkdir(exist_ok=True)
+            return (self.work / "lock").open("w")
+        except OSError as error:
+            raise StoreError(f"{self.folder} cannot be written to: {error.strerror}") from error
+
+    def _write_marker(self) -> None:
+        part = self.folder / _MARKER_PART
+        with disk.open_new(part) as stream:
+            disk.write(stream, part, f"{json.dumps({'layout_version': LAYOUT_VERSION})}\n".encode())
+            disk.sync(stream, part)
+        disk.rename(part, self.folder / _MARKER)
 
     def _check_marker(self) -> None:
         marker = self.folder / _MARKER

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from groundwork import disk
+from groundwork.failpoints import Failpoints
 from route_pipeline.store import Batch, RouteStore, Run, StoreError
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
@@ -131,6 +133,20 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path: 
     with pytest.raises(StoreError, match="holds something else"):
         open_store(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_in_which_a_full_disk_ended_the_first_step_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = tmp_path / "faults"
+    monkeypatch.setattr(disk, "FAILPOINTS", Failpoints(faults))
+    faults.write_text("half write * = ENOSPC\n")
+    with pytest.raises(StoreError, match="log cannot be written to: No space left on device"):
+        RouteStore.create(tmp_path / "log")
+    faults.unlink()
+
+    RouteStore.create(tmp_path / "log")
+    RouteStore.open(tmp_path / "log")
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
