@@ -13,9 +13,32 @@ def check_bindable(listen: Endpoint) -> None:
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
     """
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        socket.create_server(listen, family=family).close()
+        socket.create_server(listen, family=_family(listen)).close()
     except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]
-        raise OSError(f"cannot listen on {listen}: {reason}") from error
+        raise _cannot_listen(listen, error) from error
+
+
+def bind(listen: Endpoint) -> socket.socket:
+    """Takes a port without listening on it, for a program that will: Linux lets it bind the same one meanwhile.
+
+    Raises:
+        OSError: The port is in use, or the address is not this machine's; the text says which.
+    """
+    taken = socket.socket(_family(listen))
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(listen)
+    except OSError as error:
+        taken.close()
+        raise _cannot_listen(listen, error) from error
+    return taken
+
+
+def _family(listen: Endpoint) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+
+
+def _cannot_listen(listen: Endpoint, error: OSError) -> OSError:
+    reason = str(error.strerror).partition(" (while")[0]
+    return OSError(f"cannot listen on {listen}: {reason}")

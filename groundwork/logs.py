@@ -47,12 +47,15 @@ def set_log_level(level: LogLevel) -> None:
     logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
 
 
-def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
+def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.QueueListener:
     """Sends all logs, ours and the libraries', to standard error through one bounded queue.
 
     Args:
         log_format: ``text`` for a terminal, ``json`` for a machine: one object a line.
         level: The lowest level that is written.
+
+    Returns:
+        The writer. Its ``stop`` writes what still waits; a program that ends as Python programs do need not call it.
     """
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -90,3 +93,4 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     set_log_level(level)
     listener.start()
     atexit.register(listener.stop)
+    return listener

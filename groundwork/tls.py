@@ -67,6 +67,11 @@ class ListenerTls:
         """When the certificate in force is valid."""
         return self._loaded.value.pair.validity
 
+    @property
+    def generation(self) -> int:
+        """How often the files have been read and found good."""
+        return self._loaded.generation
+
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials for a port of any gRPC server; each is for one port."""
         given, first = self._loaded.refreshed()

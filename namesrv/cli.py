@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 import uvloop
@@ -19,9 +18,11 @@ from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from groundwork.version import __version__
-from namesrv.data_dir import DataDir, DataDirError
+from namesrv.data_dir import DataDirError
 from namesrv.garbage_collection import tune_garbage_collection
-from namesrv.server.server import CannotListen, NamesrvServer
+from namesrv.server.envoy.launch import CannotLaunch, become_envoy
+from namesrv.server.listener import CannotListen
+from namesrv.serving import serve_until
 from namesrv.settings import NamesrvSettings
 
 PROGRAM = "namesrv"
@@ -37,24 +38,31 @@ app = typer.Typer(
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
+    if settings.engine == "envoy":
+        _become_envoy(settings)
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     try:
-        with contextlib.ExitStack() as resources:
-            data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
-            if data_dir:
-                resources.callback(data_dir.close)
-            uvloop.run(_serve(settings, data_dir))
+        uvloop.run(_serve(settings))
     except (CannotListen, DataDirError) as error:
         exit_with(PROGRAM, str(error))
 
 
-async def _serve(settings: NamesrvSettings, data_dir: DataDir | None) -> None:
+def _become_envoy(settings: NamesrvSettings) -> NoReturn:
+    try:
+        become_envoy(settings)
+    except CannotLaunch as error:
+        exit_with(PROGRAM, str(error))
+    except OSError as error:
+        exit_with(PROGRAM, f"setting listen: {error}")
+
+
+async def _serve(settings: NamesrvSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await NamesrvServer(settings, data_dir).run(stop)
+    await serve_until(settings, stop)
 
 
 def _version(*, wanted: bool) -> None:

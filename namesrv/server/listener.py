@@ -98,7 +98,7 @@ def add_services(
         )
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     if doorkeeper is None:  # with permits not everybody may see who is connected
-        # Takes either kind of server. On the native engine it sees only the inner fallback server.
+        # Takes either kind of server. On native it sees only the inner fallback server, on envoy none.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
     reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)

@@ -11,7 +11,7 @@ from tests.integration.secured import Place
 from tests.processes import Client, NamesrvProcess
 
 
-@pytest.fixture(params=["grpcio", "native"])
+@pytest.fixture(params=["grpcio", "native", "envoy"])
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
     return str(request.param)
