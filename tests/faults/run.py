@@ -162,6 +162,7 @@ class Run:
         self.history.add("watches", open=count, expected=expected)
         self.take_samples("after")
         self.fleet.read_logs()
+        self.history.close()  # what is seen of processes that are ended now is no part of the run
         broken = [repr(worker.defect) for worker in self._workers if worker.defect is not None]
         if broken:
             raise NotAllEnded(f"threads of the run broke: {broken}")

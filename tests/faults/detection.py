@@ -1,0 +1,151 @@
+"""How soon a lost broker is gone, and a lost name server back: ``python -m tests.faults.detection``.
+
+With default settings. Prints a row for each: shortest, median and longest of some times, in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import grpc
+from namesrv_api.v1 import route_service_pb2
+
+from tests.faults.proxy import Link, Proxy
+from tests.integration.agents import Agent
+from tests.processes import Client, NamesrvProcess, eventually
+
+ADDRS = {number: f"127.0.0.1:{10911 + number}" for number in range(3)}
+"""A group of three, so that the loss of one is not that of everything."""
+LOST = 2
+DEFAULT_WARM_UP = ("--warm-up-millis", "45000")
+LONGEST_SECONDS = 90.0
+SNAPSHOT = ("--snapshot-interval-millis", "200", "--log-level", "debug")
+
+
+class Site:
+    """A name server and the agents of a group, one of them over a link that can be cut."""
+
+    def __init__(self, stack: ExitStack, *namesrv_flags: str) -> None:
+        self._stack = stack
+        self._flags = (*DEFAULT_WARM_UP, *namesrv_flags)
+        self.proxy = stack.enter_context(Proxy(seed=1))
+        self.server = stack.enter_context(NamesrvProcess(*self._flags))
+        self.link: Link = self.proxy.link(self.server.endpoint)
+        self.agents = {number: self._start(number) for number in ADDRS}
+        self.client: Client = stack.enter_context(self.server.connect())
+        eventually(lambda: self.addrs() == ADDRS)
+
+    def _start(self, number: int) -> Agent:
+        way = self.link.listen if number == LOST else self.server.endpoint
+        return self._stack.enter_context(Agent(str(way), broker_id=number, broker_addr=ADDRS[number]))
+
+    def addrs(self) -> dict[int, str]:
+        """Who is in the route; nobody if the name server cannot say."""
+        try:
+            return self.client.addrs()
+        except grpc.RpcError:
+            return {}
+
+    def seconds_until(self, reached: Callable[[], bool]) -> float:
+        """How long it takes until something is so."""
+        began = time.monotonic()
+        eventually(reached, within_seconds=LONGEST_SECONDS)
+        return time.monotonic() - began
+
+    def is_gone(self) -> bool:
+        """Whether the lost broker has left the route."""
+        return LOST not in self.addrs()
+
+    def is_warm(self) -> bool:
+        """Whether the name server knows what is not there."""
+        try:
+            request = route_service_pb2.GetNamesrvStatusRequest()
+            return self.client.routes.GetNamesrvStatus(request, timeout=5).warm
+        except grpc.RpcError:
+            return False
+
+    def restart_killed(self) -> None:
+        """Kills the name server and starts another in its place."""
+        self.server.kill()
+        self.server = self._stack.enter_context(NamesrvProcess(*self._flags, port=self.server.endpoint.port))
+        self.client = self._stack.enter_context(self.server.connect())
+
+
+def killed() -> dict[str, float]:
+    """The agent's process is killed."""
+    with ExitStack() as stack:
+        site = Site(stack)
+        site.agents[LOST].kill()
+        return {"broker killed": site.seconds_until(site.is_gone)}
+
+
+def stopped() -> dict[str, float]:
+    """The agent's process is stopped and keeps its connections."""
+    with ExitStack() as stack:
+        site = Site(stack)
+        site.agents[LOST].signal(signal.SIGSTOP)
+        return {"broker stopped": site.seconds_until(site.is_gone)}
+
+
+def cut_off() -> dict[str, float]:
+    """Nothing passes between the agent and the name server; then everything again."""
+    with ExitStack() as stack:
+        site = Site(stack)
+        site.proxy.cut(site.link)
+        gone = site.seconds_until(site.is_gone)
+        site.proxy.heal(site.link)
+        return {"broker cut off": gone, "broker back after the cut": site.seconds_until(lambda: site.addrs() == ADDRS)}
+
+
+def cold() -> dict[str, float]:
+    """A name server without a data directory is killed and started again."""
+    with ExitStack() as stack:
+        site = Site(stack)
+        began = time.monotonic()
+        site.restart_killed()
+        eventually(lambda: site.addrs() == ADDRS)
+        complete = time.monotonic() - began
+        site.seconds_until(site.is_warm)
+        return {"cold name server: all routes": complete, "cold name server: ready": time.monotonic() - began}
+
+
+def warm() -> dict[str, float]:
+    """A name server with a snapshot file is killed and started again."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        site = Site(stack, "--data-dir", folder, *SNAPSHOT)
+        eventually(lambda: site.server.events("namesrv_warm"), within_seconds=LONGEST_SECONDS)
+        eventually(lambda: any(line["revision"] >= len(ADDRS) for line in site.server.events("snapshot_written")))
+        began = time.monotonic()
+        site.restart_killed()
+        eventually(lambda: site.addrs() == ADDRS)
+        complete = time.monotonic() - began
+        site.seconds_until(site.is_warm)
+        return {"warm name server: all routes": complete, "warm name server: ready": time.monotonic() - began}
+
+
+MEASURED = (killed, stopped, cut_off, cold, warm)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.detection", description=__doc__)
+    parser.add_argument("--times", type=int, default=3, help="how often each is measured")
+    times: dict[str, list[float]] = {}
+    for measure in MEASURED * parser.parse_args().times:
+        for what, seconds in measure().items():
+            times.setdefault(what, []).append(seconds)
+    for what, values in times.items():
+        row = (min(values), statistics.median(values), max(values))
+        sys.stdout.write(f"{what:30}{''.join(f'{value:8.2f}' for value in row)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""One fault at a time, with what exactly must come of it: who leaves, how often, and who stays."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from tests.faults.fleet import PINGS
+from tests.faults.proxy import Link, Proxy
+from tests.integration.agents import Agent
+from tests.processes import Client, NamesrvProcess, eventually
+
+ADDR = "127.0.0.1:10911"
+OFTEN = (
+    *("--register-name-server-period-millis", "1000", "--register-period-shortest-millis", "1000"),
+    *("--register-broker-timeout-millis", "1000", "--reopen-longest-millis", "500"),
+    *("--register-first-delay-millis", "500"),
+)
+NO_PINGS = ("--keepalive-time-millis", "60000", "--keepalive-timeout-millis", "60000")
+EXPIRY_SECONDS = 8.0
+BY_SILENCE = (
+    *NO_PINGS,
+    *("--broker-channel-expired-time-millis", str(int(EXPIRY_SECONDS * 1000))),
+    *("--scan-not-active-broker-interval-millis", "200", "--mass-loss-percent", "100"),
+)
+
+
+@dataclass
+class Pair:
+    """A name server, and an agent that reaches it over a link."""
+
+    server: NamesrvProcess
+    client: Client
+    agent: Agent
+    proxy: Proxy
+    link: Link
+
+    def has_broker(self) -> bool:
+        return self.client.addrs() == {0: ADDR}
+
+    def reasons(self) -> list[str]:
+        return [str(line["reason"]) for line in self.server.events("broker_removed")]
+
+    def registered(self) -> int:
+        """How often a registration was new."""
+        return sum(bool(line["new"]) for line in self.server.events("broker_registered"))
+
+
+class Pairs:
+    """Makes pairs, and ends them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def start(self, server_flags: tuple[str, ...], agent_flags: tuple[str, ...]) -> Pair:
+        proxy = self._stack.enter_context(Proxy(seed=1))
+        server = self._stack.enter_context(NamesrvProcess(*server_flags))
+        link = proxy.link(server.endpoint)
+        agent = self._stack.enter_context(Agent(str(link.listen), *OFTEN, *agent_flags, broker_addr=ADDR))
+        pair = Pair(server, self._stack.enter_context(server.connect()), agent, proxy, link)
+        eventually(pair.has_broker)
+        return pair
+
+
+@pytest.fixture
+def pairs() -> Iterator[Pairs]:
+    with ExitStack() as stack:
+        yield Pairs(stack)
+
+
+def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(pairs: Pairs) -> None:
+    pair = pairs.start(BY_SILENCE, NO_PINGS)
+    pair.proxy.cut(pair.link)
+    # How long the fault lasts: a period and a busy machine fit into the rest.
+    threading.Event().wait(EXPIRY_SECONDS - 3.0)
+    pair.proxy.heal(pair.link)
+    threading.Event().wait(EXPIRY_SECONDS - 3.0)  # by now it would have gone
+    assert pair.has_broker()
+    assert pair.reasons() == []
+    assert pair.registered() == 1
+
+
+def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal_and_the_broker_is_back(pairs: Pairs) -> None:
+    pair = pairs.start(BY_SILENCE, NO_PINGS)
+    pair.proxy.cut(pair.link)
+    eventually(pair.reasons)
+    assert pair.client.addrs() == {}
+    pair.proxy.heal(pair.link)
+    eventually(pair.has_broker)
+    assert pair.reasons() == ["EXPIRED"]
+    assert pair.registered() == 2
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_cut_one_way_is_noticed_by_pings_and_the_broker_is_back_when_it_heals(pairs: Pairs, *, up: bool) -> None:
+    pair = pairs.start(PINGS, PINGS)
+    pair.proxy.cut(pair.link, up=up, down=not up)
+    eventually(lambda: pair.client.addrs() == {})
+    pair.proxy.heal(pair.link)
+    eventually(pair.has_broker)
+    assert pair.reasons() == ["CHANNEL_CLOSED"]
+
+
+def test_a_stopped_agent_leaves_once_and_comes_back_once(pairs: Pairs) -> None:
+    pair = pairs.start(PINGS, PINGS)
+    pair.agent.signal(signal.SIGSTOP)
+    eventually(pair.reasons)
+    pair.agent.signal(signal.SIGCONT)
+    eventually(pair.has_broker)
+    assert pair.reasons() == ["CHANNEL_CLOSED"]
+    assert pair.registered() == 2
+
+
+def test_a_reset_connection_is_opened_anew_at_once(pairs: Pairs) -> None:
+    pair = pairs.start(PINGS, PINGS)
+    pair.proxy.reset(pair.link)
+    eventually(lambda: pair.registered() == 2)
+    eventually(pair.has_broker)
+    assert pair.reasons() == ["CHANNEL_CLOSED"]
+
+
+def test_the_late_end_of_a_connection_that_only_the_agent_lost_does_not_undo_its_new_registration(
+    pairs: Pairs,
+) -> None:
+    pair = pairs.start((*PINGS, "--log-level", "debug"), PINGS)
+    pair.proxy.half_open(pair.link, server_knows=False)
+    eventually(lambda: len(pair.server.events("channel_opened")) == 2)
+    eventually(lambda: pair.server.events("channel_ended"))
+    assert pair.has_broker()
+    assert pair.reasons() == []
+
+
+def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(pairs: Pairs) -> None:
+    pair = pairs.start(PINGS, PINGS)
+    pair.server.signal(signal.SIGSTOP)
+    threading.Event().wait(5.0)  # how long the fault lasts: longer than the agent waits for a ping's answer
+    pair.server.signal(signal.SIGCONT)
+    pair.server.wait_for("own_stall")
+    eventually(pair.has_broker)
+    assert pair.reasons() == []
+
+
+def test_when_all_brokers_vanish_at_once_the_guard_keeps_them_all() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess())
+        client = stack.enter_context(server.connect())
+        addrs = {number: f"127.0.0.1:{10911 + number}" for number in range(5)}
+        agents = [
+            stack.enter_context(Agent(str(server.endpoint), broker_id=number, broker_addr=addr))
+            for number, addr in addrs.items()
+        ]
+        eventually(client.addrs, lambda seen: seen == addrs)
+        for agent in agents:
+            agent.kill()
+        eventually(lambda: sum(int(line["brokers"]) for line in server.events("mass_loss_guard")) >= len(addrs))
+        assert client.addrs() == addrs
