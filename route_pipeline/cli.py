@@ -14,6 +14,8 @@ def main() -> None:
         commands = importlib.import_module("route_pipeline.commands")
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
+        if library == __package__:
+            raise
         sys.stderr.write(f"route-pipeline: {library} is missing: pip install 'namesrv[route-pipeline]'\n")
         raise SystemExit(EXIT_BAD_INPUT) from error
     commands.app()
