@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.faults.fleet import BROKERS, SERVERS, Fleet
 from tests.faults.network import Network
 
+AGENTS = tuple(broker.name for broker in BROKERS)
 CLIENTS = ("client-1", "client-2")
 WATCHERS = {server: f"watcher of {server}" for server in SERVERS}
 """Raw watchers, each of one name server."""
@@ -19,7 +20,7 @@ WAYS = (
     *((watcher, server) for server, watcher in WATCHERS.items()),
 )
 """Clients and servers."""
-MASTERS = tuple(broker for broker in BROKERS if broker.broker_id == 0)
+MASTERS = tuple(broker.name for broker in BROKERS if broker.broker_id == 0)
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,22 @@ class World:
     spared: frozenset[str] = frozenset()
     """Processes that are never ended, such as one whose memory is watched for an hour."""
 
-    def may_end(self, names: Sequence[str]) -> list[str]:
-        """Those that may be ended."""
-        return [name for name in names if name not in self.spared]
+    taken: set[str] = field(default_factory=set)
+    """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
+
+    def take(self, names: Sequence[str], *, to_end: bool = False) -> list[str]:
+        """Those of the processes that a fault may have, from now until the end of the round."""
+        free = [name for name in names if name not in self.taken and not (to_end and name in self.spared)]
+        self.taken.update(free)
+        return free
+
+    def take_one(self, rng: random.Random, names: Sequence[str], *, to_end: bool = False) -> list[str]:
+        """Any one of them; none if all are taken."""
+        shuffled = rng.sample(list(names), len(names))
+        free = next(
+            (name for name in shuffled if name not in self.taken and not (to_end and name in self.spared)), None
+        )
+        return [] if free is None else self.take([free])
 
 
 @dataclass(frozen=True)
@@ -84,97 +98,88 @@ def _a_way(rng: random.Random) -> tuple[str, str]:
 # Processes
 
 
-@_fault
-def kill_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(world.may_end(SERVERS))
-    world.fleet.kill(name)
+def _killed(world: World, names: Sequence[str]) -> Iterator[None]:
+    for name in names:
+        world.fleet.kill(name)
     yield
-    _restart(world, name)
+    for name in names:
+        _restart(world, name)
 
 
-@_fault
-def end_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(world.may_end(SERVERS))
-    world.fleet.end(name)
+def _ended(world: World, names: Sequence[str]) -> Iterator[None]:
+    for name in names:
+        world.fleet.end(name)
     yield
-    _restart(world, name)
+    for name in names:
+        _restart(world, name)
 
 
-@_fault
-def stop_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(SERVERS)
-    world.fleet.stop(name)
-    yield
-    world.fleet.go_on(name)
-
-
-@_fault
-def kill_agent(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(BROKERS).name
-    world.fleet.kill(name)
-    yield
-    _restart(world, name)
-
-
-@_fault
-def end_agent(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(BROKERS).name
-    world.fleet.end(name)
-    yield
-    _restart(world, name)
-
-
-@_fault
-def stop_agent(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(BROKERS).name
-    world.fleet.stop(name)
-    yield
-    world.fleet.go_on(name)
-
-
-@_fault
-def stop_all_agents(world: World, rng: random.Random) -> Iterator[None]:
-    del rng
-    for broker in BROKERS:
-        world.fleet.stop(broker.name)
-    yield
-    for broker in BROKERS:
-        world.fleet.go_on(broker.name)
-
-
-@_fault
-def kill_client(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(CLIENTS)
-    world.fleet.kill(name)
-    yield
-    _restart(world, name)
-
-
-@_fault
-def stop_client(world: World, rng: random.Random) -> Iterator[None]:
-    name = rng.choice(CLIENTS)
-    world.fleet.stop(name)
-    yield
-    world.fleet.go_on(name)
-
-
-@_fault
-def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """All processes of the fleet, as when a machine is suspended."""
-    names = [*SERVERS, *(broker.name for broker in BROKERS), *CLIENTS]
-    rng.shuffle(names)
+def _stopped(world: World, names: Sequence[str]) -> Iterator[None]:
     for name in names:
         world.fleet.stop(name)
     yield
-    rng.shuffle(names)
     for name in names:
         world.fleet.go_on(name)
 
 
 @_fault
+def kill_namesrv(world: World, rng: random.Random) -> Iterator[None]:
+    return _killed(world, world.take_one(rng, SERVERS, to_end=True))
+
+
+@_fault
+def end_namesrv(world: World, rng: random.Random) -> Iterator[None]:
+    return _ended(world, world.take_one(rng, SERVERS, to_end=True))
+
+
+@_fault
+def stop_namesrv(world: World, rng: random.Random) -> Iterator[None]:
+    return _stopped(world, world.take_one(rng, SERVERS))
+
+
+@_fault
+def kill_agent(world: World, rng: random.Random) -> Iterator[None]:
+    return _killed(world, world.take_one(rng, AGENTS))
+
+
+@_fault
+def end_agent(world: World, rng: random.Random) -> Iterator[None]:
+    return _ended(world, world.take_one(rng, AGENTS))
+
+
+@_fault
+def stop_agent(world: World, rng: random.Random) -> Iterator[None]:
+    return _stopped(world, world.take_one(rng, AGENTS))
+
+
+@_fault
+def stop_all_agents(world: World, rng: random.Random) -> Iterator[None]:
+    del rng
+    return _stopped(world, world.take(AGENTS))
+
+
+@_fault
+def kill_client(world: World, rng: random.Random) -> Iterator[None]:
+    return _killed(world, world.take_one(rng, CLIENTS))
+
+
+@_fault
+def stop_client(world: World, rng: random.Random) -> Iterator[None]:
+    return _stopped(world, world.take_one(rng, CLIENTS))
+
+
+@_fault
+def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
+    """All processes of the fleet, as when a machine is suspended."""
+    names = world.take([*SERVERS, *AGENTS, *CLIENTS])
+    rng.shuffle(names)
+    return _stopped(world, names)
+
+
+@_fault
 def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """Each process is ended and started again, one after the other."""
-    names = world.may_end([*SERVERS, *(broker.name for broker in BROKERS)])
+    """Each name server and agent is ended and started again, one after the other."""
+    names = world.take([*SERVERS, *AGENTS], to_end=True)
     rng.shuffle(names)
     for name in names:
         world.fleet.end(name)
@@ -216,7 +221,7 @@ def cut_off_namesrv(world: World, rng: random.Random) -> Iterator[None]:
 @_fault
 def cut_off_agent(world: World, rng: random.Random) -> Iterator[None]:
     """One agent from all name servers."""
-    name = rng.choice(BROKERS).name
+    name = rng.choice(AGENTS)
     for server in SERVERS:
         world.network.cut(name, server, up=True, down=True)
     yield
@@ -227,13 +232,16 @@ def cut_off_agent(world: World, rng: random.Random) -> Iterator[None]:
 @_fault
 def restart_agent_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
     """What the old process had sent and the end of its connection arrive together with what the new one sends."""
-    broker, server = rng.choice(MASTERS), rng.choice(SERVERS)
-    world.network.cut(broker.name, server, up=True, down=False)
-    world.fleet.change_topics(broker.group)
+    server = rng.choice(SERVERS)
+    names = world.take_one(rng, MASTERS)
+    for name in names:
+        world.network.cut(name, server, up=True, down=False)
+        world.fleet.change_topics(name.removesuffix("-0"))
     yield
-    world.fleet.kill(broker.name)
-    _restart(world, broker.name)
-    world.network.heal(broker.name, server)
+    for name in names:
+        world.fleet.kill(name)
+        _restart(world, name)
+        world.network.heal(name, server)
 
 
 def _on_some_ways(

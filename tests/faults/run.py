@@ -115,6 +115,7 @@ class Run:
                 self.history.add("fault", event="begins", name=fault.name, seconds=fault.seconds)
                 faults.enter_context(self._happening(fault))
             self._wait(max(fault.seconds for fault in planned.faults))
+        self.world.taken.clear()
         self._wait(planned.rest_seconds)
 
     @contextmanager
