@@ -1,8 +1,8 @@
-"""The route pipeline against a real name server: rows per second into Parquet, start-up, and how late a change is.
+"""The route pipeline against a real name server: rows per second into Parquet, start-up, memory, how late a change is.
 
 ::
 
-    python -m bench.pipeline --rows 1000000 1600000 --json pipeline.json
+    python -m bench.pipeline --rows 1000000 1600000 10000000 --json pipeline.json
 
 The name server runs on the same cores. Its tables are filled through registrations before anything is measured.
 """
@@ -10,32 +10,28 @@ The name server runs on the same cores. Its tables are filled through registrati
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
 
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.workload import Profile
-from route_pipeline.change_log import read_changes
-from route_pipeline.history import history
-from route_pipeline.ingest import ingest
-from route_pipeline.session import spark_session
-from route_pipeline.store import RouteStore
 from tests.processes import BIN, Client, NamesrvProcess, eventually
 from tests.registrations import identity, registration
 
-CORES = 2
 BROKERS = 1_000
 TOPICS = 100_000
+ROUND_SECONDS = 1_800
+"""A round of ten million rows takes a minute; a machine that is busy otherwise has its time."""
 LATE_CHANGES = 10
 """Changes whose way into the log is timed."""
 
@@ -45,54 +41,35 @@ _REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 1_600_000])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 1_600_000, 10_000_000])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     samples: list[Sample] = []
+    for rows in arguments.rows:
+        samples += bulk(rows, arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder:
-        began = time.perf_counter()
-        with spark_session(f"local[{CORES}]", {"spark.driver.memory": "2g"}) as spark:
-            spark.range(1).count()
-            started = time.perf_counter() - began
-            samples.append(Sample("start-up", "Spark session and first job", "s", started))
-            for rows in arguments.rows:
-                samples += bulk(spark, rows, Path(folder))
         samples += latency(Path(folder) / "followed")
     figures = summarise(samples)
     print(machine_line())
     print(table(figures))
     if arguments.json:
-        write_json(arguments.json, figures, rows=arguments.rows)
+        write_json(arguments.json, figures, rows=arguments.rows, rounds=arguments.rounds)
 
 
-def bulk(spark: SparkSession, rows: int, folder: Path) -> Iterator[Sample]:
-    """A snapshot of so many queue rows: as a table, as the first ingest of a log, and the history of that."""
+def bulk(rows: int, rounds: int) -> Iterator[Sample]:
+    """A snapshot of so many queue rows, as a table and as the first ingest of a log, by a fresh Spark each round."""
     profile = Profile(TOPICS, BROKERS, max(1, rows // TOPICS))
     workload = f"{profile.name}: {profile.topics * profile.width:,} queue rows"
     with NamesrvProcess("--name", "ns-a") as namesrv, namesrv.connect() as client:
         progress(f"filling a name server with {profile.name}")
         fill(client, profile)
-        routes = spark.read.format("namesrv").options(endpoints=str(namesrv.endpoint), shards=CORES).load()
-        targets: dict[str, Callable[[DataFrame], None]] = {
-            "read and thrown away": lambda read: read.write.format("noop").mode("overwrite").save(),
-            "into Parquet": lambda read: read.write.mode("overwrite").parquet(f"file:{folder}/routes"),
-        }
-        for name, write in targets.items():
-            for attempt in ("first time", "again"):
-                progress(f"{workload}: {name}, {attempt}")
-                with timed() as seconds:
-                    write(routes)
-                rate = profile.topics * profile.width / seconds[0]
-                yield Sample(workload, f"{name}, {attempt}", "rows/s", rate)
-        store = RouteStore.create(folder / f"log-{rows}")
-        progress(f"{workload}: first ingest")
-        with timed() as seconds:
-            result = ingest(spark, [namesrv.endpoint], store, {"shards": str(CORES)})
-        yield Sample(workload, "first ingest into the change log", "rows/s", result.rows / seconds[0])
-        with timed() as seconds:
-            history(read_changes(spark, store)).write.format("noop").mode("overwrite").save()
-        yield Sample(workload, "history of it", "s", seconds[0])
-    shutil.rmtree(folder / f"log-{rows}")
+        for number in range(rounds):
+            progress(f"{workload}: round {number + 1}")
+            command = [sys.executable, "-m", "bench.pipeline_run", str(namesrv.endpoint), "--workload", workload]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=ROUND_SECONDS)
+            for line in done.stdout.splitlines():
+                yield Sample(*json.loads(line))
 
 
 def latency(log: Path) -> Iterator[Sample]:

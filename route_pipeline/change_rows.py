@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.change_reader import Span, read_changes
 from route_pipeline.connection import Connecting
+from route_pipeline.encoded_queues import QueueColumns
 from route_pipeline.row_filter import EVERYTHING, RowFilter
-from route_pipeline.schemas import CHANGES, INTEGER, READS, STRING, arrow_schema
+from route_pipeline.schemas import CHANGES, READS, arrow_schema
 from route_pipeline.snapshot_reader import WHOLE, ShardOf, open_snapshot
+from route_pipeline.snapshot_tables import queue_columns
 
 MAX_BATCH_ROWS = 8192
 """Rows at which a batch of changes is handed on: one for each revision would be slow, all at once would be large."""
@@ -53,9 +56,10 @@ def snapshot_rows(
             "op": PUT,
             "from_snapshot": True,
         }
+        queues = QueueColumns()
         for chunk in snapshot.chunks():
             if chunk.topics:
-                yield _queue_batch(common, *wanted.queues(chunk))
+                yield _queue_batch(common, queue_columns(snapshot, queues, chunk, wanted))
             if rows := [row for row in _chunk_rows(chunk) if wanted.wants_cluster(row["cluster_name"])]:
                 yield _batch(common, rows)
     if shard.index == 0:
@@ -129,24 +133,13 @@ def _batch(common: _Row, rows: list[_Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _queue_batch(common: _Row, topics: list[str], queues: list[route_data_pb2.QueueData]) -> pa.RecordBatch:
-    """Rows of topic_queues column by column: the one table with millions of rows."""
-    clusters = [queue.cluster_name for queue in queues]
-    brokers = [queue.broker_name for queue in queues]
-    own = {
-        "key": pa.array(map("/".join, zip(topics, clusters, brokers, strict=True)), STRING),
-        "topic": pa.array(topics, STRING),
-        "cluster_name": pa.array(clusters, STRING),
-        "broker_name": pa.array(brokers, STRING),
-        "read_queue_nums": pa.array([queue.read_queue_nums for queue in queues], INTEGER),
-        "write_queue_nums": pa.array([queue.write_queue_nums for queue in queues], INTEGER),
-        "perm": pa.array([queue.perm for queue in queues], INTEGER),
-        "topic_sys_flag": pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
-        "reported_perm": pa.array([_present(queue, "reported_perm") for queue in queues], INTEGER),
-    }
+def _queue_batch(common: _Row, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of topic_queues from their columns."""
+    key = pc.binary_join_element_wise(columns["topic"], columns["cluster_name"], columns["broker_name"], "/")
+    own = {**columns, "key": key}
     same = common | {"table_name": "topic_queues"}
     arrays = [
-        own[field.name] if field.name in own else pa.repeat(pa.scalar(same.get(field.name), field.type), len(queues))
+        own[field.name] if field.name in own else pa.repeat(pa.scalar(same.get(field.name), field.type), len(key))
         for field in _SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

@@ -6,7 +6,6 @@ that was there at the end of it stays, so that the history from then on is the s
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.change_log import read_parquet
+from route_pipeline.day_swap import replace_days, staged_day
 from route_pipeline.history import KEY, current, history
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 from route_pipeline.store import COMPACTED_RUN, LASTING_RUN, RouteStore
@@ -57,7 +57,7 @@ def compact(spark: SparkSession, store: RouteStore, today: date, keep_days: int 
 
     Raises:
         StoreError: Another process writes to the log.
-        CompactionError: Spark failed.
+        CompactionError: Spark failed, or the disk.
     """
     with store.writing():
         folders = sorted(store.changes.glob("date=*"))
@@ -74,9 +74,11 @@ def compact(spark: SparkSession, store: RouteStore, today: date, keep_days: int 
             days = [folder for folder in over if folder not in old and _runs([folder]) not in _DONE]
             for folder in days:
                 rows = read_parquet(spark, folder).drop("run", "batch_id")
-                _replace(store, folder, rows, COMPACTED_RUN)
+                _replace(store, [folder], rows, COMPACTED_RUN)
         except SPARK_ERRORS as error:
             raise CompactionError(f"{store.folder} cannot be compacted: {one_line(error)}") from error
+        except OSError as error:
+            raise CompactionError(f"{store.folder} cannot be compacted: {error.strerror}") from error
         files_after = sum(_file_count(folder) for folder in over if folder.exists())
     return Compacted(
         tuple(folder.name.removeprefix("date=") for folder in days),
@@ -87,10 +89,7 @@ def compact(spark: SparkSession, store: RouteStore, today: date, keep_days: int 
 
 
 def _drop(spark: SparkSession, store: RouteStore, old: list[Path]) -> None:
-    """Puts what outlasted the old days in place of the last of them, then takes the others away, oldest first.
-
-    If it is killed in between, rows are there twice, which the history takes for one version, and it can be repeated.
-    """
+    """Puts what outlasted the old days in place of the last of them, and takes the others away."""
     rows = spark.read.option("basePath", f"file:{store.changes}").parquet(*(f"file:{folder}" for folder in old))
     rows = rows.drop("date", "run", "batch_id")
     lasting = current(history(rows)).select(
@@ -99,20 +98,15 @@ def _drop(spark: SparkSession, store: RouteStore, old: list[Path]) -> None:
     # The first row of a version, and no snapshots: nothing is missing in a snapshot that is not there.
     kept = rows.where(F.col("op") == "put").join(lasting, [*KEY, "epoch", "revision"], "left_semi")
     kept = kept.dropDuplicates([*KEY, "epoch", "revision"])
-    last = old[-1]
-    _replace(store, last, kept, LASTING_RUN)
-    for folder in old[:-1]:
-        shutil.rmtree(folder)
+    _replace(store, old, kept, LASTING_RUN)
 
 
-def _replace(store: RouteStore, folder: Path, rows: DataFrame, run: str) -> None:
-    """Writes rows aside and puts them in place of a day; the store ends what a crash in between left."""
-    staged, aside = store.work / f"compacted-{folder.name}", store.work / f"old-{folder.name}"
+def _replace(store: RouteStore, days: list[Path], rows: DataFrame, run: str) -> None:
+    """Writes rows aside and puts them in place of days, at the name of the last of them."""
+    staged = staged_day(store.work, days[-1].name)
     target = staged / f"run={run}" / "batch_id=0"
     rows.coalesce(max(1, rows.count() // ROWS_A_FILE)).write.parquet(f"file:{target}")
-    folder.rename(aside)
-    staged.rename(folder)
-    shutil.rmtree(aside)
+    replace_days(store.changes, store.work, [day.name for day in days])
 
 
 def _runs(folders: list[Path]) -> list[str]:

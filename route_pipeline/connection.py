@@ -98,11 +98,12 @@ class Connecting:
 class Connection:
     """A connection to one name server."""
 
-    def __init__(self, endpoint: Endpoint, connecting: Connecting, stub: RouteServiceStub) -> None:
+    def __init__(self, endpoint: Endpoint, connecting: Connecting, channel: grpc.Channel) -> None:
         self.endpoint = endpoint
         self.timeouts = connecting.timeouts
         self.metadata = connecting.metadata
-        self.stub = stub
+        self.channel = channel
+        self.stub = RouteServiceStub(channel)
         self._tls = connecting.tls is not None
 
     @contextmanager
@@ -149,7 +150,7 @@ def connect(endpoint: Endpoint, connecting: Connecting) -> Iterator[Connection]:
         ("grpc.http2.ping_timeout_ms", _KEEPALIVE_MILLIS),
     ]
     with _channel(endpoint, connecting.tls, options) as channel:
-        yield Connection(endpoint, connecting, RouteServiceStub(channel))
+        yield Connection(endpoint, connecting, channel)
 
 
 def _channel(endpoint: Endpoint, tls: Tls | None, options: list[tuple[str, int | str]]) -> grpc.Channel:

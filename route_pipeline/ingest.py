@@ -1,7 +1,7 @@
 """Appends what name servers tell to the change log: once, or as long as wanted.
 
-Spark's stream gives batches; each is written into a folder of its own, checked, and published by a rename (see
-:mod:`route_pipeline.store`). What is written is never a second reading of what was checked.
+Spark's stream gives batches; the tasks of each check its rows and write them (see :mod:`route_pipeline.staging`), and
+the files of those that succeeded are published by a rename (see :mod:`route_pipeline.store`).
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.options import FORMAT
-from route_pipeline.quality import PROBLEM, with_problem
-from route_pipeline.schemas import CHANGES, READS
+from route_pipeline.batch_counts import brought
+from route_pipeline.options import ReadRequest
+from route_pipeline.schemas import CHANGES
+from route_pipeline.slow_workers import patiently
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.store import RouteStore, Run, StoreError
+from route_pipeline.staging import BAD, GOOD, PART, PartsSource, Stager
+from route_pipeline.store import Batch, RouteStore, Run, StoreError
 from route_pipeline.summaries import Summary, gap_of, point_of, read_summaries, read_text, write_summaries
 
-INGESTED_AT = "ingested_at"
-"""Column of the log: when the batch of a row was written, by this machine's clock."""
-
-_QUARANTINED = "quarantined"
-_GOOD, _BAD = f"{_QUARANTINED}=false", f"{_QUARANTINED}=true"
+_BEING_WRITTEN = "_temporary"
+"""Folder of a batch's files that no task has ended yet, or that the failed ones left."""
 
 OnBatch = Callable[[list[Summary]], None]
 
@@ -67,6 +66,7 @@ class Appender:
 
     store: RouteStore
     run: Run
+    request: ReadRequest
     on_batch: OnBatch
     now: Callable[[], datetime]
     written: list[Summary] = field(default_factory=list)
@@ -86,12 +86,9 @@ class Appender:
         if batch is None:
             return
         if not batch.is_staged:
-            checked = with_problem(rows).withColumn(INGESTED_AT, F.lit(at))
-            checked = checked.withColumn(_QUARANTINED, F.col(PROBLEM).isNotNull())
-            checked.write.partitionBy(_QUARANTINED).parquet(f"file:{batch.staged}")
-            batch.publish(_GOOD, _BAD)
-        folders = [folder for folder in (batch.changes, batch.quarantine) if folder.exists()]
-        summaries = self._summaries(rows.sparkSession, folders, batch_id, at)
+            self._stage(rows, batch, at)
+            batch.publish(GOOD, BAD)
+        summaries = self._summaries(batch, batch_id, at)
         try:
             write_summaries(batch.summary, summaries)
         except OSError as error:
@@ -100,34 +97,37 @@ class Appender:
         self.written += summaries
         self.on_batch(summaries)
 
-    def _summaries(self, spark: SparkSession, folders: list[Path], batch_id: int, at: datetime) -> list[Summary]:
-        if not folders:
-            return []
-        rows = spark.read.parquet(*(f"file:{folder}" for folder in folders))
-        read = F.when(F.col("table_name") == READS, F.struct("op", "epoch", "revision", "after_revision", "reason"))
-        counted = rows.groupBy("namesrv").agg(
-            F.count(F.when(F.col(PROBLEM).isNull(), 1)).alias("rows"),
-            F.count(PROBLEM).alias("quarantined"),
-            F.min(INGESTED_AT).alias(INGESTED_AT),
-            F.collect_list(read).alias("reads"),
-        )
+    def _stage(self, rows: DataFrame, batch: Batch, at: datetime) -> None:
+        """Lets the tasks write the batch, and puts the files of those that succeeded together."""
+        folder = batch.staged / _BEING_WRITTEN
+        try:
+            folder.mkdir(parents=True)
+            stage = F.udf(Stager(self.request, folder, at), "array<string>", useArrow=False).asNondeterministic()
+            for row in rows.select(stage(PART)).collect():
+                for name in row[0]:
+                    kind, _, target = name.partition("-")
+                    (batch.staged / kind).mkdir(exist_ok=True)
+                    (folder / name).rename(batch.staged / kind / target)
+        except OSError as error:
+            raise StoreError(f"batch {batch.staged} cannot be written: {error.strerror}") from error
+
+    def _summaries(self, batch: Batch, batch_id: int, at: datetime) -> list[Summary]:
         summaries = []
-        for row in counted.orderBy("namesrv").collect():
-            reads: list[Mapping[str, object]] = [read.asDict() for read in row["reads"]]
-            before = self._known.get(row["namesrv"])
-            epoch, revision = point_of(reads, before)
+        for namesrv, counts in brought(batch.changes, batch.quarantine).items():
+            before = self._known.get(namesrv)
+            epoch, revision = point_of(counts.reads, before)
             summaries.append(
                 Summary(
                     run=self.run.run_id,
                     batch_id=batch_id,
                     ingested_at=at,
-                    namesrv=row["namesrv"],
+                    namesrv=namesrv,
                     epoch=epoch,
                     revision=revision,
-                    rows=row["rows"],
-                    quarantined=row["quarantined"],
-                    read=read_text(reads),
-                    gap=gap_of(reads, before),
+                    rows=counts.rows,
+                    quarantined=counts.quarantined,
+                    read=read_text(counts.reads),
+                    gap=gap_of(counts.reads, before),
                 )
             )
         return summaries
@@ -159,15 +159,12 @@ def ingest(
         StoreError: The folder cannot be written to.
     """
     with store.writing():
-        run = store.run(new=new_run)
-        appender = Appender(store, run, on_batch, now)
-        stream = _stream(spark, endpoints, options)
-        writer = stream.writeStream.foreachBatch(appender).option("checkpointLocation", f"file:{run.checkpoint}")
+        appender = Appender(store, store.run(new=new_run), _request(endpoints, options), on_batch, now)
         try:
-            _wait(writer.trigger(availableNow=True).start())
+            patiently(lambda: _wait(_writer(spark, appender, endpoints, options).trigger(availableNow=True).start()))
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error
-    return IngestResult(run.run_id, tuple(appender.written))
+    return IngestResult(appender.run.run_id, tuple(appender.written))
 
 
 def follow(
@@ -194,20 +191,37 @@ def follow(
         StoreError: The folder cannot be written to.
     """
     with store.writing():
-        run = store.run()
-        appender = Appender(store, run, on_batch, lambda: datetime.now(UTC))
-        writer = _stream(spark, endpoints, options).writeStream.foreachBatch(appender)
-        writer = writer.option("checkpointLocation", f"file:{run.checkpoint}")
+        request = _request(endpoints, options)
+        appender = Appender(store, store.run(), request, on_batch, lambda: datetime.now(UTC))
+        writer = _writer(spark, appender, endpoints, options)
         try:
-            _wait(writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start())
+            patiently(lambda: _wait(writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()))
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error
 
 
-def _stream(spark: SparkSession, endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> DataFrame:
-    addresses = ",".join(str(endpoint) for endpoint in endpoints)
-    reader = spark.readStream.format(FORMAT).options(**(options or {})).options(endpoints=addresses, table=CHANGES)
-    return reader.load()
+def _request(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> ReadRequest:
+    """What is to be read.
+
+    Raises:
+        IngestError: An option is wrong.
+    """
+    try:
+        return ReadRequest.of_options(_options(endpoints, options), streaming=True)
+    except ValueError as error:
+        raise IngestError(str(error)) from error
+
+
+def _options(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> dict[str, str]:
+    return {**(options or {}), "endpoints": ",".join(map(str, endpoints)), "table": CHANGES}
+
+
+def _writer(
+    spark: SparkSession, appender: Appender, endpoints: Iterable[Endpoint], options: Mapping[str, str] | None
+) -> DataStreamWriter:
+    spark.dataSource.register(PartsSource)
+    parts = spark.readStream.format(PartsSource.name()).options(**_options(endpoints, options)).load()
+    return parts.writeStream.foreachBatch(appender).option("checkpointLocation", f"file:{appender.run.checkpoint}")
 
 
 def _wait(query: StreamingQuery) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
-
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
@@ -36,20 +34,6 @@ class RowFilter:
     def wants_cluster(self, cluster_name: str) -> bool:
         """Whether rows of a cluster are wanted."""
         return not self.clusters or cluster_name in self.clusters
-
-    def queues(self, chunk: route_service_pb2.SnapshotChunk) -> tuple[list[str], list[route_data_pb2.QueueData]]:
-        """The wanted queues of a chunk, and the topic of each."""
-        topics: list[str] = []
-        queues: list[route_data_pb2.QueueData] = []
-        for topic in chunk.topics:
-            if not self.wants_topic(topic.topic):
-                continue
-            wanted: list[route_data_pb2.QueueData] = list(topic.queue_datas)
-            if self.clusters:
-                wanted = [queue for queue in wanted if queue.cluster_name in self.clusters]
-            queues += wanted
-            topics += [topic.topic] * len(wanted)
-        return topics, queues
 
 
 EVERYTHING = RowFilter()

@@ -85,8 +85,8 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "8",
         # Ids of ingests are text, whatever they look like.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        # Good rows and those put aside go to two folders, which is then no reason to sort them.
-        "spark.sql.maxConcurrentOutputFileWriters": "2",
+        # As the tasks of an ingest write times. Spark's default is a type of its own, which has no time zone.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Spark wants one, though nothing here is stored in it; the default is the current folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "route-pipeline-warehouse")),
         "spark.ui.enabled": "false",

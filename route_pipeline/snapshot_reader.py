@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.connection import Connecting, Connection, connect
+from route_pipeline.connection import Connecting, Connection, NamesrvError, connect
+from route_pipeline.encoded_queues import SnapshotResponse
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
+_CALL = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
 
 _HINTS = {"SNAPSHOT_GONE": "call load() again, or raise the option pinSeconds"}
 
@@ -60,6 +62,8 @@ class SnapshotStream:
     def chunks(self) -> Iterator[route_service_pb2.SnapshotChunk]:
         """Yields the chunks. What came is a whole snapshot only once this has ended without an error.
 
+        Queues in them are encoded: ``QueueColumns`` reads them.
+
         Raises:
             NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
         """
@@ -80,6 +84,10 @@ class SnapshotStream:
             came["live_broker_count"] += len(chunk.live_brokers)
             yield chunk
         raise self._connection.error("ended the snapshot before its end marker")
+
+    def error(self, problem: str) -> NamesrvError:
+        """An error for something that the name server sent."""
+        return self._connection.error(problem)
 
     def _read_header(self) -> Origin:
         first = next(self._responses, None)
@@ -138,6 +146,5 @@ def open_snapshot(
 
 def _responses(connection: Connection, request: route_service_pb2.StreamRouteSnapshotRequest) -> Iterator[Response]:
     with connection.failures(connection.timeouts.total, _HINTS):
-        yield from connection.stub.StreamRouteSnapshot(
-            request, timeout=connection.timeouts.total, metadata=connection.metadata
-        )
+        call = connection.channel.unary_stream(_CALL, request.__class__.SerializeToString, SnapshotResponse.FromString)
+        yield from call(request, timeout=connection.timeouts.total, metadata=connection.metadata)

@@ -11,18 +11,17 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.connection import Connecting
+from route_pipeline.encoded_queues import QueueColumns
 from route_pipeline.row_filter import EVERYTHING, RowFilter
 from route_pipeline.schemas import (
     BROKERS,
     CLUSTERS,
-    INTEGER,
     ORIGIN_COLUMNS,
     ROW_COLUMNS,
-    STRING,
     TOPIC_QUEUES,
     arrow_schema,
 )
-from route_pipeline.snapshot_reader import WHOLE, Origin, ShardOf, open_snapshot
+from route_pipeline.snapshot_reader import WHOLE, Origin, ShardOf, SnapshotStream, open_snapshot
 
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
@@ -63,12 +62,12 @@ def read_table(
     Raises:
         NamesrvError: The snapshot could not be read whole.
     """
-    brokers = BrokerRows()
+    brokers, queues = BrokerRows(), QueueColumns()
     with open_snapshot(endpoint, connecting, part.pin_id, part.shard) as snapshot:
         batches = _Batches(table, snapshot.origin)
         for chunk in snapshot.chunks():
             if table == TOPIC_QUEUES and chunk.topics:
-                yield batches.of_arrays(_topic_queue_arrays(*part.wanted.queues(chunk)))
+                yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, part.wanted).values()))
             elif table == CLUSTERS and chunk.clusters:
                 yield batches.of_rows(
                     row for row in _cluster_rows(chunk) if part.wanted.wants_cluster(row["cluster_name"])
@@ -78,6 +77,20 @@ def read_table(
     rows = [row for row in brokers.rows() if part.wanted.wants_cluster(row["cluster_name"])]
     for start in range(0, len(rows), MAX_BROKER_ROWS):
         yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
+
+
+def queue_columns(
+    snapshot: SnapshotStream, queues: QueueColumns, chunk: route_service_pb2.SnapshotChunk, wanted: RowFilter
+) -> dict[str, pa.Array]:
+    """The columns of topic_queues of a chunk.
+
+    Raises:
+        NamesrvError: A queue cannot be decoded.
+    """
+    try:
+        return queues.of(chunk.topics, wanted)
+    except ValueError as error:
+        raise snapshot.error(f"sent {error}") from error
 
 
 class BrokerRows:
@@ -97,13 +110,13 @@ class BrokerRows:
         """Takes up a chunk."""
         # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
         for group in chunk.broker_datas:
-            copied_group = self._groups[group.cluster_name, group.broker_name] = route_data_pb2.BrokerData()
+            copied_group = self._groups[group.cluster_name, group.broker_name] = type(group)()
             copied_group.CopyFrom(group)
             for broker in group.broker_addrs:
                 self._keys.add((group.cluster_name, group.broker_name, broker.broker_id, broker.broker_addr))
         for live in chunk.live_brokers:
             key = (live.cluster_name, live.broker_name, live.broker_id, live.broker_addr)
-            copied_live = self._live[key] = route_data_pb2.BrokerLiveInfo()
+            copied_live = self._live[key] = type(live)()
             copied_live.CopyFrom(live)
             self._keys.add(key)
         for servers in chunk.filter_servers:
@@ -146,20 +159,6 @@ class _Batches:
     def of_arrays(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         origin = [pa.repeat(value, len(arrays[0])) for value in self._origin]
         return pa.RecordBatch.from_arrays(origin + arrays, schema=self._schema)
-
-
-def _topic_queue_arrays(topics: list[str], queues: list[route_data_pb2.QueueData]) -> list[pa.Array]:
-    """The columns of topic_queues: one by one, because this is the one table with millions of rows."""
-    return [
-        pa.array(topics, STRING),
-        pa.array([queue.cluster_name for queue in queues], STRING),
-        pa.array([queue.broker_name for queue in queues], STRING),
-        pa.array([queue.read_queue_nums for queue in queues], INTEGER),
-        pa.array([queue.write_queue_nums for queue in queues], INTEGER),
-        pa.array([queue.perm for queue in queues], INTEGER),
-        pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
-        pa.array([queue.reported_perm if queue.HasField("reported_perm") else None for queue in queues], INTEGER),
-    ]
 
 
 def _cluster_rows(chunk: route_service_pb2.SnapshotChunk) -> list[_Row]:

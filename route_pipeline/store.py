@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO
 
 from groundwork import disk
+from route_pipeline.day_swap import finish_replacing, missing_day
 
 LAYOUT_VERSION = 2
 """Version of the layout above."""
@@ -114,10 +115,12 @@ class RouteStore:
         """Checks that there is something to read.
 
         Raises:
-            StoreError: There is no ingest yet.
+            StoreError: There is no ingest yet, or a day is not at its place.
         """
         if not any(self.ingests.glob("run=*/batch_id=*.parquet")):
             raise StoreError(f"{self.folder} has no ingest yet")
+        if day := missing_day(self.changes, self.work):
+            raise StoreError(f"{self.changes / day} is being compacted, or that was killed: compact or ingest ends it")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -190,10 +193,7 @@ class RouteStore:
     def _clean_up(self) -> None:
         """Ends what a killed compaction left half done; batches under way are of nobody once the lock is ours."""
         self.changes.mkdir(exist_ok=True)
-        for done in self.work.glob("compacted-date=*"):
-            target = self.changes / done.name.removeprefix("compacted-")
-            if not target.exists() and (self.work / f"old-{target.name}").exists():
-                done.rename(target)
+        finish_replacing(self.changes, self.work)
         for left in self.work.iterdir():
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,110 @@
+"""One round of ``bench.pipeline``: a Spark of its own reads the tables of a name server that is there already.
+
+It prints its figures as JSON lines; see ``bench.pipeline`` for what they mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bench.figures import Sample, progress
+from bench.peak_memory import peak_memory
+from groundwork.endpoints import Endpoint, parse_endpoints
+from route_pipeline.connection import Connecting
+from route_pipeline.ingest import ingest
+from route_pipeline.session import spark_session
+from route_pipeline.snapshot_reader import open_snapshot
+from route_pipeline.store import RouteStore
+
+CORES = 2
+DRIVER_MEMORY = "1g"
+"""Heap of Java, which is driver and executor here: too little for any of the tables."""
+
+
+def main() -> None:
+    """Prints the figures of one round."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("endpoint", type=parse_endpoints)
+    parser.add_argument("--workload", required=True)
+    parser.add_argument("--attempts", type=int, default=2)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder:
+        (endpoint,) = arguments.endpoint
+        for name, unit, value in figures(endpoint, Path(folder), arguments.attempts):
+            print(json.dumps(Sample(arguments.workload, name, unit, value)), flush=True)
+
+
+def figures(endpoint: Endpoint, folder: Path, attempts: int) -> Iterator[tuple[str, str, float]]:
+    """Name, unit and value of each figure."""
+    with timed() as started, spark_session(f"local[{CORES}]", {"spark.driver.memory": DRIVER_MEMORY}) as spark:
+        spark.range(1).count()
+        started.stop()
+        yield "Spark session and first job", "s", started.seconds
+        for _ in range(attempts):
+            with timed() as counted:
+                rows = count(endpoint)
+            yield "Python client that only counts", "rows/s", rows / counted.seconds
+        works: dict[str, Callable[[], None]] = {
+            "data source into Parquet": lambda: into_parquet(spark, endpoint, folder / "routes"),
+            "ingest": lambda: ingest_once(spark, endpoint, folder / "log"),
+        }
+        for name, work in works.items():
+            for attempt in range(attempts):
+                when = "first time" if attempt == 0 else "again"
+                progress(f"{name}, {when}")
+                with peak_memory() as peak, timed() as worked:
+                    work()
+                yield f"{name}, {when}", "rows/s", rows / worked.seconds
+            yield f"{name}: peak of Java", "MiB", peak.java_mib()
+            yield f"{name}: peak of a Python worker", "MiB", peak.worker_mib()
+
+
+def count(endpoint: Endpoint) -> int:
+    """Queue rows of a name server."""
+    with open_snapshot(endpoint, Connecting()) as snapshot:
+        return sum(len(topic.queue_datas) for chunk in snapshot.chunks() for topic in chunk.topics)
+
+
+def into_parquet(spark: SparkSession, endpoint: Endpoint, target: Path) -> None:
+    """Writes topic_queues by Spark."""
+    routes = spark.read.format("namesrv").options(endpoints=str(endpoint), shards=CORES).load()
+    routes.write.mode("overwrite").parquet(f"file:{target}")
+
+
+def ingest_once(spark: SparkSession, endpoint: Endpoint, folder: Path) -> None:
+    """The first ingest of a log, which is then taken away."""
+    ingest(spark, [endpoint], RouteStore.create(folder), {"shards": str(CORES)})
+    shutil.rmtree(folder)
+
+
+class Timed:
+    """Seconds of a block, or up to where it was stopped."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self.seconds = 0.0
+
+    def stop(self) -> None:
+        """Takes the time, once."""
+        self.seconds = self.seconds or time.perf_counter() - self._began
+
+
+@contextmanager
+def timed() -> Iterator[Timed]:
+    """Takes the time of a block."""
+    timer = Timed()
+    yield timer
+    timer.stop()
+
+
+if __name__ == "__main__":
+    main()
