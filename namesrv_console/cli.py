@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple
 
 import structlog
 import typer
@@ -17,6 +18,8 @@ from groundwork.listening import check_bindable
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from namesrv_console.fleet import Fleet
+from namesrv_console.listener_tls import PageTls
+from namesrv_console.log_in import LogIn
 from namesrv_console.name_server import NameServer
 from namesrv_console.settings import ConsoleSettings
 from namesrv_console.web import application
@@ -25,6 +28,23 @@ PROGRAM = "namesrv console"
 
 SHUTDOWN_SECONDS = 3.0
 """How long requests under way may take at the end."""
+
+
+class _Page(NamedTuple):
+    """What guards the page; read before it is served, so that what cannot be used is told at once."""
+
+    tls: PageTls | None
+    log_in: LogIn | None
+
+    @classmethod
+    def of(cls, settings: ConsoleSettings) -> _Page:
+        """Reads the files. Raises CertificateError."""
+        cert, key, token = settings.listen_tls_cert, settings.listen_tls_key, settings.log_in_token_file
+        return cls(
+            None if cert is None or key is None else PageTls(cert, key),
+            None if token is None else LogIn(token, over_tls=cert is not None),
+        )
+
 
 app = typer.Typer(
     add_completion=False,
@@ -44,12 +64,13 @@ def console(settings: ConsoleSettings) -> None:
     try:
         check_bindable(settings.listen_endpoint)
         security = settings.client_security()
+        page = _Page.of(settings)
     except (OSError, CertificateError) as error:
         exit_with(PROGRAM, str(error))
-    asyncio.run(_serve(settings, security))
+    asyncio.run(_serve(settings, security, page))
 
 
-async def _serve(settings: ConsoleSettings, security: ClientSecurity | None) -> None:
+async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,14 +78,17 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None) -> 
     timeout_seconds = settings.call_timeout_millis / 1000
     servers = [NameServer(endpoint, timeout_seconds, security) for endpoint in settings.endpoints]
     fleet = Fleet(servers)
-    app, events = application(fleet, permit_actions=settings.permit_actions, host_names=settings.host_name)
+    app, events = application(
+        fleet, permit_actions=settings.permit_actions, host_names=settings.host_name, log_in=page.log_in
+    )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
     try:
         await runner.setup()
-        site = web.TCPSite(runner, settings.listen_endpoint.host, settings.listen_endpoint.port)
+        listen, context = settings.listen_endpoint, None if page.tls is None else page.tls.context
+        site = web.TCPSite(runner, listen.host, listen.port, ssl_context=context)
         await site.start()
         _log_start(settings, Endpoint(*runner.addresses[0][:2]))
-        await _until(stop, fleet)
+        await _until(stop, fleet.run(), *((page.tls.watch(),) if page.tls else ()))
     finally:
         events.close()
         await runner.cleanup()
@@ -72,27 +96,26 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None) -> 
             await server.close()
 
 
-async def _until(stop: asyncio.Event, fleet: Fleet) -> None:
-    """Observes until it is told to stop; raises what ends the observation before."""
-    observing = asyncio.create_task(fleet.run())
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((observing, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if observing.done():
-        stopping.cancel()
-        observing.result()
-    observing.cancel()
+async def _until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
+    """Works until it is told to stop; raises what ends any of the works before."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in works]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
 
 
 def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
     log = structlog.get_logger("namesrv_console")
     log.info(
         "console_started",
-        page=f"http://{listen}/",
+        page=f"{'https' if settings.listen_tls_cert else 'http'}://{listen}/",
         listen=str(listen),
         namesrv=settings.namesrv,
         permit_actions=settings.permit_actions,
+        log_in=settings.log_in_token_file is not None,
     )
-    if not listen.is_loopback:
+    if not listen.is_loopback and settings.listen_tls_cert is None:
         log.warning("listening_beyond_loopback_without_tls", listen=str(listen))
 
 

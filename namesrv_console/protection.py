@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -42,18 +42,21 @@ def problem(status: int, reason: str, message: str) -> web.Response:
     return web.json_response({"problem": {"reason": reason, "message": message}}, status=status)
 
 
-def check_requests(host_names: Collection[str]) -> Middleware:
+def check_requests(host_names: Collection[str], lets_in: Callable[[web.Request], bool] = lambda _: True) -> Middleware:
     """Makes the check of every request.
 
     Args:
         host_names: Names, besides localhost and addresses, by which browsers may reach the page. Another site's name
             that points here (DNS rebinding) makes a browser take this page for that site's; an address cannot.
+        lets_in: Whether who asks has logged in. The page itself, which holds nothing, is for everybody.
     """
     allowed = {"localhost", *(name.lower().rstrip(".") for name in host_names)}
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         answer = _refused(request, allowed)
+        if answer is None and request.path.startswith("/api/") and not lets_in(request):
+            answer = problem(401, "NOT_LOGGED_IN", "log in, or send 'Authorization: Bearer TOKEN'")
         if answer is None:
             try:
                 answer = await handler(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
@@ -17,7 +18,7 @@ MAX_NAME_SERVERS = 16
 
 
 class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
-    """Settings of ``namesrv console``. Those of TLS are for the calls to the name servers."""
+    """Settings of ``namesrv console``. Those that begin with tls are for the calls to the name servers."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_CONSOLE_")
 
@@ -25,9 +26,20 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     listen: str = Field(
         "127.0.0.1:9880", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
     )
-    permit_actions: bool = Field(False, description="Allow whoever sees the page to drain and restore brokers.")
+    listen_tls_cert: Path | None = Field(
+        None,
+        description="Certificate of the page, and those that it was signed by, PEM: then it has TLS, and only that.",
+    )
+    listen_tls_key: Path | None = Field(None, description="Its private key, PEM, not encrypted.")
+    log_in_token_file: Path | None = Field(
+        None, description="File with the token that viewers must log in with. Without one, the page is for everybody."
+    )
+    permit_actions: bool = Field(
+        False,
+        description="Allow whoever sees the page to drain and restore brokers. Beyond loopback it needs a log-in.",
+    )
     allow_insecure: bool = Field(
-        False, description="Allow a listener beyond loopback: the page has no log-in and no TLS of its own."
+        False, description="Allow a listener beyond loopback without TLS, or without a log-in."
     )
     host_name: list[str] = Field(
         [],
@@ -54,11 +66,20 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
-        if not self.listen_endpoint.is_loopback and not self.allow_insecure:
-            raise ValueError(
-                f"setting listen: {self.listen} is beyond loopback, and the page has no log-in and no TLS; "
-                "put a proxy that has both in front of it, or set --allow-insecure"
-            )
+        if (self.listen_tls_cert is None) != (self.listen_tls_key is None):
+            raise ValueError("listen_tls_cert and listen_tls_key belong together, and one of them is not set")
+        if self.listen_endpoint.is_loopback:
+            return self
+        lacking = [
+            f"{what} ({name})"
+            for what, name in (("TLS", "listen_tls_cert"), ("log-in", "log_in_token_file"))
+            if getattr(self, name) is None
+        ]
+        where = f"setting listen: {self.listen} is beyond loopback, and the page has"
+        if lacking and not self.allow_insecure:
+            raise ValueError(f"{where} no {' and no '.join(lacking)}; set them, or --allow-insecure")
+        if self.permit_actions and self.log_in_token_file is None:
+            raise ValueError(f"{where} no log-in: with permit_actions that needs log_in_token_file")
         return self
 
     @property

@@ -15,6 +15,7 @@ from namesrv_console.actions import Action, act
 from namesrv_console.differences import SettledDifferences
 from namesrv_console.events import Events
 from namesrv_console.fleet import Fleet
+from namesrv_console.log_in import PATH, LogIn
 from namesrv_console.overview import overview
 from namesrv_console.protection import check_requests, problem
 from namesrv_console.questions import journal, route
@@ -108,10 +109,15 @@ class Page:
         return json.dumps({"version": version, "permitActions": self._permit_actions, **told}).encode()
 
 
-def application(fleet: Fleet, *, permit_actions: bool, host_names: list[str]) -> tuple[web.Application, Events]:
-    """The web application, and its event streams, to be closed before it is."""
+def application(
+    fleet: Fleet, *, permit_actions: bool, host_names: list[str], log_in: LogIn | None = None
+) -> tuple[web.Application, Events]:
+    """The web application, and its event streams, to be closed before it is. Without a log-in it is for everybody."""
     page, events = Page(fleet, permit_actions=permit_actions), Events(fleet)
-    app = web.Application(middlewares=[check_requests(host_names)], client_max_size=MAX_BODY_BYTES)
+    lets_in = (lambda _: True) if log_in is None else lambda request: request.path == PATH or log_in.lets_in(request)
+    app = web.Application(middlewares=[check_requests(host_names, lets_in)], client_max_size=MAX_BODY_BYTES)
+    if log_in is not None:
+        app.router.add_post(PATH, log_in.handle)
     app.cleanup_ctx.append(page.compare)
     app.router.add_get("/api/overview", _checked(page.overview))
     app.router.add_get("/api/topics", _checked(page.topics))

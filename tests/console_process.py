@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +35,9 @@ ARGUMENTS = (
 class ConsoleProcess(Process):
     """A console on a free port of loopback."""
 
-    def __init__(self, namesrv: str, *arguments: str) -> None:
+    def __init__(self, namesrv: str, *arguments: str, authority: Path | None = None) -> None:
+        """Starts it; with an authority it must have TLS."""
+        self._context = None if authority is None else ssl.create_default_context(cafile=authority)
         listen = ("--listen", "127.0.0.1:0", "--log-format", "json")
         super().__init__([str(BIN / "namesrv"), "console", "--namesrv", namesrv, *listen, *arguments])
         try:
@@ -48,7 +52,10 @@ class ConsoleProcess(Process):
         self, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: object = None
     ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers (names in lower case) and body of the answer."""
-        connection = HTTPConnection(*self.endpoint, timeout=20)
+        if self._context is None:
+            connection = HTTPConnection(*self.endpoint, timeout=20)
+        else:
+            connection = HTTPSConnection(*self.endpoint, timeout=20, context=self._context)
         try:
             sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             connection.request(method, path, sent, headers or {})

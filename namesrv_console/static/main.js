@@ -2,6 +2,7 @@
 
 import { openAction } from "./actions.js";
 import { clock, h, morph, plural, setClock, tick } from "./dom.js";
+import { logIn } from "./login.js";
 import * as journal from "./journal.js";
 import * as overview from "./overview.js";
 import * as servers from "./servers.js";
@@ -22,6 +23,7 @@ export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
   const response = await fetch(`/api/${path}?${query}`, { headers: { Accept: "application/json" } });
   const answer = await response.json();
+  if (response.status === 401) logIn();
   if (!response.ok) throw new Error(answer.problem.message);
   return answer;
 }
@@ -164,7 +166,10 @@ function listen() {
   };
   mine.onerror = () => {
     connected(false);
-    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === events && listen(), RETRY_MILLIS);
+    if (mine.readyState === EventSource.CLOSED) {
+      renewSoon(); // it does not say why it was refused; this does
+      setTimeout(() => mine === events && listen(), RETRY_MILLIS);
+    }
   };
 }
 
