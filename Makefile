@@ -10,7 +10,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 	--no-header --no-emit-index-url --no-emit-package namesrv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test fuzz test-containers lint bench images pictures dist lock clean
+.PHONY: help setup protos demo test fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ fuzz: setup  ## Try 20,000 almost right inputs on every parser, and on every cal
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
 	$(BIN)/pytest tests/containers
 
+test-spark: setup  ## The pipeline on clusters; then with PySpark 4.2 and Delta Lake, half a gigabyte of downloads
+	$(BIN)/pytest tests/spark
+	$(BIN)/python -m tests.spark
+
 lint: setup  ## Lint, format, types, import rules, wire contract, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,13 +55,24 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python docs/generate_clients.py --check
 
-bench: setup  ## Print the figures of bench/ (minutes)
-	$(BIN)/python -m bench.core
-	$(BIN)/python -m bench.engines
-	$(BIN)/python -m bench.event_loop
-	$(BIN)/python -m bench.watchers
-	$(BIN)/python -m bench.fan_out
-	$(BIN)/python -m bench.pipeline
+guard: setup  ## Fail if a look-up or a registration costs much more than it did, beside the naive server
+	$(BIN)/python -m bench.guard
+
+bench: setup  ## Measure beside other name servers, those that can run here (minutes), and write docs/performance.md
+	$(BIN)/python -m bench.peers --quick --json .bench/results/peers.json
+	$(BIN)/python -m bench.core --json .bench/results/core.json
+	$(BIN)/python -m bench.watchers --watchers 1000 --json .bench/results/watchers.json
+	$(BIN)/python -m bench.report
+
+bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
+	$(BIN)/python -m bench.peers --json .bench/results/peers.json
+	$(BIN)/python -m bench.peers --unpinned --quick --json .bench/results/peers-unpinned.json
+	$(BIN)/python -m bench.core --json .bench/results/core.json
+	$(BIN)/python -m bench.event_loop --json .bench/results/event_loop.json
+	$(BIN)/python -m bench.watchers --json .bench/results/watchers.json
+	$(BIN)/python -m bench.fan_out --json .bench/results/fan_out.json
+	$(BIN)/python -m bench.pipeline --json .bench/results/pipeline.json
+	$(BIN)/python -m bench.report
 
 images:  ## Build both container images
 	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
@@ -74,4 +89,4 @@ lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
 
 clean:  ## Remove everything that was made here
-	rm -rf $(VENV) gen dist build .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) gen dist build .bench .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

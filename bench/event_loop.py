@@ -21,7 +21,6 @@ import grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 
-from bench.engines import ENGINES
 from bench.figures import Figure, Sample, machine_line, progress, shown, summarise, table, write_json
 from bench.load import CLIENT_OPTIONS, REGISTER_BROKER
 from bench.loop_probe import LoopFigures
@@ -29,6 +28,7 @@ from bench.steady_look_ups import CALLS_PER_SECOND, SteadyLookUps
 from bench.workload import Profile, part, registration
 from tests.processes import OpenedChannel, Process, eventually
 
+ENGINES = ("grpcio", "native")
 BAR_MILLIS = 10.0
 """What the design allows the event loop to be held up for, garbage collections included."""
 

@@ -20,13 +20,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from bench.event_loop import ProbedNamesrv
+from bench.event_loop import ENGINES, ProbedNamesrv
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.load import CLIENT_OPTIONS
 from bench.workload import registration, topic_name
 from tests.processes import eventually
 
-ENGINES = ("grpcio", "native")
 _CALL_SECONDS = 30.0
 _ARRIVE_SECONDS = 120.0
 

@@ -13,24 +13,28 @@ from pathlib import Path
 from bench.figures import machine, machine_line, progress, table
 from bench.peers.measure import Measurement, measure
 from bench.peers.recipes import Missing, RecipeFailed
-from bench.peers.servers import all_servers, described
+from bench.peers.servers import NULL, NULL_REMOTING, all_servers, described
 from bench.peers.summary import figures_of, ratios_of
 from bench.peers.workloads import all_workloads
 
-QUICK = ("lookups", "capacity-20k-width-1", "steady")
+_QUICK = ("lookups", "capacity-20k-width-1")
+_QUICK_ROUNDS = 2
+_NULLS = (NULL, NULL_REMOTING)
+_CEILING = "lookups"
+"""The workload that shows what the load generator can do at most."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, prints the tables, writes the JSON file."""
     options = _parser().parse_args(arguments)
     known = {workload.name: workload for workload in all_workloads(options.scale)}
-    workloads = [known[name] for name in options.workload or known]
+    names = options.workload or (_QUICK if options.quick else known)
     records = []
-    for workload in workloads:
+    for workload in (known[name] for name in names):
         measurement = Measurement(
             workload,
-            options.server or all_servers(),
-            options.rounds,
+            options.server or [name for name in all_servers() if workload.name == _CEILING or name not in _NULLS],
+            _QUICK_ROUNDS if options.quick else options.rounds,
             options.seconds,
             options.warm_up,
             pin=not options.unpinned,
@@ -55,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run; default: %(default)s")
     parser.add_argument("--warm-up", type=float, default=60.0, help="of Java, before; default: %(default)s s")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help=f"{' and '.join(_QUICK)}, {_QUICK_ROUNDS} rounds")
     parser.add_argument("--unpinned", action="store_true", help="servers and load share all cores")
     parser.add_argument("--json", type=Path, help="file for every run, with the facts of the machine")
     return parser
@@ -65,7 +70,7 @@ def _write(path: Path, options: argparse.Namespace, records: list[dict[str, obje
     names = list(dict.fromkeys(str(record["server"]) for record in records))
     facts = {
         "machine": machine(),
-        "servers": described(names),
+        "servers": {name: described(name) for name in names},
         "options": {name: value for name, value in vars(options).items() if name != "json"},
     }
     path.write_text(json.dumps({**facts, "records": records}) + "\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.peers.calls import Call
-from bench.peers.recipes import CACHE, Missing, run_recipe
+from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 
 _SOURCE = Path(__file__).parent.parent / "load_generator"
 _MAGIC = b"NSLOAD2\n"
@@ -74,6 +74,9 @@ def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
 
     Returns:
         What came of it.
+
+    Raises:
+        RecipeFailed: The table could not be filled, or the server did not answer.
     """
     described = {
         **plan._asdict(),
@@ -85,7 +88,9 @@ def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
     file.write_text(json.dumps(described))
     arguments = [*pinned(cores), str(program()), "run", str(file)]
     timeout = plan.warm_up_seconds + plan.seconds + _EXTRA_SECONDS
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, timeout=timeout, check=True)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode != 0:
+        raise RecipeFailed(f"the load generator says: {done.stderr.strip()}")
     outcome: dict[str, Any] = json.loads(done.stdout)
     return outcome
 

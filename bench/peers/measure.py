@@ -58,7 +58,10 @@ class Measuring:
             if server is None:
                 continue
             progress(f"peers: {self._what.workload.name}, round {number} of {self._what.rounds}, {name}")
-            yield from self._run(server, number)
+            try:
+                yield from self._run(server, number)
+            except RecipeFailed as error:
+                progress(f"peers: {name} is not measured: {error}")
             if not self._what.workload.rounds_share_servers:
                 self._running.pop(name).__exit__()
 

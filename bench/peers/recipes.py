@@ -21,7 +21,7 @@ class Missing(Exception):
 
 
 class RecipeFailed(Exception):
-    """A recipe did not work out."""
+    """A recipe or a run did not work out."""
 
 
 def run_recipe(what: str, arguments: Sequence[str]) -> None:

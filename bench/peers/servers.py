@@ -7,16 +7,16 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
 from bench.peers import remoting
 from bench.peers.calls import Grpc, Language, Remoting
-from bench.peers.generator import pinned
-from bench.peers.recipes import CACHE, Missing, run_recipe
+from bench.peers.generator import pinned, program
+from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 from namesrv.settings import Engine
 from tests.certificates import Authority
 from tests.processes import BIN, Process, eventually
@@ -24,8 +24,13 @@ from tests.processes import BIN, Process, eventually
 NAIVE = "naive"
 JAVA = "java"
 RUST = "rust"
+NULL = "null"
+NULL_REMOTING = "null-remoting"
+"""Answer without meaning: what they reach is the most that the load generator can measure."""
 TLS = "+tls"
 RUST_VERSION = "1.0.0"
+JAVA_VERSION = "5.5.0"
+"""``java/pom.xml`` says it, too."""
 
 _JAVA_POM = Path(__file__).parent / "java" / "pom.xml"
 _JAVA_OPTIONS = (
@@ -43,7 +48,9 @@ _JAVA_OPTIONS = (
     "-XX:-OmitStackTraceInFastThrow",
     "-XX:-UseLargePages",
 )
+_STARTED = {NAIVE: "naive_started", NULL: "null_started", NULL_REMOTING: "null_started"}
 _JAVA_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
+_SHOWN_CHARACTERS = 500
 _SETTLED_ANSWERS = 20
 """Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
 _OPTIONAL_PACKAGES = {"native": "pygrpc_native", "envoy": "pyvoy"}
@@ -58,7 +65,7 @@ def own_servers() -> list[str]:
 
 def all_servers() -> list[str]:
     """Names of everything that can be asked for."""
-    return [*own_servers(), NAIVE, JAVA, RUST]
+    return [*own_servers(), NAIVE, JAVA, RUST, NULL, NULL_REMOTING]
 
 
 class Server(Process):
@@ -69,12 +76,12 @@ class Server(Process):
 
         Raises:
             Missing: A tool that it needs is not there.
-            RecipeFailed: It cannot be built.
+            RecipeFailed: It cannot be built, or does not start.
         """
         self.name = name
         self.tls_ca: Path | None = None
         self._folder = tempfile.TemporaryDirectory()
-        self._speaks_remoting = name in {JAVA, RUST}
+        self._speaks_remoting = name in {JAVA, RUST, NULL_REMOTING}
         self.language: Language = Remoting() if self._speaks_remoting else Grpc()
         port = _free_port()
         # What a program says on standard output belongs to what it says, not to our report.
@@ -82,6 +89,9 @@ class Server(Process):
         super().__init__([*pinned(cores), *shell, *self._command(port)], self._environment())
         try:
             self.target = self._wait_until_it_serves(port)
+        except AssertionError as error:
+            self.__exit__()
+            raise RecipeFailed(f"it does not start: {str(error)[-_SHOWN_CHARACTERS:]}") from None
         except BaseException:
             self.__exit__()
             raise
@@ -105,7 +115,7 @@ class Server(Process):
         RocketMQ's does so some time after the connection's end, even to a broker that has registered again meanwhile
         (apache/rocketmq issue 11043): a table that is filled at once would have holes.
         """
-        if not self._speaks_remoting:
+        if self.name not in {JAVA, RUST}:
             return
         host, _, port = self.target.partition(":")
         request = remoting.frame(remoting.GET_BROKER_CLUSTER_INFO, {})
@@ -128,6 +138,8 @@ class Server(Process):
             return _java_command(Path(self._folder.name), port)
         if self.name == RUST:
             return _rust_command(Path(self._folder.name), port)
+        if self.name in {NULL, NULL_REMOTING}:
+            return [str(program()), "null", self.protocol]
         return [*_namesrv_command(self.name.removesuffix(TLS)), *self._tls_options()]
 
     def _tls_options(self) -> list[str]:
@@ -143,12 +155,11 @@ class Server(Process):
         return {"ROCKETMQ_HOME": self._folder.name, "HOME": self._folder.name} if self._speaks_remoting else {}
 
     def _wait_until_it_serves(self, port: int) -> str:
-        if self._speaks_remoting:
+        if self.name in {JAVA, RUST}:
             eventually(lambda: self._popen.poll() is not None or _listens(port), within_seconds=60)
             assert self._popen.poll() is None, f"{self.name} ended:\n{self.raw}"
             return f"127.0.0.1:{port}"
-        started = "naive_started" if self.name == NAIVE else "namesrv_started"
-        return str(self.wait_for(started)["listen"])
+        return str(self.wait_for(_STARTED.get(self.name, "namesrv_started"))["listen"])
 
 
 def _namesrv_command(engine: str) -> list[str]:
@@ -217,7 +228,13 @@ def server_cores(pin: bool) -> tuple[str | None, str | None]:
     return str(cores[0]), ",".join(map(str, cores[1:]))
 
 
-def described(names: Sequence[str]) -> dict[str, str]:
-    """What each server is, with its version."""
-    texts = {NAIVE: "synchronous grpcio, 8 threads", JAVA: "Apache RocketMQ 5.5.0, " + " ".join(_JAVA_OPTIONS)}
-    return {name: texts.get(name, f"rocketmq-namesrv {RUST_VERSION}" if name == RUST else "namesrv") for name in names}
+def described(name: str) -> str:
+    """What a server is, with its version."""
+    texts = {
+        NAIVE: f"synchronous grpcio {version('grpcio')}, 8 threads, dictionaries, generated code",
+        JAVA: f"Apache RocketMQ {JAVA_VERSION}: {' '.join(_JAVA_OPTIONS)}",
+        RUST: f"rocketmq-namesrv {RUST_VERSION} from crates.io, release build",
+        NULL: "answers without meaning, over gRPC",
+        NULL_REMOTING: "answers without meaning, over the remoting protocol",
+    }
+    return texts.get(name, f"namesrv serve --engine {name.removesuffix(TLS)}" + " with TLS" * name.endswith(TLS))

@@ -72,6 +72,7 @@ def clustered_table(scale: float = 1.0, clusters: int = 4, brokers: int = 8, top
 def all_workloads(scale: float = 1.0) -> list[Workload]:
     """Every workload; a scale below 1 makes tables smaller, and nothing else."""
     small = spread_table(Profile(20_000, 1_000, 1), scale)
+    few = spread_table(Profile(1_000, 1_000, 4), scale)
     middle = spread_table(Profile(100_000, 1_000, 4), scale)
     wide = spread_table(Profile(100_000, 1_000, 16), scale)
     storm = clustered_table(scale)
@@ -82,7 +83,8 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
         Workload("capacity-20k-width-1", f"{mixed}, 64 connections", small, capacity(64)),
         Workload("capacity-100k-width-4", f"{mixed}, 256 connections", middle, capacity(256)),
         Workload("capacity-100k-width-16", f"{mixed}, 1,024 connections", wide, capacity(1_024)),
-        Workload("lookups-width-4", f"{reading}, 64 connections", middle, lookups(64)),
+        Workload("lookups-1k-width-4", f"{reading}, 64 connections", few, lookups(64)),
+        Workload("lookups-100k-width-4", f"{reading}, 64 connections", middle, lookups(64)),
         *(
             Workload(f"connections-{count}", f"{reading}, {count:,} connections", small, lookups(count))
             for count in (1, 64, 256, 1_024)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
-from bench import core, engines, event_loop
+from bench import core, event_loop
 from bench.figures import Sample, summarise, table
 from bench.loop_probe import LoopFigures, LoopProbe
 from bench.naive_server import NaiveNamesrv
@@ -146,20 +146,6 @@ def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:
             route.queue_datas.sort(key=lambda queue: queue.broker_name)
             route.broker_datas.sort(key=lambda broker: broker.broker_name)
         assert ours == theirs.route
-
-
-def test_ratios_are_taken_round_by_round_and_above_one_where_the_engine_is_better() -> None:
-    rounds = {"grpcio": (300.0, 200.0), "native": (50.0, 50.0), "naive": (200.0, 250.0)}
-    samples = [
-        Sample(server, name, "", value)
-        for server, values in rounds.items()
-        for value in values
-        for name in ("server CPU per 1,000 calls", "calls per second", "latency, p99")
-    ]
-    ratios = {(ratio.workload, ratio.name): ratio.values for ratio in engines.ratios(summarise(samples))}
-    assert ratios["native against naive", "server CPU per 1,000 calls"] == (4.0, 5.0)
-    assert ratios["native against naive", "calls per second"] == (0.25, 0.2)
-    assert ratios["grpcio against naive", "latency, p99"] == (200 / 300, 1.25)
 
 
 def test_a_table_shows_the_median_and_the_spread_under_its_workload() -> None:

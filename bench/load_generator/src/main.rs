@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! load-generator run PLAN.json       runs a plan (plan.rs), prints what came of it
-//! load-generator null grpc|remoting  serves answers without meaning, until standard input ends
+//! load-generator null grpc|remoting  serves answers without meaning, until it is killed
 //! ```
 
 mod connection;

@@ -1,6 +1,7 @@
 //! A server that answers every call with the same bytes: what the load generator itself can do at most.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
@@ -15,10 +16,14 @@ use crate::remoting::{header_length, next_frame, number};
 /// What it answers to everything, as long as the route of a topic of one broker.
 const ANSWER_BYTES: usize = 150;
 
-/// Serves on a free port of loopback, which a line of JSON names, until standard input ends.
+/// It ends by then even if whoever started it is gone.
+const LONGEST_LIFE: Duration = Duration::from_secs(3_600);
+
+/// Serves on a free port of loopback, which a line of JSON on standard error names, until it is killed.
 pub async fn serve(protocol: Protocol) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    println!("{}", serde_json::json!({"listen": listener.local_addr()?.to_string()}));
+    let listen = listener.local_addr()?.to_string();
+    eprintln!("{}", serde_json::json!({"event": "null_started", "listen": listen}));
     let connections = async {
         loop {
             let (stream, _) = listener.accept().await?;
@@ -32,17 +37,8 @@ pub async fn serve(protocol: Protocol) -> io::Result<()> {
             });
         }
     };
-    let ended = async {
-        let input = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
-        input.await.map_err(io::Error::other)?.map(|_| ())
-    };
-    let served = async {
-        tokio::select! {
-            error = connections => error,
-            done = ended => done,
-        }
-    };
-    LocalSet::new().run_until(served).await
+    let served = tokio::time::timeout(LONGEST_LIFE, connections);
+    LocalSet::new().run_until(served).await.unwrap_or(Ok(()))
 }
 
 async fn grpc(stream: TcpStream) -> io::Result<()> {
