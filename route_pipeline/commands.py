@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from route_pipeline.ingest import IngestError, follow, ingest
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest
 from route_pipeline.questions import events_of, route_at
+from route_pipeline.repetition import repeat
 from route_pipeline.report import print_report
 from route_pipeline.report_data import ReportData, collect_report
 from route_pipeline.session import QUICK_START, SparkStartError, check_java, spark_session
@@ -153,7 +153,7 @@ def follow_command(
                     ingest(spark, endpoints, store, options, on_batch=_say_batch)
                     _catch_up(mirror)
 
-                _follow_in_runs(ingest_once, every)
+                repeat(ingest_once, every, (IngestError, SinkError), _say)
 
 
 @app.command("report")
@@ -244,17 +244,6 @@ def compact_command(
         f"{len(done.days)} days compacted, {len(done.dropped_days)} reduced to what outlasted them: "
         f"{done.files_before:,} files before, {done.files_after:,} after"
     )
-
-
-def _follow_in_runs(ingest_once: Callable[[], None], every: float) -> None:
-    """One ingest after the other. One that failed is told and tried again: the name servers may be back by then."""
-    while True:
-        started = time.monotonic()
-        try:
-            ingest_once()
-        except (IngestError, SinkError) as error:
-            _say(f"{error} (trying again in {every:g} s)")
-        time.sleep(max(0.0, started + every - time.monotonic()))
 
 
 def _catch_up(mirror: DeltaMirror | None) -> None:

@@ -40,7 +40,9 @@ def replace_days(changes: Path, work: Path, days: list[str]) -> None:
     last = days[-1]
     staged, target = staged_day(work, last), changes / last
     if days[:-1]:
-        (staged / _LIST).write_text(json.dumps(days[:-1]), encoding="utf-8")
+        with disk.open_new(staged / _LIST) as stream:
+            disk.write(stream, staged / _LIST, json.dumps(days[:-1]).encode())
+            disk.sync(stream, staged / _LIST)
     try:
         disk.exchange(staged, target)
     except OSError as error:

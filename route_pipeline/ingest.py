@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from groundwork import disk
 from groundwork.endpoints import Endpoint
 from route_pipeline.batch_counts import brought
 from route_pipeline.options import ReadRequest
@@ -107,7 +108,7 @@ class Appender:
                 for name in row[0]:
                     kind, _, target = name.partition("-")
                     (batch.staged / kind).mkdir(exist_ok=True)
-                    (folder / name).rename(batch.staged / kind / target)
+                    disk.rename(folder / name, batch.staged / kind / target)
         except OSError as error:
             raise StoreError(f"batch {batch.staged} cannot be written: {error.strerror}") from error
 

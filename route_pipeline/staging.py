@@ -7,7 +7,6 @@ left that Spark does not know to have succeeded is never looked at.
 
 from __future__ import annotations
 
-import os
 import pickle
 import secrets
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from groundwork import disk
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.options import ReadRequest
 from route_pipeline.quality import PROBLEM, problems_of
@@ -156,9 +156,8 @@ class _File:
     def write(self, rows: pa.RecordBatch) -> None:
         """Adds a row group."""
         if self._writer is None:
-            stream = self._open.enter_context(self.path.open("xb"))
-            self._open.callback(lambda: os.fsync(stream.fileno()))
-            self._open.callback(stream.flush)
+            stream = self._open.enter_context(disk.open_new(self.path))
+            self._open.callback(disk.sync, stream, self.path)
             self._writer = self._open.enter_context(pq.ParquetWriter(stream, rows.schema, compression="zstd"))
         self._writer.write_batch(rows)
 

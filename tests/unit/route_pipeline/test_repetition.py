@@ -1,0 +1,71 @@
+"""What is done every so often, on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from route_pipeline.repetition import LONGEST_RETRY_SECONDS, SHORTEST_RETRY_SECONDS, repeat
+
+
+class Over(Exception):
+    """Ends the test: the work never does."""
+
+
+class Away(Exception):
+    """What may go away by itself."""
+
+
+@dataclass
+class Worker:
+    """Works as long as it is told to each time, and fails where it is told to."""
+
+    seconds: list[float | Exception]
+    now: float = 1000.0
+    started_at: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        self.started_at.append(self.now)
+        if not self.seconds:
+            raise Over
+        outcome = self.seconds.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        self.now += outcome
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def run(self, every: float) -> list[float]:
+        """Seconds between the starts."""
+        with pytest.raises(Over):
+            repeat(self, every, (Away,), self.said.append, sleep=self.sleep, clock=lambda: self.now)
+        return [later - before for before, later in zip(self.started_at, self.started_at[1:], strict=False)]
+
+
+def test_the_time_between_two_starts_is_kept_and_long_work_is_followed_at_once() -> None:
+    assert Worker([1.0, 10.0, 99.0, 5.0]).run(60) == [60, 60, 99, 60]
+
+
+def test_failed_work_is_tried_again_after_growing_pauses_that_chance_makes_shorter() -> None:
+    failures: list[float | Exception] = [Away("gone")] * 40
+    worker = Worker([*failures, 1.0])
+
+    pauses = worker.run(3600)
+
+    waits = pauses[:40]
+    assert all(SHORTEST_RETRY_SECONDS <= wait <= LONGEST_RETRY_SECONDS for wait in waits)
+    assert all(wait <= 2.0 * 2**number for number, wait in enumerate(waits))
+    assert len(set(waits)) > 35, "by chance"
+    assert max(waits) > 10
+    assert len(worker.said) == 40
+    assert worker.said[0].startswith("gone (trying again in ")
+
+
+def test_another_failure_ends_it() -> None:
+    worker = Worker([ValueError("ours")])
+    with pytest.raises(ValueError, match="ours"):
+        repeat(worker, 1, (Away,), worker.said.append, sleep=worker.sleep, clock=lambda: worker.now)
+    assert worker.said == []
