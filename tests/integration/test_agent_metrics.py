@@ -57,6 +57,23 @@ def test_each_name_server_has_its_series() -> None:
         assert get(agent, "/healthz") == (200, "ok\n")
 
 
+def test_calls_are_counted_by_target_and_one_that_leaves_the_list_takes_its_series_along(tmp_path: Path) -> None:
+    with name_servers(2) as [(first, _), (second, _)]:
+        file = tmp_path / "name-servers"
+        file.write_text(f"{first.endpoint};{second.endpoint}")
+        with Agent(f"file:{file}", *METRICS) as agent:
+            register = "namesrv_api.v1.RegistrationService/RegisterBroker"
+            ended = {
+                ("grpc_client_call_duration_seconds_count", register, "OK", str(server.endpoint))
+                for server in (first, second)
+            }
+            eventually(lambda: ended <= samples(agent).keys())
+            file.write_text(str(first.endpoint))
+            gone = str(second.endpoint)
+            eventually(lambda: all(gone not in labels for labels in samples(agent)))
+            assert any(str(first.endpoint) in labels for labels in samples(agent))
+
+
 def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
     with free_port() as nobody, Agent(str(nobody), *METRICS, "--register-broker-timeout-millis", "500") as agent:
         assert get(agent, "/healthz") == (200, "ok\n")

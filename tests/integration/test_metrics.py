@@ -60,14 +60,15 @@ def test_tables_changes_and_calls_are_counted(engine: str) -> None:
         assert seen["process_open_fds",] > 0
 
 
-def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
+def test_alive_and_ready_are_told_apart(tmp_path: Path, engine: str) -> None:
     flags = ("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
-    with NamesrvProcess(*flags) as namesrv:
+    with NamesrvProcess(*flags, engine=engine) as namesrv:
         assert get(namesrv, "/healthz") == (200, "ok\n")
         assert get(namesrv, "/readyz") == (503, "warming: brokers of the time before may be missing\n")
         assert get(namesrv, "/")[0] == 404
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv:
         assert get(namesrv, "/readyz") == (200, "ok\n")
+        assert get(namesrv, "/healthz") == (200, "ok\n")
 
 
 def test_callers_that_send_nothing_do_not_keep_others_out(engine: str) -> None:
@@ -112,10 +113,9 @@ def test_registrations_and_the_lag_of_watches_are_counted(engine: str) -> None:
     with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
         watch: Any = client.routes.WatchTopicRoutes(route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"]))
         next(watch)
-        request = registration(channel_id=client.open_channel().id)
         client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
         client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
-        client.failure(f"/{PACKAGE}.RegistrationService/RegisterBroker", request)  # its channel has ended
+        client.failure(f"/{PACKAGE}.RegistrationService/RegisterBroker", registration(channel_id="gone"))
         next(watch)
         kinds = ("changed", "unchanged", "refused")
         seen = eventually(lambda: samples(namesrv), lambda now: now["namesrv_watch_lag_seconds_count",] == 1)
