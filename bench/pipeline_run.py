@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.figures import Sample, progress
-from bench.peak_memory import peak_memory
+from bench.spark_processes import spark_processes
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.connection import Connecting
 from route_pipeline.ingest import ingest
@@ -61,11 +61,14 @@ def figures(endpoint: Endpoint, folder: Path, attempts: int) -> Iterator[tuple[s
             for attempt in range(attempts):
                 when = "first time" if attempt == 0 else "again"
                 progress(f"{name}, {when}")
-                with peak_memory() as peak, timed() as worked:
+                with spark_processes() as processes, timed() as worked:
                     work()
+                used = processes.used()
                 yield f"{name}, {when}", "rows/s", rows / worked.seconds
-            yield f"{name}: peak of Java", "MiB", peak.java_mib()
-            yield f"{name}: peak of a Python worker", "MiB", peak.worker_mib()
+                yield f"{name}, {when}: processor time of Java", "ns/row", used.java_seconds / rows * 1e9
+                yield f"{name}, {when}: of the Python workers", "ns/row", used.worker_seconds / rows * 1e9
+            yield f"{name}: most memory of Java", "MiB", used.java_mib
+            yield f"{name}: of one Python worker", "MiB", used.worker_mib
 
 
 def count(endpoint: Endpoint) -> int:
