@@ -1,0 +1,101 @@
+"""The load generator, compiled from its source: what it counts is what a server has answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import report
+from bench.peers import __main__ as peers
+from bench.peers import generator
+from bench.peers.calls import Grpc, Remoting
+from bench.peers.generator import Group, Plan
+from bench.peers.recipes import RecipeFailed
+from bench.peers.servers import NULL, NULL_REMOTING, Server
+from tests.interop.programs import require
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    require("cargo")
+    generator.program()
+
+
+def run(server: Server, folder: Path, *groups: Group, fill: Group | None = None, seconds: float = 30.0) -> Any:
+    """Runs groups on a server, and waits for their calls."""
+    plan = Plan(server.target, server.protocol, server.pids(), fill, groups, seconds, warm_up_seconds=0.0)
+    return generator.run(plan, None, folder)
+
+
+def test_every_call_of_a_list_is_made_and_counted_by_its_kind(tmp_path: Path) -> None:
+    grpc = Grpc()
+    brokers = [grpc.register(broker, range(10), counter=1) for broker in range(4)]
+    calls = [grpc.look_up(topic) for topic in range(10)] + [grpc.heartbeat(0)]
+    with Server("grpcio", None) as server:
+        fill = Group("fill", brokers, connections=1, limit=len(brokers))
+        outcome = run(server, tmp_path, Group("clients", calls, connections=3, in_flight=2, limit=55), fill=fill)
+    kinds = outcome["groups"]["clients"]["kinds"]
+    assert {name: kind["calls"] for name, kind in kinds.items()} == {"GetTopicRoute": 50, "BrokerHeartbeat": 5}
+    assert not any(kind["errors"] for kind in kinds.values())
+    assert outcome["groups"]["clients"]["unanswered"] == 0
+    assert kinds["GetTopicRoute"]["bytes_received"] > kinds["GetTopicRoute"]["bytes_sent"]
+    assert outcome["server_peak_memory_bytes"] > 0
+
+
+def test_an_answer_with_http_200_and_a_grpc_error_is_an_error(tmp_path: Path) -> None:
+    with Server("grpcio", None) as server:
+        outcome = run(server, tmp_path, Group("clients", [Grpc().look_up(1)], connections=1, limit=7))
+    assert outcome["groups"]["clients"]["kinds"]["GetTopicRoute"]["errors"] == {"grpc-status 5": 7}
+
+
+def test_a_table_that_cannot_be_filled_is_no_measurement(tmp_path: Path) -> None:
+    refused = Group("fill", [Grpc().heartbeat(0)], connections=1, limit=1)
+    with Server("grpcio", None) as server, pytest.raises(RecipeFailed, match="filling: 1 x grpc-status 5"):
+        run(server, tmp_path, Group("clients", [Grpc().look_up(1)], connections=1, limit=1), fill=refused)
+
+
+def test_latency_counts_from_when_a_call_was_due_and_not_from_when_it_could_be_sent(tmp_path: Path) -> None:
+    # A thousand calls are due within a tenth of a second; one at a time, most of them have to wait.
+    calls = Group("clients", [Grpc().look_up(1)], connections=1, in_flight=1, rate=10_000.0, limit=1_000)
+    with Server("naive", None) as server:
+        waiting = run(server, tmp_path, calls)["groups"]["clients"]["kinds"]["GetTopicRoute"]
+        alone = run(server, tmp_path, calls._replace(rate=None))["groups"]["clients"]["kinds"]["GetTopicRoute"]
+    assert waiting["calls"] == alone["calls"] == 1_000
+    # Waiting in line is most of it, however fast or slow the machine is.
+    assert waiting["latency_ms"]["p50"] > 10 * alone["latency_ms"]["p50"]
+
+
+@pytest.mark.parametrize(("name", "language"), [(NULL, Grpc()), (NULL_REMOTING, Remoting())])
+def test_both_protocols_are_answered_by_the_server_without_meaning(
+    tmp_path: Path, name: str, language: Grpc | Remoting
+) -> None:
+    calls = [language.look_up(topic) for topic in range(5)]
+    with Server(name, None) as server:
+        outcome = run(server, tmp_path, Group("clients", calls, connections=4, in_flight=8, limit=2_000))
+    (tally,) = outcome["groups"]["clients"]["kinds"].values()
+    assert (tally["calls"], tally["errors"]) == (2_000, {})
+    assert tally["bytes_received"] >= 2_000 * 150
+
+
+def test_servers_are_compared_and_the_page_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results, page = tmp_path / "results", tmp_path / "docs" / "performance.md"
+    arguments = ["--scale", "0.01", "--rounds", "1", "--seconds", "0.3", "--json", str(results / "peers.json")]
+    for flag, names in (("--server", ["grpcio", "naive"]), ("--workload", ["lookups", "storm", "cold-restart"])):
+        arguments += [argument for name in names for argument in (flag, name)]
+    peers.main(arguments)
+    shown = capsys.readouterr().out
+    assert "lookups: grpcio against naive" in shown
+    written = json.loads((results / "peers.json").read_text())
+    assert [(record["workload"], record["server"]) for record in written["records"]] == [
+        (workload, server) for workload in ("lookups", "storm", "cold-restart") for server in ("grpcio", "naive")
+    ]
+    report.main(["--results", str(results), "--to", str(page)])
+    text = page.read_text()
+    assert "### cold-restart" in text
+    assert "not measured" in text
+    assert (page.parent / "pictures" / "performance-latency.png").stat().st_size > 10_000
