@@ -18,12 +18,10 @@ from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from groundwork.version import __version__
-from namesrv.data_dir import DataDirError
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.server.envoy.launch import CannotLaunch, become_envoy
-from namesrv.server.listener import CannotListen
-from namesrv.serving import serve_until
 from namesrv.settings import NamesrvSettings
+from namesrv.workers import Workers
 
 PROGRAM = "namesrv"
 
@@ -40,12 +38,41 @@ def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     if settings.engine == "envoy":
         _become_envoy(settings)
+    if settings.workers > 1:
+        raise typer.Exit(_supervise(settings))
+    from namesrv.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
+
+    async def serve_until_signal() -> None:
+        await serve_until(settings, _stop_event())
+
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     try:
-        uvloop.run(_serve(settings))
+        uvloop.run(serve_until_signal())
     except (CannotListen, DataDirError) as error:
         exit_with(PROGRAM, str(error))
+
+
+def _supervise(settings: NamesrvSettings) -> int:
+    """Serves from several processes; returns the exit code."""
+    configure_logs(settings.log_format, settings.log_level)
+
+    async def supervise_until_signal() -> int:
+        return await Workers(settings).run(_stop_event())
+
+    try:
+        return uvloop.run(supervise_until_signal())
+    except OSError as error:
+        exit_with(PROGRAM, f"setting listen: {error}")
+
+
+def _stop_event() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 def _become_envoy(settings: NamesrvSettings) -> NoReturn:
@@ -55,14 +82,6 @@ def _become_envoy(settings: NamesrvSettings) -> NoReturn:
         exit_with(PROGRAM, str(error))
     except OSError as error:
         exit_with(PROGRAM, f"setting listen: {error}")
-
-
-async def _serve(settings: NamesrvSettings) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await serve_until(settings, stop)
 
 
 def _version(*, wanted: bool) -> None:

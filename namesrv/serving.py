@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from namesrv.data_dir import DataDir
+from namesrv.data_dir import DataDir, DataDirError
+from namesrv.server.listener import CannotListen
 from namesrv.server.replica_server import ReplicaServer
 from namesrv.server.server import NamesrvServer
+from namesrv.server.worker_place import WorkerPlace
 from namesrv.settings import NamesrvSettings
 
+__all__ = ["CannotListen", "DataDirError", "serve_until"]
 
-async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
+
+async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerPlace | None = None) -> None:
     """Serves until the event is set.
+
+    Args:
+        settings: How.
+        stop: When to end.
+        place: Which of several processes this is; None: the only one.
 
     Raises:
         CannotListen: The address, certificates or permits cannot be used.
@@ -22,5 +31,6 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
         data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
         if data_dir:
             resources.callback(data_dir.close)
-        server = ReplicaServer(settings) if settings.follow else NamesrvServer(settings, data_dir)
+        follows = settings.follow or (place is not None and not place.owns_tables)
+        server = ReplicaServer(settings, place) if follows else NamesrvServer(settings, data_dir, place)
         await server.run(stop)

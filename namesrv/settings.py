@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Literal, Self
 
@@ -36,6 +37,12 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         "grpcio",
         description="What carries the calls: grpcio (safe everywhere), native (fast, trusted networks only) or "
         "envoy (fast, may face the world; needs namesrv[envoy]).",
+    )
+    workers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes that answer on the one port: one owns the tables, the others follow it. Linux only.",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
     permits_file: Path | None = Field(
@@ -245,6 +252,18 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         for name in ("product_env_token_file", "product_env_tls_server_name"):
             if getattr(self, name) is not None and self.product_env_tls_ca is None:
                 raise ValueError(f"{name} is set, but product_env_tls_ca is not: it is for calls over TLS")
+        return self
+
+    @model_validator(mode="after")
+    def _check_workers(self) -> Self:
+        if self.workers == 1:
+            return self
+        if sys.platform != "linux":
+            raise ValueError(f"workers is {self.workers}: only Linux spreads connections over processes")
+        if self.engine == "envoy":
+            raise ValueError(f"workers is {self.workers}, and the envoy engine is one process: use grpcio or native")
+        if self.follow:
+            raise ValueError(f"workers is {self.workers}, and follow is set: start several copies instead")
         return self
 
     @model_validator(mode="after")

@@ -8,13 +8,17 @@ from groundwork.tls import ListenerTls
 from namesrv.server.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from namesrv.settings import NamesrvSettings
 
-
 PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
 """Streams whose end means something by itself. An engine that has to look for ends looks for theirs often."""
 
 
-def build_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
-    """A server without services and ports, of the engine that the settings name, for a listener with these certificates.
+def build_server(settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool = False) -> grpc.aio.Server:
+    """A server without services and ports, of the engine that the settings name.
+
+    Args:
+        settings: Which engine, and its bounds.
+        tls: The listener's certificates; None: no TLS.
+        shares_port: Whether other processes of this name server listen on the same port.
 
     Raises:
         NotInEnvoy: The engine is envoy, and this process is none.
@@ -24,7 +28,7 @@ def build_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio
         from namesrv.server.envoy.inside import current  # noqa: PLC0415
 
         return EnvoyServer(current(), PROMPT_STREAMS, tls)
-    options = _options(settings)
+    options = _options(settings, shares_port=shares_port)
     if settings.engine == "native":
         from namesrv.server.native_engine import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without
 
@@ -32,7 +36,15 @@ def build_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio
     return grpc.aio.server(options=options)
 
 
-def _options(settings: NamesrvSettings) -> list[tuple[str, int]]:
+def worker_server(target: str) -> grpc.aio.Server:
+    """The server on which the owner of the tables listens for its workers, whatever the engine for everybody else."""
+    unbounded = [("grpc.max_receive_message_length", -1), ("grpc.max_concurrent_streams", 1 << 20)]
+    server = grpc.aio.server(options=unbounded)
+    server.add_insecure_port(target)
+    return server
+
+
+def _options(settings: NamesrvSettings, *, shares_port: bool = False) -> list[tuple[str, int]]:
     """Options for both engines; each passes over what it does not know."""
     keepalive, timeout = settings.keepalive_time_millis, settings.keepalive_timeout_millis
     return [
@@ -53,5 +65,5 @@ def _options(settings: NamesrvSettings) -> list[tuple[str, int]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive * 4 // 5),
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive * 4 // 5),
         # Otherwise a second server could take the same port silently.
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(shares_port)),
     ]

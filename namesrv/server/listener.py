@@ -49,15 +49,24 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
+def bind(
+    server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool = False
+) -> int:
     """Has a server listen where the settings say; returns the port.
+
+    Args:
+        server: The server, of any engine.
+        settings: Where.
+        tls: What the listener shows; None: no TLS.
+        shares_port: Whether the port is taken already, by the process that started this one for that.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.
     """
     listen = settings.endpoint
     try:
-        check_bindable(listen)
+        if not shares_port:
+            check_bindable(listen)
         if tls is not None:
             return server.add_secure_port(str(listen), tls.credentials())
         return server.add_insecure_port(str(listen))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
+import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2
@@ -19,6 +21,7 @@ from namesrv.core.replica import ReplicaManager
 from namesrv.core.replica_intake import ReplicaIntake
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.engines import build_server
+from namesrv.server.forwarding import OPTIONS, ForwardedService
 from namesrv.server.leader_stream import LeaderStream
 from namesrv.server.listener import SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
 from namesrv.server.observation import Observation
@@ -29,7 +32,12 @@ from namesrv.server.replica_copy import Copy
 from namesrv.server.replica_metrics import ReplicaMetrics
 from namesrv.server.rpc import Context
 from namesrv.server.security import Security, follow_security, product_env_security
+from namesrv.server.worker_place import WorkerPlace
 from namesrv.settings import NamesrvSettings
+
+REACHED_SECONDS = 1.0
+"""How long a worker holds an answer of the owner back until it has the change itself: whoever changed something, and
+looks it up over the same connection, finds it."""
 
 HEALTH_SECONDS = 0.5
 """Pause between two looks at whether the copy has become too old."""
@@ -41,8 +49,12 @@ _Status = health_pb2.HealthCheckResponse
 class ReplicaServer:
     """One read-only copy in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings) -> None:
+    def __init__(self, settings: NamesrvSettings, place: WorkerPlace | None = None) -> None:
         """Binds the listener.
+
+        Args:
+            settings: Whom to follow and how to serve.
+            place: If this is a worker process: where the owner of the tables is, which is followed instead.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -55,17 +67,26 @@ class ReplicaServer:
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
         except ValueError as error:
             raise CannotListen(str(error)) from error
-        self._grpc = build_server(settings, self._security.tls)
-        self.endpoint = settings.endpoint._replace(port=bind(self._grpc, settings, self._security.tls))
+        self._place = place
+        self._grpc = build_server(settings, self._security.tls, shares_port=place is not None)
+        self.endpoint = settings.endpoint
+        if place is None:
+            self._bind()
         self._name = settings.name or str(self.endpoint)
+        self._owner = None if place is None else grpc.aio.insecure_channel(place.target, options=OPTIONS)
         self._clock = SystemClock()
         self._started_at_millis = self._clock.wall_millis()
         self._own_stalls = OwnStalls(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
         self._product_env = self._product_env_of(settings, product_env_credentials)
         self._stream = LeaderStream(
-            [str(leader) for leader in settings.leaders], self._new_intake, self._on_bookmark, security=credentials
+            [str(leader) for leader in settings.leaders] if place is None else [place.target],
+            self._new_intake,
+            self._on_bookmark,
+            security=credentials,
         )
+        self._moved = asyncio.Event()
+        """Set, and replaced, whenever the copy that is served has moved on."""
         self._copy: Copy | None = None
         self._copies = 0
         self._current_at: float | None = None
@@ -86,21 +107,10 @@ class ReplicaServer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
-        await self._grpc.start()
         self._observation.start()
         await self._set_health()
-        settings = self._settings
-        _log.info(
-            "namesrv_started",
-            name=self._name,
-            follows=[str(leader) for leader in settings.leaders],
-            listen=str(self.endpoint),
-            engine=settings.engine,
-            tls=tls_name(settings),
-            permits=settings.permits_file and str(settings.permits_file),
-            metrics=self._observation.endpoint and str(self._observation.endpoint),
-            version=__version__,
-        )
+        if self._place is None:
+            await self._start()
         try:
             async with self._background as background:
                 tasks = [
@@ -118,6 +128,29 @@ class ReplicaServer:
         finally:
             await self._shut_down()
 
+    def _bind(self) -> None:
+        shares_port = self._place is not None
+        port = bind(self._grpc, self._settings, self._security.tls, shares_port=shares_port)
+        self.endpoint = self._settings.endpoint._replace(port=port)
+
+    async def _start(self) -> None:
+        """Starts to listen. Workers do that with their first copy, or connections would come to one that has none."""
+        if self._place is not None:
+            self._bind()
+        await self._grpc.start()
+        settings = self._settings
+        _log.info(
+            "namesrv_started",
+            name=self._name,
+            follows=[str(leader) for leader in settings.leaders],
+            listen=str(self.endpoint),
+            engine=settings.engine,
+            tls=tls_name(settings),
+            permits=settings.permits_file and str(settings.permits_file),
+            metrics=self._observation.endpoint and str(self._observation.endpoint),
+            version=__version__,
+        )
+
     # What the metrics read
 
     @property
@@ -128,7 +161,7 @@ class ReplicaServer:
     def status(self) -> pb.ReplicaStatus:
         """Whom it follows, and how far behind it is."""
         status = pb.ReplicaStatus(
-            leader=self._stream.leader,
+            leader=self._stream.leader if self._place is None else str(self.endpoint),
             leader_name=self._stream.leader_name,
             leader_connected=not self._stream.problem,
             problem=self._stream.problem,
@@ -167,6 +200,8 @@ class ReplicaServer:
                 return
             await self._install(manager)
         self._current_at = self._clock.monotonic()
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
         assert self._copy is not None, "it is installed"
         if manager.warm and not self._was_warm:
             self._was_warm = True
@@ -202,6 +237,8 @@ class ReplicaServer:
             topics=len(manager.tables.topic_queue_table),
             warm=manager.warm,
         )
+        if before is None and self._place is not None:
+            await self._start()
         if before is not None:
             await before.retire(manager)
             self._running.pop(before).cancel()
@@ -210,10 +247,15 @@ class ReplicaServer:
         registration, route, admin = SERVICES
         leader = lambda: self._stream.leader  # noqa: E731 - it changes
         refusing = LeadersService([method for method in admin.methods if method.name in LEADERS_CALLS], leader)
+        registrations: object = LeadersService(list(registration.methods), leader)
+        administration: object = CallsOfCopy(admin, lambda: self._served().admin, vars(refusing))
+        if self._owner is not None:
+            registrations = ForwardedService(registration, self._owner, self._reached)
+            administration = ForwardedService(admin, self._owner, self._reached)
         servicers: list[tuple[ServiceDescriptor, object]] = [
-            (registration, LeadersService(list(registration.methods), leader)),
+            (registration, registrations),
             (route, CallsOfCopy(route, lambda: self._served().route, {"GetNamesrvStatus": self._status_call})),
-            (admin, CallsOfCopy(admin, lambda: self._served().admin, vars(refusing))),
+            (admin, administration),
         ]
         add_services(
             self._grpc,
@@ -223,6 +265,13 @@ class ReplicaServer:
             observers=self._observation.observers,
             doorkeeper=self._security.doorkeeper(None),
         )
+
+    async def _reached(self, revision: int) -> None:
+        """Waits until look-ups here see a revision of the owner, for a bounded time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REACHED_SECONDS):
+                while self._copy is not None and self._copy.manager.revision < revision:
+                    await self._moved.wait()
 
     def _served(self) -> Copy:
         """The copy of the moment. Raises RegistryWarming if there is none yet."""
@@ -259,7 +308,7 @@ class ReplicaServer:
             _log.info("copy_can_be_relied_on" if serves else "copy_cannot_be_relied_on", problem=self.problem())
         self._serves = serves
         registration, route, admin = (service.full_name for service in SERVICES)
-        for name, is_serving in (("", True), (registration, False), (route, serves), (admin, True)):
+        for name, is_serving in (("", True), (registration, self._owner is not None), (route, serves), (admin, True)):
             await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
 
     def _product_env_of(self, settings: NamesrvSettings, security: ClientSecurity | None) -> ProductEnv | None:
@@ -280,6 +329,8 @@ class ReplicaServer:
             await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
         except TimeoutError:
             _log.warning("listener_did_not_close")
+        if self._owner is not None:
+            await self._owner.close(None)
         if self._product_env is not None:
             await self._product_env.close()
         await self._observation.stop()

@@ -29,7 +29,7 @@ from namesrv.core.errors import (
 )
 from namesrv.server.call_gate import CallBounds, CallGate, Doorkeeper
 from namesrv.server.request_memory import RequestMemory
-from namesrv.server.status import rich_error
+from namesrv.server.status import ForwardedFailure, rich_error
 
 Context = grpc.aio.ServicerContext[Any, Any]
 UnaryBehaviour = Callable[[Any, Context], Awaitable[Message | bytes]]
@@ -200,6 +200,8 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
         case NamesrvError():
             # Its traceback would hold the parsed request, up to 80 MiB, until the answer has left.
             await _abort(context, error.with_traceback(None))
+        case ForwardedFailure():
+            await context.abort(error.rich.code, error.rich.message, error.rich.trailing_metadata())
         case DecodeError():
             await _abort(context, MalformedRequest(method.input_type.full_name))
         case asyncio.CancelledError():

@@ -29,7 +29,7 @@ from namesrv.server.channel_notices import ChannelNotices
 from namesrv.server.channel_streams import ChannelStreams
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
-from namesrv.server.engines import build_server
+from namesrv.server.engines import build_server, worker_server
 from namesrv.server.event_log import listen_for_mass_loss
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
 from namesrv.server.metrics import NamesrvMetrics, Sources
@@ -46,6 +46,7 @@ from namesrv.server.table_writer import TableWriter
 from namesrv.server.tallies import RegistrationTally
 from namesrv.server.warm_start import watch_warm_up
 from namesrv.server.watchers import Watchers
+from namesrv.server.worker_place import WorkerPlace
 from namesrv.settings import NamesrvSettings
 
 _log = structlog.get_logger(__name__)
@@ -56,8 +57,13 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
+    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerPlace | None = None) -> None:
         """Loads what is durable and binds the listener.
+
+        Args:
+            settings: How to serve.
+            data_dir: Where everything durable is; None: nowhere.
+            place: Where other processes of this name server follow this one; None: there are none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -72,8 +78,11 @@ class NamesrvServer:
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
         except ValueError as error:
             raise CannotListen(str(error)) from error
-        self._grpc = build_server(settings, self._security.tls)
-        self.endpoint = settings.endpoint._replace(port=bind(self._grpc, settings, self._security.tls))
+        shares_port = place is not None
+        self._grpc = build_server(settings, self._security.tls, shares_port=shares_port)
+        port = bind(self._grpc, settings, self._security.tls, shares_port=shares_port)
+        self.endpoint = settings.endpoint._replace(port=port)
+        self._for_workers = worker_server(place.target) if place is not None else None
         clock = SystemClock()
         now = self._started_at_millis = clock.wall_millis()
         epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
@@ -132,6 +141,8 @@ class NamesrvServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         await self._grpc.start()
+        if self._for_workers is not None:
+            await self._for_workers.start()
         self._observation.start()
         await self._set_health()
         identity, settings = self._manager.identity, self._config.settings
@@ -211,7 +222,8 @@ class NamesrvServer:
         ]
         doorkeeper = self._security.doorkeeper(self._manager)
         observers = self._observation.observers
-        add_services(self._grpc, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)
+        for server in filter(None, (self._grpc, self._for_workers)):
+            add_services(server, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
         """Everything serves from the start, also before it is warm, but the look-ups."""
@@ -239,8 +251,11 @@ class NamesrvServer:
         await self._durable.write_last_snapshot()
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         await self._watchers.close()
+        grace = self._config.settings.shutdown_grace_millis / 1000
+        if self._for_workers is not None:
+            await self._for_workers.stop(grace)
         try:
-            await self._grpc.stop(self._config.settings.shutdown_grace_millis / 1000)
+            await self._grpc.stop(grace)
         except TimeoutError:
             _log.warning("listener_did_not_close")
         if self._product_env is not None:

@@ -45,6 +45,15 @@ CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
     errors.InternalDefect: (_Code.INTERNAL, _Reason.ERROR_REASON_INTERNAL_DEFECT),
 }
 
+
+class ForwardedFailure(Exception):
+    """A call that was handed on to another process ended with this error, which is the answer here, too."""
+
+    def __init__(self, rich: RichError) -> None:
+        super().__init__(str(rich))
+        self.rich = rich
+
+
 RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {
     errors.ShuttingDown: 1.0,
     errors.Overloaded: 1.0,

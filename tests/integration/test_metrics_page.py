@@ -76,7 +76,7 @@ def test_the_page_of_metrics_has_those_that_a_read_only_copy_exposes() -> None:
         with urllib.request.urlopen(f"http://{listen}/readyz", timeout=20) as answer:
             assert answer.status == 200
     page = documented("namesrv_", "replica_", "grpc_server_", "process_", "python_")
-    assert metrics.items() <= page.items()
+    assert metrics.keys() <= page.keys()
     assert metrics.keys() >= documented("replica_").keys() | {"namesrv_live_brokers", "namesrv_topics", "namesrv_warm"}
 
 

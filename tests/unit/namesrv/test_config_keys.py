@@ -65,6 +65,7 @@ NEVER = [
     "tlsClientCa",
     "tlsKey",
     "trustedNetwork",
+    "workers",
 ]
 
 

@@ -1,0 +1,20 @@
+"""What a process knows that is one of several of a name server (``--workers``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Which one it is, and where they meet."""
+
+    socket: str
+    """Unix socket on which the owner of the tables listens for the others."""
+    owns_tables: bool
+    """Whether this one owns the tables; the others follow it."""
+
+    @property
+    def target(self) -> str:
+        """The socket as gRPC names it."""
+        return f"unix:{self.socket}"
