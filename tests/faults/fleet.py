@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from tests.faults.topics import TopicChanges
 from tests.processes import BIN, Client, Process
 
 ROOT = Path(__file__).parents[2]
-EXPIRY_SECONDS = 10.0
+EXPIRY_SECONDS = 20.0
 """Silence after which a broker goes, in this fleet: shorter than by default, so that runs are."""
 PERIOD_SECONDS = 3.0
 """Between two registrations of an agent of this fleet, 10 % more or less."""
@@ -117,6 +118,7 @@ class Fleet:
         self._topics_of_client: dict[str, tuple[str, ...]] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self._lines_read: dict[str, int] = {}
+        self._ports: dict[str, int] = {}
         self._wall_began = time.time() - history.now()
 
     # Name servers
@@ -155,7 +157,10 @@ class Fleet:
         program = [*place.prefix, str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
         identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]
         files = ["--namesrv", self._ways(broker.name), "--topics", str(self._topics_file(broker.group))]
-        process = self._start(broker.name, [*program, *identity, *files, *AGENT])
+        # A slave copies its master's topics, so it has to find the master's agent again where it was.
+        operators = f"127.0.0.1:{self._port_of(broker.group)}"
+        listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
+        process = self._start(broker.name, [*program, *identity, *files, *listen, *AGENT])
         process.wait_for("agent_started")
         self._note(broker.name, "started")
 
@@ -242,6 +247,13 @@ class Fleet:
         """Takes what processes have logged into the history, as far as checks go by it."""
         for name in self.processes:
             self._read_logs(name)
+
+    def _port_of(self, group: str) -> int:
+        """Port of the agent of a group's master, for operators and slaves: a free one, and the same ever after."""
+        if group not in self._ports:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self._ports[group] = int(free.getsockname()[1])
+        return self._ports[group]
 
     def _ways(self, client: str) -> str:
         return ";".join(str(self.open_way(client, server)) for server in self._endpoints)

@@ -26,7 +26,7 @@ LONGEST_LIFE_SECONDS = 1_800.0
 """It ends by then even if whoever started it is gone."""
 BACK_WITHIN_SECONDS = 5.0
 """Lost connections are opened again spread over this time, as agents do."""
-REGISTER_SECONDS = 120.0
+REGISTER_SECONDS = 300.0
 STREAMS_PER_CONNECTION = 100
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
 
