@@ -43,25 +43,30 @@ class ServerSpan(NamedTuple):
 class CallTraces:
     """Gives each call that is sampled a span, and its log lines the trace's id."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, *, begins_traces: bool = True) -> None:
+        """Makes spans by a tracer; calls whose callers name no trace have none if it never begins one."""
         self._tracer = tracer
+        self._begins_traces = begins_traces
 
     def of(self, method: str, *, streams: bool) -> MethodTraces | None:
         """The spans of one call of the contract; None for streams."""
-        return None if streams else MethodTraces(self._tracer, method)
+        return None if streams else MethodTraces(self._tracer, method, begins_traces=self._begins_traces)
 
 
 class MethodTraces:
     """Makes the spans of one call of the contract."""
 
-    def __init__(self, tracer: Tracer, method: str) -> None:
+    def __init__(self, tracer: Tracer, method: str, *, begins_traces: bool) -> None:
         self._tracer = tracer
+        self._begins_traces = begins_traces
         self._method = method
         self._attributes = _attributes(method)
 
     def started(self, metadata: Callable[[], Metadata | None]) -> ServerSpan | None:
         """A call began, in the trace that its caller names. None: it is not sampled."""
         carrier = {key: str(value) for key, value in metadata() or () if key in _CONTEXT_KEYS}
+        if not carrier and not self._begins_traces:  # most calls: the sampler would say no, and take its time
+            return None
         context = _PROPAGATOR.extract(carrier)
         span = self._tracer.start_span(self._method, context, SpanKind.SERVER, self._attributes)
         if not span.is_recording():

@@ -71,6 +71,7 @@ class Telemetry:
         self._metrics: MetricExports | None = None
         self._tracers: TracerProvider | None = None
         self._tracer: Tracer | None = None
+        self._begins_traces = True
         if signals.metrics:
             scope = InstrumentationScope(_SCOPE, version)
             self._metrics = MetricExports(
@@ -78,6 +79,7 @@ class Telemetry:
             )
         if signals.traces:
             follows = traces_follow_callers and not os.environ.get(OTEL_TRACES_SAMPLER)
+            self._begins_traces = not follows
             self._tracers = TracerProvider(
                 ParentBased(ALWAYS_OFF) if follows else None, resource, shutdown_on_exit=False
             )
@@ -88,7 +90,7 @@ class Telemetry:
     @property
     def call_traces(self) -> CallTraces | None:
         """What gives the calls to a server their spans; None if traces are not exported."""
-        return None if self._tracer is None else CallTraces(self._tracer)
+        return None if self._tracer is None else CallTraces(self._tracer, begins_traces=self._begins_traces)
 
     def traced_calls(self, target: str) -> TracedCalls | None:
         """What gives the calls over one connection their spans; None if traces are not exported."""
