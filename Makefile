@@ -10,7 +10,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 	--no-header --no-emit-index-url --no-emit-package namesrv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.PHONY: help setup protos demo test faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,11 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 
 test: setup  ## Run all tests but those of the containers
 	$(BIN)/pytest tests/unit tests/fuzz tests/integration tests/skew -n 3 --dist loadfile
+	$(BIN)/pytest tests/faults -n 2 --dist loadfile
 	$(BIN)/pytest tests/interop
+
+faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
+	$(BIN)/python -m tests.faults --profile long --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
 fuzz: setup  ## Try 20,000 almost right inputs on every parser, and on every call of a real server (an hour)
 	FUZZ_EXAMPLES=20000 $(BIN)/pytest tests/fuzz -n 2

@@ -144,7 +144,7 @@ def main() -> None:
             times.setdefault(what, []).append(seconds)
     for what, values in times.items():
         row = (min(values), statistics.median(values), max(values))
-        sys.stdout.write(f"{what:30}{''.join(f'{value:8.2f}' for value in row)}\n")
+        sys.stdout.write(f"{what:30}{''.join(f'{value:9.3f}' for value in row)}\n")
 
 
 if __name__ == "__main__":
