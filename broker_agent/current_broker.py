@@ -9,6 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
+from broker_agent.topic_config import MAX_STATE_VERSION
 from broker_agent.topic_config_manager import TopicConfigManager
 
 
@@ -58,13 +59,15 @@ class CurrentBroker:
             The state version in force.
 
         Raises:
-            ValueError: The state version is below the one in force.
+            ValueError: The state version is below the one in force, or above the largest that there may be.
             CallRefused: The version could not be made durable; nothing has changed.
         """
         with self._lock:
             before = self._state.version_of(self._topic_configs.table).state_version or 0
             if state_version is not None and state_version < before:
                 raise ValueError(f"is {state_version}, below {before}, which is in force")
+            if state_version is not None and state_version > MAX_STATE_VERSION:
+                raise ValueError(f"is {state_version}, above the limit of {MAX_STATE_VERSION}")
             if state_version is None:
                 self._topic_configs.next_state_version()
             after = before + 1 if state_version is None else state_version

@@ -20,6 +20,8 @@ OnBadTopic = Literal["refuse", "skip"]
 
 MAX_FILE_BYTES = 1024**3
 """Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""
+MAX_STATE_VERSION = 2**62
+"""Largest state version that a file or a call may bring: there is always room for the roles to come."""
 LOGGED_TOPICS = 20
 """Most skipped topics that are named in the log."""
 
@@ -243,7 +245,7 @@ def _version(version: Mapping[str, Any]) -> DataVersion:
         return DataVersion(
             timestamp_millis=_integer(version, "timestamp", _MAX_INT64),
             counter=_integer(version, "counter", _MAX_INT64 - 1),  # there is always a next one
-            state_version=_integer(version, "stateVersion", _MAX_INT64) if "stateVersion" in version else None,
+            state_version=_integer(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
         )
     except ValueError as error:
         raise ValueError(f"dataVersion: {error}") from error

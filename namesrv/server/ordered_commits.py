@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import structlog
 
+from groundwork.daemon_executor import DaemonExecutor
 from namesrv.core.errors import NotDurable, Overloaded
 
 ResultT = TypeVar("ResultT")
@@ -31,7 +31,7 @@ class OrderedCommits:
         self._max_waiting = max_waiting
         self._waiting = 0
         self._turn = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=what.replace("_", "-"))
+        self._thread = DaemonExecutor(1, what.replace("_", "-"))
 
     async def run(self, commit: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
         """Runs a commit when its turn has come, and returns its result.

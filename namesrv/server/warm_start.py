@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
 import structlog
 
+from groundwork.daemon_executor import DaemonExecutor
 from namesrv.core.clock import Clock
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.snapshot_load import UnusableSnapshot
@@ -91,7 +91,7 @@ class SnapshotWrites:
         self._held_at: float | None = None
         """When the file was last known to hold what the tables held."""
         self._problem: str | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot-file")
+        self._thread = DaemonExecutor(1, "snapshot-file")
         self._closing: asyncio.Future[None] | None = None
         """The end of the last write, which a disk that hangs may hold up."""
 

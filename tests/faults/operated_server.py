@@ -43,6 +43,11 @@ class OperatedServer:
         environment = {VARIABLE: str(self.faults)}
         return NamesrvProcess(*self._arguments, engine=self._engine, environment=environment)
 
+    def hits(self) -> list[str]:
+        """The failpoints that were passed since there is the folder."""
+        file = self.faults.with_name(f"{self.faults.name}.hits")
+        return file.read_text().splitlines() if file.exists() else []
+
     def register(self, client: Client) -> None:
         """Registers the broker that the intents are about, with a topic that is new each time."""
         request = registration(["TopicTest", f"topic-{self._number}"])
@@ -68,12 +73,13 @@ class OperatedServer:
 
     def held(self, client: Client) -> dict[str, int]:
         """The numbers that the server serves."""
-        kv_configs = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(namespace="ns"), timeout=TIMEOUT).kv_configs
+        kv_configs = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(), timeout=TIMEOUT).kv_configs
         intents = client.admin.ListIntents(pb.ListIntentsRequest(), timeout=TIMEOUT).intents
         entries = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
+        get = pb.GetKvConfigRequest(namespace="ns", key="key")
         settings = {entry.key: entry.value for entry in entries}
         return {
-            "kvConfig.json": int(kv_configs[0].value) if kv_configs else 0,
+            "kvConfig.json": int(client.admin.GetKvConfig(get, timeout=TIMEOUT).value) if kv_configs else 0,
             "intents.json": int(intents[0].comment) if intents else 0,
             "namesrv_config.json": int(settings[SETTING]) if self.attempted["namesrv_config.json"] else 0,
         }

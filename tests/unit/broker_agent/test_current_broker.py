@@ -5,7 +5,7 @@ import pytest
 from broker_agent.current_broker import CurrentBroker
 from broker_agent.registration import BrokerState
 from broker_agent.timing import Timing
-from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topic_config import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topic_config_manager import TopicConfigManager
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
@@ -74,6 +74,16 @@ def test_a_lower_state_version_is_refused_and_the_role_stays() -> None:
     with pytest.raises(ValueError, match="is 2, below 3, which is in force"):
         broker.change_role(1, 2)
     assert broker.state == STATE
+
+
+def test_a_state_version_without_room_for_the_next_role_is_refused_and_the_role_stays() -> None:
+    """Before, the next role had a version that no registration can carry, and the broker left all routes."""
+    broker, _ = current(DataVersion(1, 1, 3))
+    with pytest.raises(ValueError, match=f"is {2**63 - 1}, above the limit of {MAX_STATE_VERSION}"):
+        broker.change_role(1, 2**63 - 1)
+    assert broker.state == STATE
+    assert broker.change_role(1, MAX_STATE_VERSION) == MAX_STATE_VERSION
+    assert broker.change_role(0) == MAX_STATE_VERSION + 1
 
 
 def test_an_equal_state_version_is_taken_from_whoever_elects() -> None:

@@ -98,6 +98,7 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
         ({}, None, "dataVersion is missing, must be a JSON object"),
         ({}, {"counter": 1}, "dataVersion: timestamp is missing, must be an integer"),
         ({}, {"counter": -1, "timestamp": 1}, "dataVersion: counter is -1, must be an integer"),
+        ({}, VERSION | {"stateVersion": 2**62 + 1}, "dataVersion: stateVersion is 4611686018427387905, must be"),
         ({}, {"counter": 2**63 - 1, "timestamp": 1}, "dataVersion: counter is 9223372036854775807, must be"),
         ({"T": TOPIC | {"new": float("nan")}}, VERSION, "NaN is no number that JSON has room for"),
     ],

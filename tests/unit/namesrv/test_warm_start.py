@@ -333,7 +333,7 @@ def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(tmp_
         disk.lets.clear()
         for _ in range(3):
             await made.write_if_changed(0.01)
-        assert made._thread._work_queue.qsize() <= 1, "what is tried meanwhile does not pile up"
+        assert made._thread._calls.qsize() <= 1, "what is tried meanwhile does not pile up"
         disk.lets.set()
         await made.write_if_changed(20)
         assert names(tmp_path) == {""}

@@ -1,0 +1,80 @@
+"""Threads for what may hang, such as a disk: the process ends without them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+
+class DaemonExecutor(Executor):
+    """Does as ``ThreadPoolExecutor`` does, but for the end: Python does not wait for its threads.
+
+    At the end of a process, the one of the library is waited for as long as a disk hangs, whatever its shutdown said.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        """Starts the threads with the first call.
+
+        Args:
+            threads: How many.
+            name: What they are called, with a number each.
+        """
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._has_ended = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True) for number in range(threads)
+        ]
+
+    def submit(self, fn: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs) -> Future[ResultT]:
+        """Has a thread make a call. Raises RuntimeError after ``shutdown``."""
+        future: Future[ResultT] = Future()
+        with self._lock:
+            if self._has_ended:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            for thread in self._threads:
+                if thread.ident is None:
+                    thread.start()
+            self._calls.put(partial(_make, future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more calls. What was submitted before is made, unless it is cancelled or the process ends."""
+        with self._lock:
+            if not self._has_ended:
+                self._has_ended = True
+                if cancel_futures:
+                    self._drop()
+                for _ in self._threads:
+                    self._calls.put(None)
+        if wait:
+            for thread in self._threads:
+                if thread.ident is not None:
+                    thread.join()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def _drop(self) -> None:
+        while not self._calls.empty():
+            call: Any = self._calls.get()
+            call.args[0].cancel()
+
+
+def _make(future: Future[ResultT], call: Callable[[], ResultT]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - the boundary of a thread: whoever waits for the call gets it
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,78 @@
+"""DaemonExecutor: calls are made in threads, and the process never waits for one of them at its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from groundwork.daemon_executor import DaemonExecutor
+
+ROOT = Path(__file__).parents[3]
+HANGS = """
+import threading
+from groundwork.daemon_executor import DaemonExecutor
+executor, begun = DaemonExecutor(1, "hanging"), threading.Event()
+executor.submit(lambda: (begun.set(), threading.Event().wait()))
+begun.wait()
+executor.shutdown(wait=False)
+print("end")
+"""
+
+
+def test_results_and_errors_come_back_and_threads_have_names() -> None:
+    with DaemonExecutor(2, "worker") as executor:
+        assert executor.submit(divmod, 7, 2).result(10) == (3, 1)
+        assert isinstance(executor.submit(divmod, 7, 0).exception(10), ZeroDivisionError)
+        assert executor.submit(lambda: threading.current_thread().name).result(10) in {"worker_0", "worker_1"}
+
+
+def test_calls_of_one_thread_are_made_in_their_order() -> None:
+    made: list[int] = []
+    with DaemonExecutor(1, "worker") as executor:
+        for number in range(100):
+            executor.submit(made.append, number)
+    assert made == list(range(100))
+
+
+def test_after_its_end_it_takes_no_call_and_has_made_those_before() -> None:
+    executor = DaemonExecutor(1, "worker")
+    before = executor.submit(sum, [1, 2])
+    executor.shutdown()
+    assert before.result(0) == 3
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(sum, [])
+    executor.shutdown()
+
+
+def test_calls_that_wait_can_be_cancelled_at_the_end() -> None:
+    go_on, begun = threading.Event(), threading.Event()
+    executor = DaemonExecutor(1, "worker")
+
+    def wait() -> bool:
+        begun.set()
+        return go_on.wait(10)
+
+    under_way = executor.submit(wait)
+    assert begun.wait(10)
+    waiting = executor.submit(sum, [])
+    executor.shutdown(wait=False, cancel_futures=True)
+    go_on.set()
+    assert under_way.result(10)
+    with pytest.raises(CancelledError):
+        waiting.result(10)
+
+
+def test_one_that_was_never_asked_starts_no_thread() -> None:
+    before = threading.active_count()
+    DaemonExecutor(3, "idle").shutdown()
+    assert threading.active_count() == before
+
+
+def test_a_process_ends_although_a_call_hangs() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, timeout=30, check=True)
+    assert ended.stdout == b"end\n"
