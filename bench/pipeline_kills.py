@@ -36,8 +36,8 @@ from tests.registrations import identity, registration
 
 CHANGES_PER_SECOND = 300
 BROKERS = 50
-MAX_START_SECONDS = 240.0
-"""By then a follow has written its first batch, also on a busy machine."""
+MAX_START_SECONDS = 900.0
+"""By then a follow has written its first batch: in seconds, and in minutes where ten others want the same cores."""
 
 LONGEST_LIFE_SECONDS = 6.0
 """A follow is killed up to 6 s after its first batch; every fourth one is, up to 6 s after it was started."""
@@ -66,7 +66,8 @@ def main() -> None:
                 wait_for = 0 if number % 4 == 3 else batches(log) + 1
                 follow_and_kill(["follow", *to, "--every", "1", *mode], log, wait_for, chance)
                 print(f"kill {number + 1}: {batches(log)} batches, {made():,} changes so far", flush=True)
-        subprocess.run([BIN / "route-pipeline", "ingest", *to], check=True, stdout=subprocess.DEVNULL, timeout=300)
+        ingest = [BIN / "route-pipeline", "ingest", *to]
+        subprocess.run(ingest, check=True, stdout=subprocess.DEVNULL, timeout=MAX_START_SECONDS)
         last = client.snapshot()[0].header.revision
         raise SystemExit(count(log, last, arguments.kills))
 
@@ -84,10 +85,12 @@ def follow_and_kill(arguments: list[str], log: Path, wait_for: int, chance: rand
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    eventually(lambda: batches(log), lambda count: count >= wait_for, MAX_START_SECONDS)
-    time.sleep(chance.uniform(0.0, LONGEST_LIFE_SECONDS))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(20)
+    try:
+        eventually(lambda: batches(log), lambda count: count >= wait_for, MAX_START_SECONDS)
+        time.sleep(chance.uniform(0.0, LONGEST_LIFE_SECONDS))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
 
 
 @contextmanager
