@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.change_log import read_changes
-from route_pipeline.history import history
 from route_pipeline.ingest import ingest
 from route_pipeline.store import RouteStore
+from tests.integration.route_history import versions_of
 from tests.integration.spark_session import spark
 from tests.unit.namesrv.fleet import VirtualClock
-from tests.unit.route_pipeline.fleet_life import ExpectedHistory, FleetLife, Version, content_of, serving_life
+from tests.unit.route_pipeline.fleet_life import ExpectedHistory, FleetLife, serving_life
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
@@ -49,23 +47,7 @@ def test_the_history_of_an_hour_is_the_expected_one(spark: SparkSession, tmp_pat
                 expected.ingest(namesrv, clock.wall_millis())
             life.pass_time(SECONDS_BETWEEN)
 
-    rows = history(read_changes(spark, store)).withColumns(
-        {"from_millis": F.unix_millis("valid_from"), "to_millis": F.unix_millis("valid_to")}
-    )
-    found = [
-        Version(
-            namesrv=row["namesrv"],
-            table=row["table_name"],
-            key=row["key"],
-            content=content_of(row["table_name"], row),
-            from_point=(row["valid_from_epoch"], row["valid_from_revision"]),
-            from_millis=row["from_millis"],
-            to_point=None if row["end_reason"] is None else (row["valid_to_epoch"], row["valid_to_revision"]),
-            to_millis=row["to_millis"],
-            end_reason=row["end_reason"],
-        )
-        for row in rows.collect()
-    ]
+    found = versions_of(spark, store)
     assert sorted(found, key=repr) == sorted(expected.ended(), key=repr)
     reasons = Counter(version.end_reason for version in found)
     wanted = {None, "CHANGED", "NOT_IN_SNAPSHOT", "UNREGISTERED", "CHANNEL_CLOSED", "EXPIRED", "GROUP_GONE"}

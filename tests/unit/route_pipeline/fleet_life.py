@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,6 +108,10 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
     endpoint: Endpoint = field(init=False)
     starts: int = 0
     pins: dict[str, RouteSnapshot] = field(default_factory=dict)
+    before_pin: Callable[[], None] = lambda: None
+    """Called when a snapshot is asked for, before it is taken."""
+    before_message: Callable[[], None] = lambda: None
+    """Called before each message of a stream but the first."""
 
     def __post_init__(self) -> None:
         self.start()
@@ -162,6 +166,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self, request: pb.PinRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> pb.PinRouteSnapshotResponse:
         self._answer(context)
+        self.before_pin()
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.manager.snapshot()
         return pb.PinRouteSnapshotResponse(header=self.fleet.manager.header(), pin_id=pin_id, lease_seconds=600)
@@ -170,7 +175,10 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
         self._answer(context)
-        yield from _parsed(self.pins[request.pin_id], _shard(request.shard))
+        for number, response in enumerate(_parsed(self.pins[request.pin_id], _shard(request.shard))):
+            if number:
+                self._go_on(context)
+            yield response
 
     def StreamRouteChanges(  # noqa: N802
         self, request: pb.StreamRouteChangesRequest, context: grpc.ServicerContext
@@ -181,6 +189,11 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         for message in change_messages(first, request.up_to_revision, manager.identity, _shard(request.shard)):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
+                self._go_on(context)
+
+    def _go_on(self, context: grpc.ServicerContext) -> None:
+        self.before_message()
+        self._answer(context)
 
     def _answer(self, context: grpc.ServicerContext) -> None:
         if self.lost:
