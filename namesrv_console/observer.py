@@ -179,7 +179,15 @@ def _state_of(status: pb.GetNamesrvStatusResponse) -> tuple[object, ...]:
     """All but what changes by itself."""
     header = status.header
     unconfirmed = status.unconfirmed_broker_count
-    return (header.namesrv_name, header.epoch, header.revision, status.warm, status.guard_tripped, unconfirmed)
+    return (
+        header.namesrv_name,
+        header.epoch,
+        header.revision,
+        status.warm,
+        status.guard_tripped,
+        unconfirmed,
+        status.replica.problem,
+    )
 
 
 def _in_short(error: CallError) -> str:

@@ -68,6 +68,8 @@ def _server(view: Observation) -> Json:
             "unconfirmed": status.unconfirmed_broker_count,
             "topics": status.topic_count,
             "guard": status.guard_tripped,
+            "leader": status.replica.leader,
+            "leaderLost": status.replica.problem,
             "loopLag": round(status.loop_lag_millis, 1),
             "startedAt": status.started_at_millis,
         }

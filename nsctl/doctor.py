@@ -99,6 +99,9 @@ def _of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Find
     elif status.unconfirmed_broker_count:
         known = f"{status.unconfirmed_broker_count:,} brokers are known from its snapshot file only"
         yield Finding("warning", where, known, "wait for them, or see why their agents do not register")
+    if status.HasField("replica") and not status.replica.leader_connected:
+        lost = f"is a copy of {status.replica.leader}, which it has lost: {status.replica.problem}"
+        yield Finding("problem", where, lost, "see whether that name server runs and can be reached from there")
     if status.loop_lag_millis > LAG_MILLIS:
         lag = f"its event loop was held up for {status.loop_lag_millis:,.0f} ms during the last minute"
         yield Finding("warning", where, lag, "give it more CPU, or see who calls it so much")

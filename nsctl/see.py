@@ -60,7 +60,7 @@ def status(session: Session) -> None:
             {
                 "endpoint": str(answer.endpoint),
                 "name": value.header.namesrv_name,
-                "state": f"{'ready' if value.warm else 'warming'}{guard}",
+                "state": f"{'ready' if value.warm else 'warming'}{guard}{_following(value)}",
                 "version": value.version,
                 "epoch": value.header.epoch,
                 "revision": value.header.revision,
@@ -73,6 +73,17 @@ def status(session: Session) -> None:
         )
     columns = ("endpoint", "name", "state", "version", "revision", "brokers", "unconfirmed", "topics", "started_at")
     session.show(rows, columns)
+
+
+def _following(status: pb.GetNamesrvStatusResponse) -> str:
+    """Whom a read-only copy follows; empty for a name server of its own."""
+    replica = status.replica
+    if not status.HasField("replica"):
+        return ""
+    if replica.leader_connected:
+        return f", copy of {replica.leader}"
+    age = f"{replica.behind_millis / 1000:,.0f} s old" if replica.HasField("behind_millis") else "empty"
+    return f", copy of {replica.leader}, {age}: {replica.problem}"
 
 
 def cluster(session: Session) -> None:

@@ -129,6 +129,12 @@ class ReplicaManager(RouteInfoManager):
         """Takes over what has changed at the leader without taking a revision."""
         if news.HasField("warm"):
             self.warm = news.warm
+        for heard in news.heard_brokers:
+            key = LiveKey(heard.cluster_name, heard.broker_addr)
+            if key in self.tables.broker_live_table:
+                self._signs_of_life.reported(key, heard.last_update_timestamp_millis)
+        if not (news.held_queues_begin or news.held_queues):
+            return
         table = self.tables.held_queue_table
         if news.held_queues_begin:
             table.clear()

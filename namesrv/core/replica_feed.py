@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.changes import Change, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.intent_messages import intent_message
-from namesrv.core.records import BrokerKey, QueueData
+from namesrv.core.records import BrokerKey, LiveKey, QueueData
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import Unconfirmed
 
@@ -27,6 +27,9 @@ READER_SETTINGS = {
 }
 """Settings that shape answers to readers: name on the wire to field of Behaviour. All are switches."""
 
+HEARD_SECONDS = 5.0
+"""How often a copy is told when brokers were heard of: half of their shortest period."""
+
 ROWS_PER_MESSAGE = 500
 """Intents, keys or queues in a message: making it takes about a millisecond."""
 
@@ -34,10 +37,19 @@ ROWS_PER_MESSAGE = 500
 class ReplicaFeed:
     """What one copy is sent, and what it has been sent of that which no change log tells."""
 
-    def __init__(self, manager: RouteInfoManager, is_warm: Callable[[], bool]) -> None:
-        """Starts with a copy that has nothing."""
+    def __init__(self, manager: RouteInfoManager, is_warm: Callable[[], bool], monotonic: Callable[[], float]) -> None:
+        """Starts with a copy that has nothing.
+
+        Args:
+            manager: What is copied.
+            is_warm: Whether what is not there does not exist.
+            monotonic: The clock, in seconds.
+        """
         self._manager = manager
         self._is_warm = is_warm
+        self._monotonic = monotonic
+        self._heard_said_at = monotonic()
+        self._heard: dict[LiveKey, int] = {}
         self._held: dict[tuple[str, BrokerKey], QueueData] = {}
         self._held_version = -1
         self._was_warm: bool | None = None
@@ -88,6 +100,7 @@ class ReplicaFeed:
         if warm != self._was_warm:
             self._was_warm = warm
             yield _ROWS(warm=warm).SerializeToString()
+        yield from self._heard_brokers()
         tables = self._manager.tables
         if self._held_version == tables.held_version:
             return
@@ -105,6 +118,22 @@ class ReplicaFeed:
             begins = False
         if begins:
             yield _ROWS(held_queues_begin=True).SerializeToString()
+
+    def _heard_brokers(self) -> Iterator[bytes]:
+        """When brokers were heard of, now and then: a copy would otherwise show them as silent."""
+        now = self._monotonic()
+        if now - self._heard_said_at < HEARD_SECONDS:
+            return
+        self._heard_said_at = now
+        before, self._heard = self._heard, self._manager.last_heard()
+        changed = [(key, millis) for key, millis in self._heard.items() if before.get(key) != millis]
+        for some in _batches(changed):
+            rows = _ROWS()
+            for (cluster_name, broker_addr), millis in some:
+                rows.heard_brokers.add(
+                    cluster_name=cluster_name, broker_addr=broker_addr, last_update_timestamp_millis=millis
+                )
+            yield rows.SerializeToString()
 
 
 def _settings(behaviour: Behaviour) -> list[route_service_pb2.SettingChange]:

@@ -206,6 +206,10 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         self.granted_seconds += seconds
         self._signs_of_life.grant_more_time(seconds)
 
+    def last_heard(self) -> dict[LiveKey, int]:
+        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        return self._signs_of_life.all_last_updates()
+
     # Look-ups
 
     def pickup_topic_route_data(self, topic: str, zone_name: str | None = None) -> bytes | None:

@@ -63,6 +63,10 @@ class SignsOfLife:
         """By how many seconds the most overdue broker was overdue when ``overdue_brokers`` was asked last."""
         return self._brokers.longest_overdue
 
+    def all_last_updates(self) -> dict[LiveKey, int]:
+        """When each live broker was last heard of, as ``last_update_millis``."""
+        return dict(self._last_update_millis)
+
     def overdue_brokers(self) -> Steps[list[LiveKey]]:
         """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""
         return (yield from self._brokers.overdue(self._clock.monotonic()))

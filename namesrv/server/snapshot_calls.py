@@ -58,7 +58,7 @@ class SnapshotCalls:
                 async for message in _giving_way(snapshot.messages(shard)):
                     yield message
             return
-        feed = ReplicaFeed(self._manager, self._watchers.is_warm) if request.for_replica else None
+        feed = self._watchers.replica_feed() if request.for_replica else None
         with self._watchers.following(context.peer()) as watcher:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)

@@ -12,6 +12,7 @@ from random import Random, SystemRandom
 from namesrv.core.changes import Change
 from namesrv.core.clock import Clock
 from namesrv.core.errors import NamesrvError, Overloaded, ShuttingDown
+from namesrv.core.replica_feed import ReplicaFeed
 from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.subscriptions import Subscription
 from namesrv.core.warm_up import WarmUp
@@ -69,7 +70,7 @@ class Watchers:
             rng: Spreads returns after a shutdown.
             max_watchers: Most open streams.
         """
-        self.is_warm = warm_up.is_warm
+        self._is_warm = warm_up.is_warm
         self._rng = rng or SystemRandom()
         self._manager = manager
         self._clock = clock
@@ -145,6 +146,10 @@ class Watchers:
                 yield watcher
         finally:
             self.watches.unfollow(follower)
+
+    def replica_feed(self) -> ReplicaFeed:
+        """What a reader gets beyond the tables that is a read-only copy of this name server."""
+        return ReplicaFeed(self._manager, self._is_warm, self._clock.monotonic)
 
     def after(self, number: int, limit: int) -> list[Watcher]:
         """The watchers that were opened after the one with a number, oldest first, at most so many."""

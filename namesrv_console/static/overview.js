@@ -66,6 +66,10 @@ function notes(overview) {
       "Many brokers were lost at once; they stay in the routes as unconfirmed. ",
       "If they are really gone: nsctl guard confirm-loss"));
   }
+  for (const server of overview.servers.filter((server) => server.leaderLost)) {
+    found.push(note("warn", h("strong", null, `${server.name} has lost its leader ${server.leader}. `),
+      `It answers from its last copy. ${server.leaderLost}`));
+  }
   const holds = overview.intents.filter((intent) => intent.kind === "TOPIC_HOLD").length;
   if (holds) found.push(note("info", `${plural(holds, "topic")} on hold. `, h("a", { href: "#/servers" }, "See which")));
   return h("div", { "data-key": "notes" }, found);

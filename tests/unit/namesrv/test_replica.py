@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -41,8 +41,9 @@ _TOPICS = ["T1", "T2", "T3", "T4"]
 class Link:
     """A copy, and the stream that it is made of."""
 
-    def __init__(self, leader: RouteInfoManager) -> None:
+    def __init__(self, leader: RouteInfoManager, monotonic: Callable[[], float] = lambda: 0.0) -> None:
         self.leader = leader
+        self.monotonic = monotonic
         self.copies = 0
         self.start()
 
@@ -50,7 +51,7 @@ class Link:
         """The copy is made anew."""
         self.copies += 1
         self.intake = ReplicaIntake(lambda identity: ReplicaManager(identity, VirtualClock()), "copy")
-        self.feed = ReplicaFeed(self.leader, lambda: True)
+        self.feed = ReplicaFeed(self.leader, lambda: True, self.monotonic)
         snapshot = self.leader.snapshot()
         self.reader = Follower(lambda: None, snapshot.revision)
         for message in self.opening(snapshot.messages()):
@@ -64,7 +65,7 @@ class Link:
 
     def resume(self) -> None:
         """The stream ends and begins again, where the copy is."""
-        self.feed = ReplicaFeed(self.leader, lambda: True)
+        self.feed = ReplicaFeed(self.leader, lambda: True, self.monotonic)
         self.intake.stream_ended()
         assert self.manager is not None
         self.reader = Follower(lambda: None, self.manager.revision)
@@ -118,7 +119,7 @@ def state_of(manager: RouteInfoManager) -> dict[str, object]:
 
 def log_of(manager: RouteInfoManager, after: int) -> list[object]:
     """The changes after a revision as readers get them; the order of rows within one depends on how it was made."""
-    feed = ReplicaFeed(manager, lambda: True)
+    feed = ReplicaFeed(manager, lambda: True, lambda: 0.0)
     found: list[object] = []
     for change in reversed(manager.change_log.newest_first()):
         if change.revision > after:
@@ -237,6 +238,21 @@ def test_a_snapshot_with_rows_that_do_not_fit_together_is_refused(fleet: Fleet) 
     with pytest.raises(UnusableSnapshot, match="the end marker counts 1 clusters, and there are 0"):
         finish(intake.take(end))
     assert intake.manager is None
+
+
+def test_a_copy_is_told_now_and_then_when_brokers_were_heard_of(fleet: Fleet) -> None:
+    fleet.register(A)
+    link = Link(fleet.manager, fleet.clock.monotonic)
+    fleet.clock.advance(3.0)
+    fleet.query(A)
+    link.read()
+    assert link.manager.last_heard() != fleet.manager.last_heard()
+    fleet.clock.advance(3.0)
+    link.read()
+    assert link.manager.last_heard() == fleet.manager.last_heard()
+    fleet.unregister(A)
+    link.read()
+    assert link.manager.last_heard() == {}
 
 
 def test_a_copy_can_be_copied(fleet: Fleet) -> None:
