@@ -10,11 +10,46 @@ import pytest
 from tests.integration.secured import Place
 from tests.processes import Client, NamesrvProcess
 
+NOT_ON_ENVOY = frozenset(
+    f"test_{name}.py"
+    for name in ("audit", "cluster_test", "intents", "kv_config", "namesrv_config", "route_lists", "scenarios")
+)
+"""Modules that are about what the tables do: they make unary calls that others make on this engine, too, which takes
+longest to start. ``--all-engines`` runs them all the same."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what takes long and shows nothing new."""
+    if config.getoption("--all-engines"):
+        return
+    left_out = [item for item in items if item.path.name in NOT_ON_ENVOY and "[envoy" in item.name]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _present(engine: str) -> str:
+    if engine == "envoy":
+        pytest.importorskip("pyvoy", reason="pyvoy is missing")
+    return engine
+
 
 @pytest.fixture(params=["grpcio", "native", "envoy"])
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
+    return _present(request.param)
+
+
+@pytest.fixture(params=["grpcio", "native"])
+def engine_here(request: pytest.FixtureRequest) -> str:
+    """Each engine that runs in any process, such as this one."""
     return str(request.param)
+
+
+@pytest.fixture(params=["grpcio", "envoy"])
+def engine_with_tls(request: pytest.FixtureRequest) -> str:
+    """Each engine that has TLS."""
+    return _present(request.param)
 
 
 @pytest.fixture

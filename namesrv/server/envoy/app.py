@@ -15,7 +15,6 @@ import structlog
 
 from groundwork.logs import configure_logs
 from groundwork.settings import EXIT_BAD_START
-from namesrv.data_dir import DataDirError
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.server.envoy.call import Receive, Send
 from namesrv.server.envoy.inside import (
@@ -27,8 +26,7 @@ from namesrv.server.envoy.inside import (
     current,
     enter,
 )
-from namesrv.server.listener import CannotListen
-from namesrv.serving import serve_until
+from namesrv.serving import CannotListen, DataDirError, serve_until
 from namesrv.settings import NamesrvSettings
 
 PROGRAM = "namesrv"

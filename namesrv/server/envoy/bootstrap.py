@@ -92,6 +92,7 @@ def bootstrap(settings: NamesrvSettings, address: tuple[str, int], folder: Path)
         "per_connection_buffer_limit_bytes": CONNECTION_BUFFER_BYTES,
     }
     return {
+        "node": {"id": "namesrv", "cluster": "namesrv"},  # asked for where there are certificates
         "admin": {"address": {"pipe": {"path": str(folder / ADMIN_SOCKET), "mode": 0o600}}},
         "static_resources": {"listeners": [listener]},
         "layered_runtime": {"layers": [{"name": "fixed", "static_layer": _runtime()}]},
