@@ -12,7 +12,9 @@ PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
 """Streams whose end means something by itself. An engine that has to look for ends looks for theirs often."""
 
 
-def build_server(settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool = False) -> grpc.aio.Server:
+def build_server(
+    settings: NamesrvSettings, tls: ListenerTls | None = None, *, shares_port: bool = False
+) -> grpc.aio.Server:
     """A server without services and ports, of the engine that the settings name.
 
     Args:
