@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from bench.results import Results, peak_mib, rate, tally
 
@@ -19,6 +18,7 @@ _TABLES = ("lookups-1k-width-4", "lookups", "lookups-100k-width-4", "capacity-10
 _WATCHERS = (100, 1_000, 10_000)
 _LARGEST_SHOWN = 0.9999
 """Of a latency curve: beyond it stand single calls."""
+_SHARES = (0.1, 0.5, 0.9, 0.99, 0.999)
 _OURS = ("grpcio", "native", "envoy")
 _COLOURS = {
     "grpcio": "tab:blue",
@@ -71,9 +71,13 @@ def latency(workload: str, title: str) -> Callable[[Results, Path], bool]:
             if rounds:
                 curve = rounds[len(rounds) // 2]["latency_curve"]
                 millis, shares = zip(*((at, share) for at, share in curve if share <= _LARGEST_SHOWN), strict=True)
-                axes.step(millis, shares, where="post", color=colour, label=server)
+                axes.plot(millis, shares, color=colour, label=server)
         axes.set_xscale("log")
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        # Stretches what is slow, and shows it in the same order as percentiles are told.
+        axes.set_yscale("logit")
+        axes.set_ylim(0.05, _LARGEST_SHOWN)
+        axes.set_yticks(_SHARES, [f"{share:.4g} %" for share in (100 * share for share in _SHARES)])
+        axes.minorticks_off()
         return _save(figure, axes, file)
 
     return draw
@@ -92,10 +96,10 @@ def memory(results: Results, file: Path) -> bool:
             if (rounds := results.records(workload, server))
         ]
         places, heights = zip(*bars, strict=True)
-        axes.bar(places, heights, width, color=_COLOURS[server], label=server)
+        shown = axes.bar(places, heights, width, color=_COLOURS[server], label=server)
+        axes.bar_label(shown, fmt="{:.0f}", fontsize="small")
     names = [results.says(workload)[1].replace(" x ", "\nx ") for workload in tables]
     axes.set_xticks([at + width * (len(servers) - 1) / 2 for at in range(len(tables))], names)
-    axes.set_yscale("log")
     return _save(figure, axes, file)
 
 

@@ -72,6 +72,8 @@ def _look_ups(workload: str) -> Target:
             late = _beside(results, (workload, workload), servers, _p99)
             found += _line(f"{engine}, rate", rates, "times Java's", (lambda ratio: ratio >= 1.5) if wanted else None)
             found += _line(f"{engine}, p99", late, "times Java's", (lambda ratio: ratio < 1) if wanted else None)
+            costs = _beside(results, (workload, workload), servers, cpu_micros)
+            found += _line(f"{engine}, server CPU of a call", costs, "times Java's", None)
         return found
 
     return Target(f"look-ups, {workload}", "native, envoy: 1.5 times Java's, p99 lower", f"{_PEERS} {workload}", lines)

@@ -16,7 +16,7 @@ const QUANTILES: [(&str, f64); 6] = [
     ("max", 1.0),
 ];
 /// Points of a curve in each halving of the distance to 100 %.
-const POINTS_PER_HALVING: u32 = 5;
+const POINTS_PER_HALVING: u32 = 10;
 
 /// The kind of error after which a connection takes no more calls.
 pub const LOST: &str = "connection lost";
