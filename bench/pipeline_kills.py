@@ -66,7 +66,7 @@ def main() -> None:
                 wait_for = 0 if number % 4 == 3 else batches(log) + 1
                 follow_and_kill(["follow", *to, "--every", "1", *mode], log, wait_for, chance)
                 print(f"kill {number + 1}: {batches(log)} batches, {made():,} changes so far", flush=True)
-        ingest = [BIN / "route-pipeline", "ingest", *to]
+        ingest: list[str | Path] = [BIN / "route-pipeline", "ingest", *to]
         subprocess.run(ingest, check=True, stdout=subprocess.DEVNULL, timeout=MAX_START_SECONDS)
         last = client.snapshot()[0].header.revision
         raise SystemExit(count(log, last, arguments.kills))
