@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.nemesis import KINDS
+from tests.faults.fleet import SERVERS
+from tests.faults.namespaces import ENTERED, Hosts
+from tests.faults.nemesis import AGENTS, CLIENTS, KINDS, OF_A_PROXY
 from tests.faults.profiles import PROFILES, run_profile
 
 
@@ -21,10 +24,14 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=sorted(KINDS), help="only these kinds")
     parser.add_argument("--rounds", type=int, help="how many rounds of faults in place of the profile's")
     parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
+    parser.add_argument("--hosts", action="store_true", help="in network namespaces, not behind a proxy; needs root")
     options = parser.parse_args()
+    if options.hosts and ENTERED not in os.environ:
+        with Hosts([*SERVERS, *AGENTS, *CLIENTS]) as hosts:
+            return hosts.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
-    names = options.faults or sorted(KINDS)
+    names = options.faults or sorted(KINDS.keys() - (OF_A_PROXY if options.hosts else frozenset()))
     broken = False
     for seed in range(options.seed, options.seed + options.runs):
         outcome = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)

@@ -287,6 +287,10 @@ def half_open(world: World, rng: random.Random) -> Iterator[None]:
     world.network.heal(*way)
 
 
+OF_A_PROXY = frozenset({"half-open", "reset", "slow"})
+"""Kinds that need a proxy."""
+
+
 def schedule(
     seed: int, names: Sequence[str], rounds: int, seconds: Sequence[float], rest: Sequence[float]
 ) -> list[Round]:

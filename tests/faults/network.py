@@ -27,11 +27,6 @@ class Place:
 class Network(Protocol):
     """Ways between clients and servers by their names. What happens to one is recorded: faults before, ends after."""
 
-    @property
-    def faults(self) -> frozenset[str]:
-        """What it can do: ``cut``, ``slow``, ``lossy``, ``reset``, ``half open``."""
-        ...
-
     def place(self, name: str) -> Place:
         """Where a program of this name is to run."""
         ...
@@ -63,8 +58,6 @@ class Network(Protocol):
 
 class ProxyNetwork:
     """A network of links of a proxy: for every machine."""
-
-    faults = frozenset({"cut", "slow", "lossy", "reset", "half open"})
 
     def __init__(self, proxy: Proxy, history: History) -> None:
         self._proxy = proxy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,9 @@ from tests.faults.fleet import BROKERS, SERVERS, Fleet
 from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
+from tests.faults.namespaces import ENTERED, NamespaceNetwork
 from tests.faults.nemesis import CLIENTS, KINDS, WATCHERS, WAYS, Fault, Round, World
-from tests.faults.network import ProxyNetwork
+from tests.faults.network import Network, ProxyNetwork
 from tests.faults.operator import HELD_TOPIC, Operator
 from tests.faults.proxy import Proxy
 from tests.faults.resources import sample
@@ -27,9 +29,12 @@ from tests.faults.topics import TopicChanges
 from tests.faults.workers import LookUps, Watcher, Worker
 
 TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
-OF_ONE = {group: f"only-{group}" for group in sorted({broker.group for broker in BROKERS})}
-"""A topic of each group that no other has: nobody can stand in for it."""
-LOOKED_UP = (*TOPICS, *OF_ONE.values(), HELD_TOPIC, "never")
+OF_ONE = {
+    group: (f"only-{group}", *(f"{group}-{number}" for number in range(3)))
+    for group in sorted({broker.group for broker in BROKERS})
+}
+"""Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+LOOKED_UP = (*TOPICS, *(topic for topics in OF_ONE.values() for topic in topics), HELD_TOPIC, "never")
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Run:
         self._stack.callback(self.history.close)
         self._pace = pace
         self._rng = random.Random(seed)
-        network = ProxyNetwork(self._stack.enter_context(Proxy(seed)), self.history)
+        network = self._network(seed)
         topics = TopicChanges(TOPICS, OF_ONE, random.Random(seed))
         self.fleet = Fleet(folder, self.history, network, self._stack, topics)
         self.world = World(self.fleet, network, spared)
@@ -72,6 +77,12 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _network(self, seed: int) -> Network:
+        """Between the hosts that this process has been started among, or by a proxy."""
+        if ENTERED in os.environ:
+            return NamespaceNetwork(os.environ[ENTERED], self.history)
+        return ProxyNetwork(self._stack.enter_context(Proxy(seed)), self.history)
 
     def _start(self) -> None:
         for server in SERVERS:

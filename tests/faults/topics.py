@@ -19,9 +19,9 @@ class Table:
 
 
 class TopicChanges:
-    """Makes the next table of a group: always its own topic and the one on hold, and some of those for all."""
+    """Makes the next table of a group: always its first own topic and the one on hold, and some of all others."""
 
-    def __init__(self, topics: Sequence[str], of_one: Mapping[str, str], rng: random.Random) -> None:
+    def __init__(self, topics: Sequence[str], of_one: Mapping[str, Sequence[str]], rng: random.Random) -> None:
         self._topics = tuple(topics)
         self._of_one = dict(of_one)
         self._rng = rng
@@ -41,4 +41,6 @@ class TopicChanges:
         """Another table."""
         self.versions[group] += 1
         some = self._rng.sample(self._topics, self._rng.randint(1, len(self._topics)))
-        return Table(group, self.versions[group], (*some, self._of_one[group], HELD_TOPIC))
+        first, *others = self._of_one[group]
+        own = [topic for topic in others if self._rng.random() < 0.5]
+        return Table(group, self.versions[group], (*some, first, *own, HELD_TOPIC))
