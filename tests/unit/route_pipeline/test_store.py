@@ -178,6 +178,18 @@ def test_a_store_without_an_ingest_says_so(tmp_path: Path) -> None:
         RouteStore.create(tmp_path).check_not_empty()
 
 
+def test_a_store_from_which_a_day_is_missing_at_this_moment_is_not_read(tmp_path: Path) -> None:
+    store = RouteStore.create(tmp_path)
+    begun(store, store.run()).summary.touch()
+    store.check_not_empty()
+    (store.work / "old-date=2026-01-02").mkdir(parents=True)
+
+    with pytest.raises(StoreError, match="date=2026-01-02 is being compacted, or that was killed"):
+        store.check_not_empty()
+    with store.writing():
+        store.check_not_empty()
+
+
 @pytest.mark.parametrize(("name", "problem"), [("s3a://bucket/routes", "is a URL"), ("/data/[new]", "a pattern")])
 def test_a_name_that_spark_would_misread_is_refused(name: str, problem: str) -> None:
     with pytest.raises(StoreError, match=problem):
