@@ -57,7 +57,7 @@ class ReplicaMetrics(Collector):
             tables = manager.tables
             gauges += [
                 (
-                    "live_brokers",
+                    "namesrv_live_brokers",
                     "Brokers in the live table, unconfirmed ones included.",
                     len(tables.broker_live_table),
                 ),
