@@ -1,0 +1,69 @@
+"""Runs the pipeline's tests with PySpark 4.2, Delta Lake and Spark Connect, from a wheel in an environment of its own.
+
+    python -m tests.spark
+
+PySpark and Delta Lake are downloaded once, half a gigabyte. Arguments are files of tests in place of all.
+"""
+# ruff: noqa: T201  (a program: it prints)
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from route_pipeline.sinks import DELTA_PACKAGES
+from tests.spark.environments import REPOSITORY, build_wheel, cache_folder, environment
+
+PYSPARK = "4.2.0"
+TESTS = (
+    "tests/integration/test_route_pipeline_spark.py",
+    "tests/spark/test_delta_sink.py",
+    "tests/spark/test_connect.py",
+)
+FETCH_SECONDS = 600
+TEST_SECONDS = 600
+"""For one test: a job that is broken off in the middle would leave the session of all others useless."""
+
+
+def delta_jars() -> str | None:
+    """Fetches Delta Lake from Maven Central, by Maven; its files, separated by commas. None: there is no Maven."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        print("there is no mvn, which would fetch Delta Lake: its tests are skipped")
+        return None
+    group, artifact, version = DELTA_PACKAGES["4.2"].split(":")
+    folder = cache_folder() / f"delta-{version}"
+    for name in (artifact, "delta-storage"):
+        if not (folder / f"{name}-{version}.jar").exists():
+            what = [f"-Dartifact={group}:{name}:{version}", f"-DoutputDirectory={folder}"]
+            command = [maven, "--batch-mode", "--quiet", "dependency:copy", *what]
+            subprocess.run(command, cwd=cache_folder(), check=True, timeout=FETCH_SECONDS)
+    return ",".join(map(str, sorted(folder.glob("*.jar"))))
+
+
+def main(arguments: list[str]) -> int:
+    """Runs it; returns the highest of pytest's exit codes."""
+    with tempfile.TemporaryDirectory(prefix="namesrv-spark-") as folder:
+        programs = environment(PYSPARK, build_wheel(Path(folder)))
+        # Away from the repository, whose packages would be found before those of the wheel.
+        away = Path(folder) / "away"
+        shutil.copytree(
+            REPOSITORY / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__", "node_modules")
+        )
+        shutil.copytree(REPOSITORY / "demo", away / "demo")
+        shutil.copy(REPOSITORY / "pyproject.toml", away)
+        jars = delta_jars()
+        variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"} | ({} if jars is None else {"DELTA_JARS": jars})
+        variables.pop("PYTHONPATH", None)
+        pytest: list[str | Path] = [programs / "python", "-m", "pytest", "-q", f"--timeout={TEST_SECONDS}"]
+        # Java starts once a process, and each of these wants another one.
+        runs = [[test] for test in arguments or TESTS]
+        return max(subprocess.run([*pytest, *run], cwd=away, env=variables, check=False).returncode for run in runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

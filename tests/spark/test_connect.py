@@ -1,0 +1,99 @@
+"""The data source through Spark Connect. `make test-spark` brings what its client needs: pandas, among others."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from route_pipeline.data_source import register
+from route_pipeline.java import ensure_java_home
+from tests.processes import NamesrvProcess, eventually
+from tests.registrations import identity, registration
+
+START_SERVER = Path(pyspark.__file__).parent / "sbin" / "start-connect-server.sh"
+START_SECONDS = 240.0
+NEEDED = ("pandas", "grpc_status", "zstandard")
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[NamesrvProcess]:
+    """Knows two topics of one broker."""
+    with NamesrvProcess("--name", "ns-a") as server, server.connect() as client:
+        client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=20)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session at a server of its own."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'; make test-spark has it")
+    ensure_java_home()
+    folder = tmp_path_factory.mktemp("connect")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "spark.master": "local[2,2]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    with (folder / "log").open("w") as said:
+        server = subprocess.Popen(
+            [START_SERVER, *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))],
+            env={
+                **os.environ,
+                "SPARK_NO_DAEMONIZE": "1",
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOG_DIR": str(folder),
+            },
+            cwd=folder,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    try:
+        eventually(lambda: "Spark Connect server started" in (folder / "log").read_text(), within_seconds=START_SECONDS)
+        session: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        yield session
+        session.stop()
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+@pytest.mark.parametrize("registered", [False, True], ids=["found by itself", "registered"])
+def test_a_table_is_read(spark: SparkSession, namesrv: NamesrvProcess, registered: bool) -> None:
+    if registered:
+        register(spark)
+    rows = spark.read.format("namesrv").option("endpoints", str(namesrv.endpoint)).load().collect()
+    assert sorted(row["topic"] for row in rows) == ["Other", "TopicTest"]
+
+
+def test_a_stream_is_read(spark: SparkSession, namesrv: NamesrvProcess, tmp_path: Path) -> None:
+    register(spark)
+    stream = spark.readStream.format("namesrv").options(endpoints=str(namesrv.endpoint), table="changes").load()
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
+    rows = spark.read.parquet(str(tmp_path / "rows")).where("table_name = 'topic_queues'").collect()
+    assert sorted(row["topic"] for row in rows) == ["Other", "TopicTest"]
+
+
+def test_a_misspelt_option_is_named(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="did you mean 'table'"):
+        spark.read.format("namesrv").option("endpoints", "a:1").option("tabel", "brokers").load().collect()

@@ -1,0 +1,136 @@
+"""The Delta table beside the log, with the Delta Lake that this Spark works with. `make test-spark` brings both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from route_pipeline.change_log import read_parquet
+from route_pipeline.compaction import compact
+from route_pipeline.delta_mirror import DeltaMirror
+from route_pipeline.ingest import ingest
+from route_pipeline.session import spark_session
+from route_pipeline.sinks import DELTA, SinkError, check_sink, session_settings
+from route_pipeline.store import RouteStore
+from tests.integration.spark_session import FAST_START
+from tests.unit.route_pipeline.fake_namesrv import (
+    FakeNamesrv,
+    fleet_chunk,
+    gone,
+    put,
+    queue,
+    serving,
+    snapshot,
+    topics_chunk,
+)
+
+JARS = "DELTA_JARS"
+"""Environment variable: files of Delta Lake, separated by commas."""
+QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    try:
+        check_sink(DELTA, pyspark.__version__)
+    except SinkError as error:
+        pytest.skip(f"{error}; make test-spark has it")
+    if JARS not in os.environ:
+        pytest.skip(f"{JARS} does not name the files of Delta Lake: make test-spark fetches them")
+    conf = {
+        "spark.driver.defaultJavaOptions": FAST_START,
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        # A thousand tasks to read a log of a few kilobytes otherwise.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    with spark_session("local[2,2]", conf | session_settings(DELTA, os.environ[JARS])) as session:
+        yield session
+
+
+@pytest.fixture
+def fake(spark: SparkSession) -> Iterator[FakeNamesrv]:
+    """It starts after Spark: a fork under gRPC's threads can go wrong."""
+    assert spark.version
+    chunks = (fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a")]))
+    with serving(snapshot(*chunks)) as serves:
+        yield serves
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RouteStore:
+    return RouteStore.create(tmp_path / "log")
+
+
+def rows_of(frame: DataFrame) -> list[str]:
+    """Comparable rows, without the parts that only Parquet has."""
+    return sorted(repr(row) for row in frame.drop("problem").select(sorted({*frame.columns} - {"problem"})).collect())
+
+
+def table(spark: SparkSession, store: RouteStore) -> DataFrame:
+    return spark.read.format("delta").load(f"file:{store.delta}")
+
+
+def assert_mirrored(spark: SparkSession, store: RouteStore) -> None:
+    assert rows_of(table(spark, store)) == rows_of(read_parquet(spark, store.changes))
+
+
+def change(fake: FakeNamesrv) -> None:
+    """A topic comes and another goes."""
+    fake.revision += 2
+    fake.changes |= {fake.revision - 1: [put("Short", queue("broker-a"))], fake.revision: [gone("Other")]}
+
+
+def test_each_batch_is_in_the_table_once_however_often_it_is_copied(
+    spark: SparkSession, store: RouteStore, fake: FakeNamesrv
+) -> None:
+    mirror = DeltaMirror(spark, store)
+    ingest(spark, [fake.endpoint], store, QUICK)
+    assert mirror.catch_up() == 1
+    change(fake)
+    ingest(spark, [fake.endpoint], store, QUICK)
+    assert mirror.catch_up() == 1
+    assert_mirrored(spark, store)
+    assert mirror.catch_up() == 0, "nothing is new"
+
+    (latest,) = table(spark, store).where("batch_id = '1'").select("run", "date").distinct().collect()
+    mirror._copy(latest["date"], {(latest["run"], "1")})  # as after a crash that lost the note of it
+    assert_mirrored(spark, store)
+
+
+def test_what_was_missed_is_caught_up_with_and_compaction_and_retention_follow(
+    spark: SparkSession, store: RouteStore, fake: FakeNamesrv
+) -> None:
+    for _ in range(3):
+        ingest(spark, [fake.endpoint], store, QUICK)
+        change(fake)
+    DeltaMirror(spark, store).catch_up()
+    assert_mirrored(spark, store)
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+
+    compact(spark, store, tomorrow)
+    DeltaMirror(spark, store).catch_up()
+    assert {row["run"] for row in table(spark, store).select("run").distinct().collect()} == {"compacted"}
+    assert_mirrored(spark, store)
+
+    assert compact(spark, store, tomorrow + timedelta(days=3), keep_days=1).dropped_days
+    DeltaMirror(spark, store).catch_up()
+    assert_mirrored(spark, store)
+
+
+def test_the_table_keeps_what_it_was_before(spark: SparkSession, store: RouteStore, fake: FakeNamesrv) -> None:
+    ingest(spark, [fake.endpoint], store, QUICK)
+    mirror = DeltaMirror(spark, store)
+    mirror.catch_up()
+    before = rows_of(table(spark, store))
+    change(fake)
+    ingest(spark, [fake.endpoint], store, QUICK)
+    mirror.catch_up()
+    first = spark.read.format("delta").option("versionAsOf", 0).load(f"file:{store.delta}")
+    assert rows_of(first) == before

@@ -1,0 +1,87 @@
+"""The image of the route pipeline: it ingests, by itself and through spark-submit to a cluster made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from tests.containers.conftest import engine
+from tests.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
+from tests.spark.image import IMAGE, build_spark_image
+
+__all__ = ["engine"]  # pytest finds the fixture by its name in this module
+
+pytestmark = pytest.mark.timeout(2400)
+INGEST_SECONDS = 300
+# The engine's own network namespace, with loopback and no way out.
+ON_LOOPBACK = ("--network=host", "--env=SPARK_LOCAL_IP=127.0.0.1", f"--timeout={CONTAINER_SECONDS}")
+NAMESRV = "127.0.0.1:9876"
+MASTER = "spark://127.0.0.1:7077"
+DEPLOY = "org.apache.spark.deploy"
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine) -> Iterator[Engine]:
+    """An engine with the image, and a name server that answers there."""
+    try:
+        build_spark_image(engine)
+    except NoEngineError as error:
+        pytest.skip(str(error))
+    serve = ("localhost/namesrv", "serve", f"--listen={NAMESRV}", "--name=ns-a")
+    engine.podman("run", "--detach", "--name=ns-for-spark", *ON_LOOPBACK, "--no-healthcheck", *serve)
+    try:
+        yield engine
+    finally:
+        engine.podman("rm", "--force", "--time=1", "ns-for-spark")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder that the user of the image may write to."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+def reads(folder: Path) -> list[str]:
+    """What the log in a folder says that it has read."""
+    rows = (
+        ds.dataset(folder / "log" / "changes", partitioning="hive").to_table(columns=["table_name", "op"]).to_pylist()
+    )
+    return [row["op"] for row in rows if row["table_name"] == "reads"]
+
+
+INGEST = ("ingest", f"--namesrv={NAMESRV}", "--out=/shared/log")
+
+
+def test_the_image_ingests_and_reports(image: Engine, shared: Path) -> None:
+    volume = f"--volume={shared}:/shared"
+    image.podman("run", "--rm", *ON_LOOPBACK, volume, IMAGE, *INGEST, timeout=INGEST_SECONDS)
+    assert reads(shared) == ["snapshot"]
+    told = image.podman("run", "--rm", *ON_LOOPBACK, volume, IMAGE, "report", "/shared/log", timeout=INGEST_SECONDS)
+    assert "ns-a" in told
+
+
+def test_the_image_is_driver_master_and_worker_of_a_cluster(image: Engine, shared: Path) -> None:
+    volume = f"--volume={shared}:/shared"
+    spark_class = (*ON_LOOPBACK, volume, "--entrypoint=spark-class", IMAGE)
+    on = ("--host", "127.0.0.1", "--webui-port", "0")
+    image.podman("run", "--detach", "--name=spark-master", *spark_class, f"{DEPLOY}.master.Master", *on)
+    worker = (*on, "--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work", MASTER)
+    image.podman("run", "--detach", "--name=spark-worker", *spark_class, f"{DEPLOY}.worker.Worker", *worker)
+    submit = ("--entrypoint=/opt/route-pipeline/job/submit.sh", f"--env=MASTER={MASTER}", IMAGE, *INGEST)
+    try:
+        image.podman("run", "--rm", *ON_LOOPBACK, volume, *submit, timeout=INGEST_SECONDS)
+    finally:
+        for name in ("spark-worker", "spark-master"):
+            image.podman("rm", "--force", "--time=1", name)
+    assert reads(shared) == ["snapshot"]
+
+
+def test_the_image_says_in_one_line_what_is_wrong(image: Engine, shared: Path) -> None:
+    with pytest.raises(CommandError, match="route-pipeline: --namesrv: "):
+        image.podman("run", "--rm", *ON_LOOPBACK, IMAGE, "ingest", "--namesrv=nowhere", "--out=/shared/log")
