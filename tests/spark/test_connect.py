@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
-from tests.processes import NamesrvProcess, eventually
+from tests.processes import BIN, NamesrvProcess, eventually
 from tests.registrations import identity, registration
 
-START_SERVER = Path(pyspark.__file__).parent / "sbin" / "start-connect-server.sh"
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+"""What Spark's start-connect-server.sh starts, which not every installation has."""
 START_SECONDS = 240.0
 NEEDED = ("pandas", "grpc_status", "zstandard")
 pytestmark = pytest.mark.timeout(900)
@@ -55,12 +55,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     with (folder / "log").open("w") as said:
         server = subprocess.Popen(
-            [START_SERVER, *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))],
+            [
+                BIN / "spark-submit",
+                "--class",
+                SERVER,
+                *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+                "spark-internal",
+            ],
             env={
                 **os.environ,
                 "SPARK_NO_DAEMONIZE": "1",
                 "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOG_DIR": str(folder),
             },
             cwd=folder,
             stdout=said,
