@@ -8,6 +8,7 @@ ratios, and the bounds leave room for other machines; a call that costs twice as
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -128,4 +129,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Otherwise the servers would outlive a program that is asked to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))
     sys.exit(main())

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,4 +80,6 @@ def _write(path: Path, options: argparse.Namespace, records: list[dict[str, obje
 
 
 if __name__ == "__main__":
+    # Otherwise the servers would outlive a program that is asked to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))
     main()
