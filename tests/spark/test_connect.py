@@ -64,7 +64,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             ],
             env={
                 **os.environ,
-                "SPARK_NO_DAEMONIZE": "1",
                 "PYSPARK_PYTHON": sys.executable,
             },
             cwd=folder,
