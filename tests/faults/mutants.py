@@ -1,6 +1,6 @@
 """Breaks the code on purpose, and shows that the suite notices: ``python -m tests.faults.mutants``.
 
-Each mutant is a copy of the project with one line changed, under the part of the suite that must fail on it.
+Each mutant is a copy of the project with one thing wrong, under the part of the suite that must fail on it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("broker_agent", "demo", "gen", "groundwork", "namesrv", "route_client", "tests")
@@ -20,14 +21,20 @@ LONGEST_SECONDS = 900.0
 SHOWN_CHARACTERS = 200
 
 
+class Line(NamedTuple):
+    """A line of the project, and what is wrong in its place."""
+
+    file: str
+    right: str
+    wrong: str
+
+
 @dataclass(frozen=True)
 class Mutant:
-    """One line that is wrong."""
+    """The project with one thing wrong: a line, or two where one guards against what the other lets through."""
 
     what: str
-    file: str
-    line: str
-    wrong: str
+    lines: tuple[Line, ...]
     suite: tuple[str, ...]
     """Arguments of the part of the suite that must notice."""
 
@@ -43,75 +50,92 @@ def _test(words: str) -> tuple[str, ...]:
 MUTANTS = (
     Mutant(
         "a name server that did not run itself blames the brokers",
-        "namesrv/server/channel_streams.py",
-        "elif self._own_stalls.channel_ends_are_doubtful():",
-        "elif False:",
+        (
+            Line(
+                "namesrv/server/channel_streams.py", "elif self._own_stalls.channel_ends_are_doubtful():", "elif False:"
+            ),
+        ),
         _test("blames"),
     ),
     Mutant(
         "it takes itself for warm at once",
-        "namesrv/core/warm_up.py",
-        "        return self._is_warm\n",
-        "        return True\n",
+        (Line("namesrv/core/warm_up.py", "        return self._is_warm\n", "        return True\n"),),
         _runs("kill-namesrv", "end-namesrv"),
     ),
     Mutant(
         "the end of a channel removes nobody",
-        "namesrv/server/channel_streams.py",
-        "lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]",
-        "lost = [channel_id for channel_id in () if not self._may_come_back(channel_id)]",
+        (
+            Line(
+                "namesrv/server/channel_streams.py",
+                "lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]",
+                "lost = [channel_id for channel_id in () if not self._may_come_back(channel_id)]",
+            ),
+        ),
         _runs("kill-agent"),
     ),
     Mutant(
         "the late end of an old channel removes a broker that has a new one",
-        "namesrv/core/channels.py",
-        "            self._open[channel_id].discard(key)\n",
-        "            pass\n",
+        (
+            Line("namesrv/core/channels.py", "            self._open[channel_id].discard(key)\n", "            pass\n"),
+            Line("namesrv/core/broker_removals.py", "lambda live: live.channel_id in ended,", "lambda live: True,"),
+        ),
         _test("late_end"),
     ),
     Mutant(
         "what an operator changes is not written to the disk",
-        "namesrv/durable_file.py",
-        "            self._save(content)\n",
-        "            pass\n",
+        (Line("namesrv/durable_file.py", "            self._save(content)\n", "            pass\n"),),
         _runs("kill-namesrv"),
     ),
     Mutant(
         "topics that a table no longer has stay",
-        "namesrv/core/route_info_manager.py",
-        "        if exactly and registration.base_version is None:\n",
-        "        if False:\n",
+        (
+            Line(
+                "namesrv/core/route_info_manager.py",
+                "        if exactly and registration.base_version is None:\n",
+                "        if False:\n",
+            ),
+        ),
         _runs("reset"),
     ),
     Mutant(
         "a watch is not told of every other change of a topic",
-        "namesrv/core/watches.py",
-        "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n",
-        "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n"
-        '        """Wrong."""\n'
-        "        if self.revision % 2:\n"
-        "            return\n",
+        (
+            Line(
+                "namesrv/core/watches.py",
+                "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n",
+                "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n"
+                '        """Wrong."""\n'
+                "        if self.revision % 2:\n"
+                "            return\n",
+            ),
+        ),
         _runs("reset"),
     ),
     Mutant(
         "the mass-loss guard never trips",
-        "namesrv/core/mass_loss_guard.py",
-        "        return lost >= behaviour.mass_loss_min_brokers and",
-        "        return False and",
+        (
+            Line(
+                "namesrv/core/mass_loss_guard.py",
+                "        return lost >= behaviour.mass_loss_min_brokers and",
+                "        return False and",
+            ),
+        ),
         _test("guard"),
     ),
     Mutant(
         "a client believes every loss",
-        "route_client/safety.py",
-        "    return all(any(_covers(",
-        "    return True or all(any(_covers(",
+        (Line("route_client/safety.py", "    return all(any(_covers(", "    return True or all(any(_covers("),),
         _runs("kill-agent", "stop-all-agents"),
     ),
     Mutant(
         "an agent sends its first table for ever",
-        "broker_agent/followed_topics.py",
-        "        for _changes in watchfiles.watch(",
-        "        for _changes in () and watchfiles.watch(",
+        (
+            Line(
+                "broker_agent/followed_topics.py",
+                "        for _changes in watchfiles.watch(",
+                "        for _changes in () and watchfiles.watch(",
+            ),
+        ),
         _runs("reset"),
     ),
 )
@@ -121,11 +145,12 @@ def noticed(mutant: Mutant, folder: Path) -> str:
     """How the suite noticed a mutant; empty if it did not."""
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    source = folder / mutant.file
-    text = source.read_text(encoding="utf-8")
-    if text.count(mutant.line) != 1:
-        raise ValueError(f"{mutant.file} has {text.count(mutant.line)} times, not once: {mutant.line!r}")
-    source.write_text(text.replace(mutant.line, mutant.wrong), encoding="utf-8")
+    for line in mutant.lines:
+        source = folder / line.file
+        text = source.read_text(encoding="utf-8")
+        if text.count(line.right) != 1:
+            raise ValueError(f"{line.file} has {text.count(line.right)} times, not once: {line.right!r}")
+        source.write_text(text.replace(line.right, line.wrong), encoding="utf-8")
     path = os.pathsep.join([str(folder), str(folder / "gen")])
     done = subprocess.run(
         [sys.executable, *mutant.suite],

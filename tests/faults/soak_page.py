@@ -5,6 +5,7 @@ With a second folder, the page and the pictures go there.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -39,7 +40,7 @@ Name server 1 is never ended, so that its memory tells of all the time; it is st
 
 ![Open files of each process](pictures/soak-files.png)
 
-![Look-ups: median and slowest of each minute](pictures/soak-latency.png)
+![Look-ups: median, ninth of ten and slowest of each minute](pictures/soak-latency.png)
 
 A look-up that meets a stopped name server waits until that goes on, at most 3 s; those that failed are counted above.
 
@@ -61,7 +62,7 @@ def _row(*cells: object) -> str:
 
 def _first_and_last(records: list[Record], what: str, scale: float = 1.0) -> str:
     """After the start and at the end, each the median of ten minutes."""
-    values = [value for _, value in held(records, what, scale)[SERVERS[0]]]
+    values = [value for _, value in held(records, what, scale)[SERVERS[0]] if not math.isnan(value)]
     part = max(1, min(60, len(values) // 3))
     first, last = sorted(values[:part])[part // 2], sorted(values[-part:])[part // 2]
     return f"{first:.0f} then, {last:.0f} at the end"

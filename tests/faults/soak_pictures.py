@@ -24,21 +24,23 @@ def held(records: list[Record], what: str, scale: float = 1.0) -> dict[str, list
     pids: dict[str, int] = {}
     for record in of_kind(records, "sample"):
         name, minute = record["name"], record["at"] / 60
-        if pids.get(name, record["pid"]) != record["pid"]:
+        if pids.get(name) != record["pid"]:  # it may have just been started, and hold next to nothing
             series[name].append((minute, float("nan")))
-        pids[name] = record["pid"]
-        series[name].append((minute, record[what] * scale))
+            pids[name] = record["pid"]
+        else:
+            series[name].append((minute, record[what] * scale))
     return series
 
 
 def latencies(records: list[Record]) -> dict[str, list[tuple[float, float]]]:
-    """Median and slowest look-up of each minute, in milliseconds, all name servers together."""
+    """Median, ninth of ten and slowest look-up of each minute, in milliseconds, all name servers together."""
     by_minute: dict[int, list[float]] = defaultdict(list)
     for record in of_kind(records, "look_up"):
         by_minute[int(record["at"] // 60)].append((record["at"] - record["began"]) * 1000)
     rows = [(minute + 0.5, sorted(values)) for minute, values in sorted(by_minute.items())]
     return {
         "median": [(minute, values[len(values) // 2]) for minute, values in rows],
+        "9 of 10 within": [(minute, values[len(values) * 9 // 10]) for minute, values in rows],
         "slowest": [(minute, values[-1]) for minute, values in rows],
     }
 
@@ -66,7 +68,7 @@ def _picture(path: Path, records: list[Record], label: str, draw: Callable[[Axes
     axes.set_xlabel("minutes (grey: a fault)")
     axes.set_ylabel(label)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(loc="upper left", fontsize="x-small", ncols=3)
+    figure.legend(loc="outside right upper", fontsize="x-small")
     figure.savefig(path, dpi=DPI)
 
 
