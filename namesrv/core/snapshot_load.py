@@ -28,6 +28,9 @@ _NO_BROKER = BrokerKey("", "")
 OF_LEADER = "of the leader"
 """Channel of a broker that registered over one at the leader, whose id is not known here."""
 
+BROKER_SLICE = 100
+"""Groups or brokers that are read before giving way: less than a millisecond."""
+
 TOPIC_SLICE = 100
 """Topics that are read before giving way: about a millisecond."""
 
@@ -130,6 +133,7 @@ class SnapshotReader:
         for stated, read, what in counted:
             _check(stated == read, f"the end marker counts {stated} {what}, and there are {read}")
         self._check_brokers()
+        self._queue_datas.clear()  # they hold the lists of topics, which whoever takes them over frees one by one
         return loaded
 
     def _check_brokers(self) -> None:
@@ -154,13 +158,17 @@ class SnapshotReader:
         chunk = message.chunk
         for cluster in chunk.clusters:
             self._clusters[cluster.cluster_name] = set(cluster.broker_names)
-        for group in chunk.broker_datas:
+        for count, group in enumerate(chunk.broker_datas, 1):
             self._take_group(group)
+            if count % BROKER_SLICE == 0:
+                yield
         for filters in chunk.filter_servers:
             key = LiveKey(filters.cluster_name, filters.broker_addr)
             self._loaded.filter_servers[key] = tuple(filters.filter_servers)
-        for live in chunk.live_brokers:
+        for count, live in enumerate(chunk.live_brokers, 1):
             self._take_live(live)
+            if count % BROKER_SLICE == 0:
+                yield
         yield from self._take_topics(chunk)
 
     def _take_group(self, row: route_data_pb2.BrokerData) -> None:
