@@ -80,8 +80,6 @@ def _become_envoy(settings: NamesrvSettings) -> NoReturn:
         become_envoy(settings)
     except CannotLaunch as error:
         exit_with(PROGRAM, str(error))
-    except OSError as error:
-        exit_with(PROGRAM, f"setting listen: {error}")
 
 
 def _version(*, wanted: bool) -> None:

