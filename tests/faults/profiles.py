@@ -18,15 +18,15 @@ class Profile:
 
     rounds: int
     fault_seconds: tuple[float, ...]
-    """What faults may last. Pings find a lost peer after 4 s, and silence counts as death after 10 s."""
+    """What faults may last. Pings find a lost peer after 7 s, and silence counts as death after 25 s."""
     rest_seconds: tuple[float, ...]
-    """What may be between two rounds; a check of what must stay needs 8 s without faults."""
+    """What may be between two rounds; a check of what must stay needs 11 s without faults."""
 
 
 PROFILES = {
-    "short": Profile(rounds=6, fault_seconds=(0.5, 3.0, 6.0), rest_seconds=(0.5, 2.0, 9.0)),
+    "short": Profile(rounds=5, fault_seconds=(0.5, 3.0, 9.0), rest_seconds=(0.5, 2.0, 12.0)),
     "long": Profile(
-        rounds=60, fault_seconds=(0.5, 3.0, 3.9, 4.1, 9.0, 11.0, 15.0, 60.0), rest_seconds=(0.5, 5.0, 12.0)
+        rounds=60, fault_seconds=(0.5, 3.0, 6.9, 7.1, 15.0, 24.0, 26.0, 60.0), rest_seconds=(0.5, 5.0, 15.0)
     ),
 }
 

@@ -107,16 +107,16 @@ def test_a_broker_that_was_disturbed_or_no_longer_reports_a_topic_need_not_be_fo
 )
 def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss: dict[str, Any]) -> None:
     story.add(SOUND, **loss)
-    story.look_up(SOUND + 10)
+    story.look_up(SOUND + 14)
     assert story.broken() == []
-    story.look_up(SOUND + 15)
+    story.look_up(SOUND + 16)
     assert story.broken() == ["gone"]
 
 
 def test_a_name_server_that_did_not_run_itself_has_longer(story: Story) -> None:
     story.add(SOUND, "process", name=MASTER, event="killed")
     story.add(SOUND + 1, "log", server=SERVER, event="own_stall", seen_at=SOUND + 1)
-    story.look_up(SOUND + 15)
+    story.look_up(SOUND + 16)
     assert story.broken() == []
     story.look_up(SOUND + 100)
     assert story.broken() == ["gone"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tests.faults.history import Record, of_kind
 from tests.faults.invariants.timeline import Timeline
 
-AGREE_SECONDS = 10.0
-"""One period (3 s, 10 % more), the time to come back after a lost connection, and as much again for a busy machine."""
+AGREE_SECONDS = 15.0
+"""What pings take to find a lost connection (7 s), one period (3 s, 10 % more), and the rest for a busy machine."""
 LEFT_OVER_FILES = 8
 """Connections that may be on their way in or out when descriptors are counted."""
 LEFT_OVER_THREADS = 8
