@@ -81,6 +81,10 @@ def add_service(
     server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
 
 
+class _CallerGone(Exception):
+    """There is nobody any more to write to."""
+
+
 class _Entry(NamedTuple):
     """What a call must get past."""
 
@@ -164,6 +168,8 @@ def _stream(
                 await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
         except TimeoutError:
             raise SlowReader(slow_reader_seconds) from None
+        except grpc.aio.InternalError:  # what grpcio says if the connection went before this call was cancelled
+            raise _CallerGone from None
 
     async def handle(request: bytes, context: Context) -> None:
         taken, entered = 0, False
@@ -179,6 +185,8 @@ def _stream(
                     memory.give_back(taken)
                     taken = 0
                     await write(context, answer)
+        except _CallerGone:
+            raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
         except SlowReader as error:
             _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
             with contextlib.suppress(TimeoutError):
