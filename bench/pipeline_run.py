@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.figures import Sample, progress
+from bench.figures import Sample, progress, shown
 from bench.spark_processes import spark_processes
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.connection import Connecting
@@ -41,6 +41,7 @@ def main() -> None:
         (endpoint,) = arguments.endpoint
         for name, unit, value in figures(endpoint, Path(folder), arguments.attempts):
             print(json.dumps(Sample(arguments.workload, name, unit, value)), flush=True)
+            progress(f"{name}: {shown(value)} {unit}")
 
 
 def figures(endpoint: Endpoint, folder: Path, attempts: int) -> Iterator[tuple[str, str, float]]:
@@ -60,7 +61,6 @@ def figures(endpoint: Endpoint, folder: Path, attempts: int) -> Iterator[tuple[s
         for name, work in works.items():
             for attempt in range(attempts):
                 when = "first time" if attempt == 0 else "again"
-                progress(f"{name}, {when}")
                 with spark_processes() as processes, timed() as worked:
                     work()
                 used = processes.used()
