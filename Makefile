@@ -62,21 +62,22 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 guard: setup  ## Fail if a look-up or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
 
-bench: setup  ## Measure beside other name servers, those that can run here (minutes), and write docs/performance.md
+bench: setup  ## Measure beside other name servers, those that can run here (minutes), and write .bench/performance.md
 	$(BIN)/python -m bench.peers --quick --json .bench/results/peers.json
 	$(BIN)/python -m bench.core --json .bench/results/core.json
 	$(BIN)/python -m bench.watchers --watchers 1000 --json .bench/results/watchers.json
-	$(BIN)/python -m bench.report
+	$(BIN)/python -m bench.report --results .bench/results --to .bench/performance.md
 
 bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
-	$(BIN)/python -m bench.peers --json .bench/results/peers.json
-	$(BIN)/python -m bench.peers --unpinned --quick --json .bench/results/peers-unpinned.json
-	$(BIN)/python -m bench.core --json .bench/results/core.json
-	$(BIN)/python -m bench.event_loop --json .bench/results/event_loop.json
-	$(BIN)/python -m bench.watchers --json .bench/results/watchers.json
-	$(BIN)/python -m bench.fan_out --json .bench/results/fan_out.json
-	$(BIN)/python -m bench.pipeline --json .bench/results/pipeline.json
-	$(BIN)/python -m bench.report
+	$(BIN)/python -m bench.peers --json bench/results/peers.json
+	$(BIN)/python -m bench.peers --unpinned --quick --json bench/results/peers-unpinned.json
+	$(BIN)/python -m bench.core --json bench/results/core.json
+	$(BIN)/python -m bench.event_loop --json bench/results/event_loop.json
+	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
+	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
+	$(BIN)/python -m bench.workers
+	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
+	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md
 
 images:  ## Build both container images
 	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
