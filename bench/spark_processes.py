@@ -96,7 +96,8 @@ def _below_java(processes: dict[int, _Process]) -> Iterator[tuple[int, bool]]:
             if processes[at].name == "java":
                 java = at
             at = processes[at].parent
-        if at == os.getpid() and java is not None:
+        # Java starts others by a child that has its memory, and the name of a thread, for a moment.
+        if at == os.getpid() and java is not None and processes[pid].name.startswith(("java", "python")):
             yield pid, java == pid
 
 
