@@ -90,14 +90,14 @@ def spark_processes() -> Iterator[SparkProcesses]:
 
 def _below_java(processes: dict[int, _Process]) -> Iterator[tuple[int, bool]]:
     """Each Java that this process started and whatever is below it, and whether it is Java."""
-    for pid in processes:
+    for pid, process in processes.items():
         at, java = pid, None
         while at in processes and at != os.getpid():
             if processes[at].name == "java":
                 java = at
             at = processes[at].parent
         # Java starts others by a child that has its memory, and the name of a thread, for a moment.
-        if at == os.getpid() and java is not None and processes[pid].name.startswith(("java", "python")):
+        if at == os.getpid() and java is not None and process.name.startswith(("java", "python")):
             yield pid, java == pid
 
 
