@@ -57,7 +57,7 @@ def test_a_broker_that_is_handed_over_stays_when_its_channel_ends_and_leaves_if_
     namesrv.wait_for("channel_end_doubted")
     assert client.addrs() == {0: "127.0.0.1:10911"}
     eventually(client.route, lambda route: route is None)
-    assert namesrv.events("broker_removed")[-1]["reason"] == "EXPIRED"
+    assert namesrv.wait_for("broker_removed")["reason"] == "EXPIRED"
 
 
 def test_a_broker_that_another_process_takes_over_in_time_never_leaves(namesrv: NamesrvProcess, client: Client) -> None:
