@@ -79,7 +79,10 @@ class RichError:
         for detail in status.details:
             for message_type in (info, bad_request, retry):
                 if detail.Is(message_type.DESCRIPTOR):
-                    detail.Unpack(message_type)
+                    try:
+                        detail.Unpack(message_type)
+                    except DecodeError:
+                        message_type.Clear()
         return cls(
             code,
             message,

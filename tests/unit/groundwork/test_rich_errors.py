@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from groundwork.rich_errors import DETAILS_KEY, FieldViolation, RichError
 
@@ -51,3 +52,12 @@ def test_missing_or_broken_details_leave_code_and_message(
 
 def test_an_error_shows_code_reason_and_message() -> None:
     assert str(ERROR) == "INVALID_ARGUMENT INVALID_FIELD: broker.broker_id: is -1"
+
+
+def test_a_detail_that_cannot_be_read_leaves_the_others() -> None:
+    """Before, a client of a server that is broken got an exception of protobuf instead of the error."""
+    status = status_pb2.Status()
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason="OVERLOADED"))
+    status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\x0b")
+    error = RichError.of(FailedCall(ERROR, [(DETAILS_KEY, status.SerializeToString())]))
+    assert (error.code, error.reason, error.retry_after_seconds) == (ERROR.code, "OVERLOADED", None)
