@@ -70,10 +70,10 @@ def parse_endpoints(texts: str | Iterable[str]) -> tuple[Endpoint, ...]:
     for text in [texts] if isinstance(texts, str) else texts:
         for element in _SEPARATOR.split(text.strip()):
             if not element:
-                raise ValueError(f"the endpoint list {text!r} has an empty element")
+                raise ValueError(f"the endpoint list {text!r:.200} has an empty element")
             endpoint = Endpoint.parse(element)
             if endpoint in endpoints:
-                raise ValueError(f"the endpoint list {text!r} has {element} twice")
+                raise ValueError(f"the endpoint list {text!r:.200} has {element} twice")
             endpoints.append(endpoint)
     if not endpoints:
         raise ValueError("the endpoint list is empty")

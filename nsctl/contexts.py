@@ -81,7 +81,7 @@ def client_files(
         values = {key: value for key, value in found.items() if key in TLS_KEYS}
     for key, value in values.items():
         if not isinstance(value, str) or not value:
-            raise ContextError(f"{where}{key} is {value!r}; it must be a text")
+            raise ContextError(f"{where}{key} is {value!r:.100}; it must be a text")
     name = values.get(TLS_KEYS[-1])
     try:
         ca, cert, key_file, token = (
@@ -119,8 +119,8 @@ def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, o
     contexts = values.get("contexts")
     if not isinstance(contexts, dict) or not isinstance(contexts.get(name), dict):
         there = ", ".join(sorted(contexts)) if isinstance(contexts, dict) and contexts else "none"
-        raise ContextError(f"{file}: there is no context {name!r}; there are: {there}")
-    return f"{file}: contexts.{name}", contexts[name]
+        raise ContextError(f"{file}: there is no context {name!r:.100}; there are: {there:.1000}")
+    return f"{file}: contexts.{name:.100}", contexts[name]
 
 
 def _parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:
