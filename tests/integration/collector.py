@@ -80,8 +80,8 @@ def collector(port: int = 0) -> Iterator[Collector]:
     servicer = Collector()
     with ThreadPoolExecutor(8) as pool:
         server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(servicer, server)
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)
+        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         servicer.endpoint = f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
         server.start()
         try:
