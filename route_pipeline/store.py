@@ -194,7 +194,9 @@ class RouteStore:
         """Ends what a killed compaction left half done; batches under way are of nobody once the lock is ours."""
         self.changes.mkdir(exist_ok=True)
         finish_replacing(self.changes, self.work)
-        for left in self.work.iterdir():
+        # Spark refuses a checkpoint that it could not write the first offsets of, as on a full disk. No batch is of it.
+        begun = {offsets.parent.parent for offsets in self._checkpoints.glob("*/offsets/[0-9]*")}
+        for left in (*self.work.iterdir(), *set(self._checkpoints.glob("*")) - begun):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
 

@@ -64,7 +64,7 @@ def test_a_bomb_is_not_unpacked_beyond_the_limit() -> None:
     [
         ("identity", b"x", "grpc-encoding does not say how"),
         ("gzip", b"no gzip", "cannot be unpacked as gzip"),
-        ("gzip", gzip.compress(b"cut off")[:-3], "cannot be unpacked as gzip"),
+        ("gzip", gzip.compress(b"cut off", mtime=0)[:-3], "cannot be unpacked as gzip"),
     ],
 )
 def test_a_message_that_is_not_compressed_as_it_says_is_refused(encoding: str, packed: bytes, problem: str) -> None:
