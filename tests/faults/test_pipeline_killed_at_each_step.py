@@ -122,9 +122,7 @@ class Pipeline:
 
 
 @pytest.mark.timeout(1200)
-def test_killed_at_its_own_steps_it_goes_on_where_it_was(
-    spark: SparkSession, life: Life, tmp_path: Path
-) -> None:
+def test_killed_at_its_own_steps_it_goes_on_where_it_was(spark: SparkSession, life: Life, tmp_path: Path) -> None:
     faults = tmp_path / "faults"
     for step in STEPS[::EVERY]:
         life.go_on()
