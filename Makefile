@@ -33,7 +33,7 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 	$(BIN)/python -m demo.run
 
 test: setup  ## Run all tests but those of the containers
-	$(BIN)/pytest tests/unit tests/fuzz tests/integration tests/skew -n 3 --dist loadfile
+	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -n 4 --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest tests/faults -n 2 --dist loadfile
 	$(BIN)/pytest tests/interop
 

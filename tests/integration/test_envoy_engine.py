@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +22,11 @@ UNAVAILABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
 @pytest.fixture
-def place_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where private folders are made: not where those of other tests are."""
-    folder = tmp_path / "private"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
+def place_for_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where private folders are made: not where those of other tests are, and short enough for a socket's path."""
+    with tempfile.TemporaryDirectory(prefix="private-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from broker_agent.settings import AgentSettings
 from namesrv.cli import app as namesrv_app
 from namesrv.settings import NamesrvSettings
 from nsctl.cli import app as nsctl_app
+from route_pipeline.commands import app as pipeline_app
 from tests.unit.deploy.files import DEPLOY, ROOT, headings
 
 PAGES = [ROOT / "docs/operating.md", ROOT / "docs/metrics.md", DEPLOY / "README.md", ROOT / "CHANGELOG.md"]
@@ -47,6 +48,6 @@ def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
     nsctl = typer.main.get_command(nsctl_app)
     settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields}
     known = {name.replace("_", "-") for name in settings} | options_of(nsctl) | OTHERS_FLAGS
-    known |= options_of(typer.main.get_command(namesrv_app))
+    known |= options_of(typer.main.get_command(namesrv_app)) | options_of(typer.main.get_command(pipeline_app))
     assert set(re.findall(r"(?<!\S)--([a-z][a-z-]+)", code)) - known == set()
     assert set(re.findall(r"nsctl ([a-z][a-z-]+)", code)) - set(commands_of(nsctl)) == set()

@@ -61,7 +61,7 @@ async def answer(http: Http, handler: grpc.RpcMethodHandler[Any, Any] | None) ->
     """Answers a request in a task of its own, as ASGI does."""
 
     async def application() -> None:
-        await run(Call(http.scope, http.receive, http.send), handler, http.scope)
+        await run(Call(http.scope, http.receive, http.send, asyncio.current_task()), handler, http.scope)
 
     await asyncio.create_task(application())
     return http
@@ -168,7 +168,7 @@ def test_a_client_that_has_gone_cancels_the_handler() -> None:
         http = Http(framed(b""))
 
         async def application() -> None:
-            call = Call(http.scope, http.receive, http.send)
+            call = Call(http.scope, http.receive, http.send, asyncio.current_task())
             asyncio.get_running_loop().call_soon(call.ask_for_the_peer)
             await run(call, stream(handle), http.scope)
 
