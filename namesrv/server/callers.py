@@ -24,7 +24,7 @@ MAX_SHOWN_NAME = 127
 """Characters by which a certificate is called that the permits do not know."""
 
 _caller: ContextVar[Principal | None] = ContextVar("caller", default=None)
-"""Of the call that this task answers: each call has a task of its own."""
+"""Of the call that is being answered: each runs in a task, or at least a context, of its own."""
 
 
 def caller_of(context: Context) -> str:

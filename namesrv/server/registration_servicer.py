@@ -25,6 +25,9 @@ from namesrv.server.tallies import RegistrationTally, Result, kind_of
 class RegistrationServicer:
     """Checks requests, has the tables changed, answers."""
 
+    at_once = ("QueryDataVersion", "BrokerHeartbeat")
+    """Calls that never wait."""
+
     def __init__(
         self,
         manager: RouteInfoManager,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -27,6 +27,7 @@ from namesrv.core.errors import (
     ShuttingDown,
     SlowReader,
 )
+from namesrv.server import at_once
 from namesrv.server.call_gate import CallBounds, CallGate, Doorkeeper
 from namesrv.server.request_memory import RequestMemory
 from namesrv.server.status import ForwardedFailure, rich_error
@@ -58,7 +59,8 @@ def add_service(
     Args:
         server: The server, of either engine.
         service: The service from the wire contract.
-        servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED.
+        servicer: Has a method of the same name for each call that is implemented; the others answer UNIMPLEMENTED. Its
+            attribute ``at_once``, where it has one, names those that never wait for anything.
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         memory: Bounds the requests under way; one for the whole server.
         observers: Watch the calls.
@@ -66,6 +68,7 @@ def add_service(
         doorkeeper: Knows who may make which call; None: everybody.
     """
     bounds = bounds or CallBounds()
+    never_wait: Collection[str] = getattr(servicer, "at_once", ())
     handlers = {
         method.name: _handler(
             method,
@@ -73,6 +76,7 @@ def add_service(
             slow_reader_seconds,
             _Entry(memory, CallGate(method, bounds, doorkeeper)),
             observers,
+            never_waits=method.name in never_wait,
         )
         for method in service.methods
     }
@@ -103,6 +107,8 @@ def _handler(
     slow_reader_seconds: float,
     entry: _Entry,
     observers: Sequence[CallObserver],
+    *,
+    never_waits: bool,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     request_class = GetMessageClass(method.input_type)
     if behaviour is None:
@@ -110,8 +116,8 @@ def _handler(
     if method.server_streaming:
         handle = _stream(method, request_class, behaviour, slow_reader_seconds, entry)
         return grpc.unary_stream_rpc_method_handler(_watched(method, handle, observers))
-    handle = _unary(method, request_class, behaviour, entry)
-    return grpc.unary_unary_rpc_method_handler(_watched(method, handle, observers))
+    handle = _watched(method, _unary(method, request_class, behaviour, entry), observers)
+    return grpc.unary_unary_rpc_method_handler(at_once.marked(handle) if never_waits else handle)
 
 
 def _watched(method: MethodDescriptor, handle: Any, observers: Sequence[CallObserver]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -16,7 +16,9 @@ from namesrv.server.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-_CONTENT_TYPE = b"application/grpc"
+CONTENT_TYPE = b"application/grpc"
+"""What the content types of calls begin with."""
+
 _NOT_GRPC = 415
 
 _log = structlog.get_logger(__name__)
@@ -24,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 def is_grpc(headers: Headers) -> bool:
     """Whether a request is a call of gRPC at all."""
-    return any(name == b"content-type" and value.startswith(_CONTENT_TYPE) for name, value in headers)
+    return any(name == b"content-type" and value.startswith(CONTENT_TYPE) for name, value in headers)
 
 
 def refuse_other_protocol(send: Send) -> None:
@@ -35,11 +37,14 @@ def refuse_other_protocol(send: Send) -> None:
 
 async def run(call: Call, handler: Handler | None, scope: Mapping[str, Any]) -> None:
     """Answers a call, whatever its handler does. Raises nothing."""
+    await conclude(call, _handled(call, handler, scope["headers"]), scope["path"])
+
+
+async def conclude(call: Call, answering: Awaitable[Any], path: str) -> None:
+    """Ends a call with what comes of answering it: the answer of a unary call, or an error. Raises nothing."""
     answer = None
     try:
-        _admit(call, handler, scope["headers"])
-        assert handler is not None
-        answer = await _handled(call, handler)
+        answer = await answering
     except RefusedRequest as refused:
         call.set_status(refused.code, refused.details)
     except grpc.aio.AbortError:
@@ -48,14 +53,14 @@ async def run(call: Call, handler: Handler | None, scope: Mapping[str, Any]) -> 
         if call.code() is grpc.StatusCode.OK:
             call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
     except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
-        _log.exception("handler_failed", call=scope["path"])
+        _log.exception("handler_failed", call=path)
         call.set_status(grpc.StatusCode.INTERNAL, "an internal error, which the server's log tells of")
     finally:
         call.finish(answer)
 
 
-def _admit(call: Call, handler: Handler | None, headers: Headers) -> None:
-    """Looks at the headers. Raises RefusedRequest."""
+def _admitted(call: Call, handler: Handler | None, headers: Headers) -> Handler:
+    """Looks at the headers. Returns the handler. Raises RefusedRequest."""
     size, trailers, encoding = 0, False, "identity"
     for name, value in headers:
         if not is_of_envoy(name):
@@ -74,10 +79,12 @@ def _admit(call: Call, handler: Handler | None, headers: Headers) -> None:
     if handler is None:
         raise RefusedRequest(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
     call.handler, call.reader = handler, MessageReader(MAX_MESSAGE_BYTES, encoding)
+    return handler
 
 
-async def _handled(call: Call, handler: Handler) -> Any:
-    """Runs the handler. Returns the answer of a unary call."""
+async def _handled(call: Call, handler: Handler | None, headers: Headers) -> Any:
+    """Runs the handler. Returns the answer of a unary call. Raises RefusedRequest, and what the handler raises."""
+    handler = _admitted(call, handler, headers)
     request: Any = call.requests() if handler.request_streaming else await _only_request(call)
     if not handler.response_streaming:
         assert handler.unary_unary is not None, "no call of ours streams its request and answers once"

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from namesrv.server.envoy.inside import (
     current,
     enter,
 )
+from namesrv.server.envoy.prompt import task_factory
 from namesrv.serving import CannotListen, DataDirError, serve_until
 from namesrv.settings import NamesrvSettings
 
@@ -35,15 +36,19 @@ EXIT_FAILED = 1
 _log = structlog.get_logger(__name__)
 
 
-async def application(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-    """The application of ASGI: answers a call, or lives as long as Envoy does."""
-    if scope["type"] == "http":
-        await current().answer(scope, receive, send)
-    elif scope["type"] == "lifespan":
-        await _live(receive, send)
+def application(scope: Mapping[str, Any], receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+    """The application of ASGI, for pyvoy to make a task of: answers a call, or lives as long as Envoy does."""
+    return current().answer(scope, receive, send) if scope["type"] == "http" else _live(scope, receive, send)
 
 
-async def _live(receive: Receive, send: Send) -> None:
+# pyvoy would take what is no coroutine function for an application of ASGI 2.
+application._asgi_single_callable = True  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+async def _live(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    if scope["type"] != "lifespan":
+        return
+    asyncio.get_running_loop().set_task_factory(task_factory)
     await receive()
     inside = _moved_in()
     enter(inside)

@@ -36,15 +36,13 @@ _OK_TRAILERS: Event = {"type": "http.response.trailers", "headers": status_heade
 class Call(grpc.aio.ServicerContext[Any, Any]):
     """A call under way, and its servicer's context.
 
-    Its handler runs in the task that the ASGI server made for it. Whatever ends the call early (its deadline, a client
-    that went, the shutdown) cancels that task. What waits for ASGI is shielded: pyvoy sets the result of a receive or a
-    send also after it was cancelled, which the event loop would log as an error.
+    Its handler runs in the task that the ASGI server made for it, unless it is answered at once. Whatever ends the call
+    early (its deadline, a client that went, the shutdown) cancels that task. What waits for ASGI is shielded: pyvoy
+    sets the result of a receive or a send also after it was cancelled, which the event loop would log as an error.
     """
 
-    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Begins it. Must be made in the task that answers it."""
-        task = asyncio.current_task()
-        assert task is not None, "an ASGI application runs in a task"
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send, task: asyncio.Task[Any] | None) -> None:
+        """Begins it; without a task it is answered at once."""
         self.task = task
         """What answers it."""
         self._scope = scope
@@ -74,7 +72,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
 
     def end_early(self, code: grpc.StatusCode, details: str) -> None:
         """Cancels the handler; the client is told the status if it can still be told."""
-        if not self._done:
+        if not self._done and self.task is not None:
             self.set_status(code, details)
             self.task.cancel()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -11,6 +11,7 @@ import structlog
 
 from groundwork.reloaded import CHECK_SECONDS
 from groundwork.tls import ListenerTls
+from namesrv.server.at_once import is_marked
 from namesrv.server.envoy.admin import ADMIN_SOCKET, AdminFailed, EnvoyAdmin
 from namesrv.server.envoy.answering import (
     Handler,
@@ -22,6 +23,7 @@ from namesrv.server.envoy.answering import (
 from namesrv.server.envoy.call import Call, Receive, Send
 from namesrv.server.envoy.inside import Inside
 from namesrv.server.envoy.polling import PeerPoll
+from namesrv.server.envoy.prompt import NOTHING_TO_RUN, PromptCalls, Scope, is_plain
 
 PROMPT_SECONDS, PROMPT_PER_SECOND = 0.5, 4_000
 """How soon the end of a stream is noticed whose end means something, and how many of them are asked after at most."""
@@ -53,6 +55,8 @@ class EnvoyServer(grpc.aio.Server):
         self._admin = EnvoyAdmin(inside.folder / ADMIN_SOCKET)
         self._tls = tls
         self._handlers: dict[str, Handler] = {}
+        self._handlers_at_once: dict[str, Handler] = {}
+        self._at_once = PromptCalls(self._answer)
         self._prompt_paths = prompt_paths
         self._prompt = PeerPoll(PROMPT_SECONDS, PROMPT_PER_SECOND)
         self._idle = PeerPoll(IDLE_SECONDS, IDLE_PER_SECOND)
@@ -67,7 +71,9 @@ class EnvoyServer(grpc.aio.Server):
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
         """Adds the methods of a service."""
-        self._handlers.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
+        handlers = {f"/{service_name}/{name}": handler for name, handler in method_handlers.items()}
+        self._handlers.update(handlers)
+        self._handlers_at_once.update({path: handler for path, handler in handlers.items() if is_marked(handler)})
 
     def add_insecure_port(self, address: str) -> int:  # noqa: ARG002 - there is one listener, and it is Envoy's
         """The port that Envoy listens on."""
@@ -80,7 +86,7 @@ class EnvoyServer(grpc.aio.Server):
     async def start(self) -> None:
         """Has Envoy listen. Raises TimeoutError."""
         await self._inside.open()
-        work = [self._prompt.run(), self._idle.run()]
+        work = [self._prompt.run(), self._idle.run(), self._at_once.run()]
         if self._tls is not None:
             work.append(self._pass_certificates_on(self._tls))
         self._background = [asyncio.create_task(coroutine) for coroutine in work]
@@ -94,12 +100,19 @@ class EnvoyServer(grpc.aio.Server):
                 passed_on = tls.generation
                 await asyncio.to_thread(self._inside.read_certificates_again)
 
-    async def answer(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answers one request: an application of ASGI. Raises nothing."""
+    def answer(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Answers one request: an application of ASGI, whose result is to be run in a task. Raises nothing."""
+        handler = self._handlers_at_once.get(scope["path"])
+        if handler is None or self._stopping or not is_plain(scope["headers"]):
+            return self._answer(scope, receive, send)
+        self._at_once.begin(handler, scope, receive, send)
+        return NOTHING_TO_RUN
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_grpc(scope["headers"]):
             refuse_other_protocol(send)
             return
-        call = Call(scope, receive, send)
+        call = Call(scope, receive, send, asyncio.current_task())
         if self._stopping:
             refuse_while_stopping(call)
             return
@@ -122,6 +135,8 @@ class EnvoyServer(grpc.aio.Server):
 
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more connections and calls, lets those under way end, then cuts them."""
+        self._at_once.give_tasks()
+        await asyncio.sleep(0)  # these begin as the calls that they were
         self._stopping = True
         for target in ("/healthcheck/fail", "/drain_listeners"):  # the first has Envoy say GOAWAY with each answer
             try:
@@ -140,7 +155,7 @@ class EnvoyServer(grpc.aio.Server):
 
     async def _until_calls_ended(self, seconds: float) -> None:
         if self._calls:
-            await asyncio.wait({call.task for call in self._calls}, timeout=seconds)
+            await asyncio.wait({call.task for call in self._calls if call.task is not None}, timeout=seconds)
 
     async def _until_sent(self) -> None:
         """Gives Envoy time to write what the last calls said; readers that do not read do not get it."""

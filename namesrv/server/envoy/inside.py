@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ OPEN_SECONDS = 30.0
 _HANDED_FILE = "handed.json"
 _RETRY_SECONDS = 0.005
 
-Application = Callable[..., Awaitable[None]]
+Application = Callable[..., Coroutine[Any, Any, None]]
 
 
 class NotInEnvoy(RuntimeError):

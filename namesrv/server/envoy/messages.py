@@ -11,6 +11,8 @@ import zlib
 
 import grpc
 
+from namesrv.server.limits import MAX_MESSAGE_BYTES
+
 _PREFIX = struct.Struct("!BI")
 _COMPRESSED = 1
 
@@ -32,6 +34,16 @@ class RefusedRequest(Exception):
 def framed(message: bytes) -> bytes:
     """A message as it goes over the wire."""
     return _PREFIX.pack(0, len(message)) + message
+
+
+def whole_message(body: bytes) -> bytes | None:
+    """The message of a body that holds nothing else; None unless that is certain, and it is not compressed."""
+    size = len(body) - _PREFIX.size
+    return (
+        body[_PREFIX.size :]
+        if 0 <= size <= MAX_MESSAGE_BYTES and body[: _PREFIX.size] == _PREFIX.pack(0, size)
+        else None
+    )
 
 
 class MessageReader:
