@@ -31,12 +31,15 @@ def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     """
     if not name:
         raise ValueError("is empty")
-    shown = repr(name) if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]!r}..."
     if len(name) > max_length:
-        raise ValueError(f"{shown} has {len(name)} characters, at most {max_length}")
+        raise ValueError(f"{_shown(name)} has {len(name)} characters, at most {max_length}")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{shown} has characters other than % | a-z A-Z 0-9 _ . -")
+        raise ValueError(f"{_shown(name)} has characters other than % | a-z A-Z 0-9 _ . -")
     return name
+
+
+def _shown(name: str) -> str:
+    return repr(name) if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]!r}..."
 
 
 def check_topic(topic: str) -> str:

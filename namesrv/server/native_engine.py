@@ -1,15 +1,18 @@
-"""The native engine (pygrpc-native), with what it gets wrong for long streams put right.
+"""The native engine (pygrpc-native), with what it gets wrong for long streams put right, and no task for some calls.
 
-Pinned to one version, because ``_send`` and ``_front`` are private there.
+Pinned to one version, because all that has an underscore here is private there.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import Any
 
 import pygrpc_native.aio as native_aio  # not "from": the package's lazy attributes recurse
-from pygrpc_native import STREAM_CLOSED, STREAM_FULL
+from pygrpc_native import EVENT_CANCEL, STREAM_CLOSED, STREAM_FULL
+
+from namesrv.server import at_once
 
 FIRST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.25
@@ -29,6 +32,15 @@ class NativeServer(native_aio.Server):
     async def stop(self, grace: float | None = None) -> None:
         """Stops within the grace period, in seconds, and a bounded time to close the listener."""
         await asyncio.wait_for(super().stop(grace), (grace or 0.0) + CLOSE_SECONDS)
+
+    def _on_events(self, events: list[tuple[Any, ...]]) -> None:
+        for event in events:
+            kind, call_id, method_id, payload, _, details = event
+            if kind == EVENT_CANCEL or self._stopping or not at_once.is_marked(self._table[method_id][1]):
+                super()._on_events([event])
+                continue
+            call = native_aio._Call(call_id, *self._table[method_id], *details)  # noqa: SLF001 - see above
+            copy_context().run(at_once.run, self._run(call, payload))
 
     async def _send(self, call: Any, context: Any, response: Any) -> bool:
         front = self._front

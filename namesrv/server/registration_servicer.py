@@ -99,27 +99,25 @@ class RegistrationServicer:
 
     async def QueryDataVersion(  # noqa: N802
         self, request: pb.QueryDataVersionRequest, _context: Context
-    ) -> pb.QueryDataVersionResponse:
+    ) -> bytes:
         """QUERY_DATA_VERSION, 322."""
         with self._tally.counting("query") as outcome:
             identity = wire.broker_identity(request.broker)
             version = wire.data_version("data_version", request.data_version)
             changed, held = self._manager.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
-        return pb.QueryDataVersionResponse(
-            header=self._manager.header(),
-            changed=changed,
-            data_version=_data_version_message(held) if held else None,
-        )
+        data_version = _data_version_message(held) if held else None
+        answer = pb.QueryDataVersionResponse(changed=changed, data_version=data_version)
+        return self._manager.header_fragment() + answer.SerializeToString()
 
     async def BrokerHeartbeat(  # noqa: N802
         self, request: pb.BrokerHeartbeatRequest, _context: Context
-    ) -> pb.BrokerHeartbeatResponse:
+    ) -> bytes:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
             self._manager.broker_heartbeat(*wire.broker_identity(request.broker))
             outcome.result = "unchanged"
-        return pb.BrokerHeartbeatResponse(header=self._manager.header())
+        return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
 
     async def RegisterTopic(  # noqa: N802
         self, request: pb.RegisterTopicRequest, context: Context

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 
@@ -44,11 +41,21 @@ class DurationTally:
         return buckets
 
 
-@dataclass(slots=True)
 class Outcome:
-    """What came of a registration."""
+    """What comes of a registration: a context that counts it at its end."""
 
-    result: Result = "refused"
+    __slots__ = ("_counts", "_kind", "result")
+
+    def __init__(self, counts: Counter[tuple[Kind, Result]], kind: Kind) -> None:
+        self._counts = counts
+        self._kind = kind
+        self.result: Result = "refused"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._counts[self._kind, self.result] += 1
 
 
 class RegistrationTally:
@@ -57,14 +64,9 @@ class RegistrationTally:
     def __init__(self) -> None:
         self.counts: Counter[tuple[Kind, Result]] = Counter()
 
-    @contextmanager
-    def counting(self, kind: Kind) -> Iterator[Outcome]:
+    def counting(self, kind: Kind) -> Outcome:
         """Counts what happens in the context, with the outcome that it is given there; refused if it raises before."""
-        outcome = Outcome()
-        try:
-            yield outcome
-        finally:
-            self.counts[kind, outcome.result] += 1
+        return Outcome(self.counts, kind)
 
 
 def kind_of(request: pb.RegisterBrokerRequest) -> Kind:
