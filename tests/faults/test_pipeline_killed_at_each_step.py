@@ -41,7 +41,7 @@ STEPS = (
     "after rename batch_id?*.parquet",  # the batch is whole, but Spark does not know
 )
 """All that the driver does to files of its own; what Spark does besides is in MOMENTS. A pattern cannot have an =."""
-EVERY = int(os.environ.get("FAULTS_PIPELINE_EVERY", "3"))
+EVERY = int(os.environ.get("FAULTS_PIPELINE_EVERY", "6"))
 """Of how many steps one has a kill; each of them takes Spark's start. 1 for all."""
 ERRORS = ("ENOSPC", "EIO")
 FIND_SECONDS = 240.0
