@@ -59,25 +59,25 @@ class Security:
 
 def product_env_security(settings: NamesrvSettings) -> ClientSecurity | None:
     """How the product environment's name servers are called; None without TLS. Raises CertificateError."""
-    files = ClientFiles.of(
+    return _as_client(
+        settings,
         settings.product_env_tls_ca,
-        settings.tls_cert if settings.product_env_tls_ca else None,
-        settings.tls_key if settings.product_env_tls_ca else None,
         settings.product_env_token_file,
         settings.product_env_tls_server_name,
     )
-    return None if files is None else ClientSecurity(files)
 
 
 def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
     """How leaders are called; None without TLS. Raises CertificateError."""
-    files = ClientFiles.of(
-        settings.follow_tls_ca,
-        settings.tls_cert if settings.follow_tls_ca else None,
-        settings.tls_key if settings.follow_tls_ca else None,
-        settings.follow_token_file,
-        settings.follow_tls_server_name,
-    )
+    return _as_client(settings, settings.follow_tls_ca, settings.follow_token_file, settings.follow_tls_server_name)
+
+
+def _as_client(
+    settings: NamesrvSettings, ca: Path | None, token: Path | None, name: str | None
+) -> ClientSecurity | None:
+    """As a client this name server shows the certificate that it listens with, if it talks TLS at all."""
+    pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
+    files = ClientFiles.of(ca, *pair, token, name)
     return None if files is None else ClientSecurity(files)
 
 
