@@ -3,18 +3,19 @@
 import { count, h, note, pill, plural, topicHref } from "./dom.js";
 import { nameOf } from "./overview.js";
 
-export const load = ({ contains, start, differing }, ask) => ask("topics", { contains, start, differing });
+export const load = ({ containing, start, differing }, ask) => ask("topics", { contains: containing, start, differing });
 
 export function render(found, { overview, parameters }) {
-  const { contains = "", differing } = parameters;
+  const { containing = "", differing } = parameters;
   const last = found.start + found.topics.length;
   const problems = found.problems.map((problem, index) => problem
     && note("warn", `${nameOf(overview, index)} does not say which topics it has: ${problem.message || problem.reason}`));
   return [
     h("h1", { tabindex: "-1" }, "Topics"),
     h("form", { "data-view": "topics", role: "search", class: "search" },
-      h("label", { for: "contains" }, "Name has in it"),
-      h("input", { id: "contains", name: "contains", type: "search", value: contains, maxlength: 255,
+      h("label", { for: "containing" }, "Name has in it"),
+      // Not "contains": a form's field of that name hides the form's own contains(), which scripts that look at a page call.
+      h("input", { id: "containing", name: "containing", type: "search", value: containing, maxlength: 255,
         autocomplete: "off", autocapitalize: "off", spellcheck: "false" }),
       overview.servers.length > 1 && h("label", { class: "check" },
         h("input", { type: "checkbox", name: "differing", value: "1", checked: differing === "1" }),
