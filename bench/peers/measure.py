@@ -11,7 +11,7 @@ from bench.figures import progress
 from bench.peers import generator
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import Missing, RecipeFailed
-from bench.peers.servers import JAVA, Server, server_cores
+from bench.peers.servers import JAVA, Server, server_cores, turned
 from bench.peers.workloads import Workload
 
 _WARM_UP_SECONDS = 1.0
@@ -53,7 +53,7 @@ class Measuring:
 
     def round(self, number: int) -> Iterator[Record]:
         """One run on each server; a server that cannot run here is skipped by name."""
-        for name in _turned(self._what.servers, number):
+        for name in turned(self._what.servers, number):
             server = self._running.get(name) or self._start(name)
             if server is None:
                 continue
@@ -119,9 +119,3 @@ def measure(what: Measurement) -> list[Record]:
     generator.program()
     with TemporaryDirectory() as folder, Measuring(what, Path(folder)) as measuring:
         return [record for number in range(1, what.rounds + 1) for record in measuring.round(number)]
-
-
-def _turned(names: list[str], number: int) -> list[str]:
-    """The servers in their order of a round: each round begins with another one."""
-    start = (number - 1) % len(names)
-    return [*names[start:], *names[:start]]

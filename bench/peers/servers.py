@@ -7,11 +7,12 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from bench.peers import remoting
 from bench.peers.calls import Grpc, Language, Remoting
@@ -20,6 +21,8 @@ from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 from namesrv.settings import Engine
 from tests.certificates import Authority
 from tests.processes import BIN, Process, eventually
+
+ItemT = TypeVar("ItemT")
 
 NAIVE = "naive"
 JAVA = "java"
@@ -57,9 +60,14 @@ _OPTIONAL_PACKAGES = {"native": "pygrpc_native", "envoy": "pyvoy"}
 _TLS_ENGINES = ("grpcio", "envoy")
 
 
+def own_engines() -> list[str]:
+    """The engines of this name server that can run here."""
+    return [name for name in get_args(Engine) if find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
+
+
 def own_servers() -> list[str]:
-    """The engines of this name server that can run here, plain and with TLS."""
-    engines = [name for name in get_args(Engine) if find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
+    """The same, plain and with TLS."""
+    engines = own_engines()
     return [*engines, *(name + TLS for name in engines if name in _TLS_ENGINES)]
 
 
@@ -226,6 +234,12 @@ def server_cores(pin: bool) -> tuple[str | None, str | None]:
     if not pin or len(cores) == 1:
         return None, None
     return str(cores[0]), ",".join(map(str, cores[1:]))
+
+
+def turned(servers: Sequence[ItemT], number: int) -> list[ItemT]:
+    """The servers in their order of a round: each round begins with another one."""
+    start = (number - 1) % len(servers)
+    return [*servers[start:], *servers[:start]]
 
 
 def described(name: str) -> str:

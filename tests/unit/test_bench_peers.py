@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 import zlib
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench import guard
+from bench.load import cpu_seconds
 from bench.peers import remoting
 from bench.peers.calls import Call, Grpc, Remoting
 from bench.peers.summary import CPU, P99, RATE, errors_of, figures_of, ratios_of
 from bench.peers.workloads import all_workloads, clustered_table, spread_table
 from bench.workload import Broker, Profile
+from namesrv.settings import Engine
 
 
 def opened(frame: remoting.Frame) -> tuple[dict[str, Any], Any]:
@@ -137,22 +141,42 @@ def test_errors_are_counted_by_kind_and_calls_without_answer_among_them() -> Non
     assert errors_of(record("native", 10, 1.0, 0.1)) == {"grpc-status 14": 2, "unanswered": 1}
 
 
+COSTS = {"grpcio": {guard.LOOK_UP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.LOOK_UP: 0.3}}
+
+
 def ratios(factor: float) -> list[guard.Ratio]:
-    """So many times what a call costs today, measured in three rounds."""
-    return [guard.Ratio(engine, call, (cost * factor,) * 3) for (engine, call), cost in guard.TODAY.items()]
+    """So many times what a call costs, measured in three rounds."""
+    return [
+        guard.Ratio(engine, call, (cost * factor,) * 3)
+        for engine, calls in COSTS.items()
+        for call, cost in calls.items()
+    ]
 
 
 def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None:
-    assert guard.judge(ratios(1.0)) == []
-    assert guard.judge(ratios(1.25)) == []
+    assert guard.judge(COSTS, ratios(1.0)) == []
+    assert guard.judge(COSTS, ratios(1.25)) == []
 
 
 def test_the_guard_names_every_call_that_costs_twice_as_much() -> None:
-    findings = guard.judge(ratios(2.0))
-    assert len(findings) == len(guard.TODAY)
-    assert "a look-up on native costs 0.52 times the naive server's" in findings[2]
+    findings = guard.judge(COSTS, ratios(2.0))
+    assert len(findings) == 3
+    assert "a look-up on native costs 0.6 times the naive server's" in findings[2]
 
 
 def test_one_round_that_was_disturbed_does_not_trip_the_guard() -> None:
-    (engine, call), cost = next(iter(guard.TODAY.items()))
-    assert guard.judge([guard.Ratio(engine, call, (cost, 5 * cost, cost))]) == []
+    assert guard.judge(COSTS, [guard.Ratio("native", guard.LOOK_UP, (0.3, 1.5, 0.3))]) == []
+
+
+def test_every_engine_has_costs_to_be_held_to() -> None:
+    costs = guard.known_costs()
+    assert costs.keys() == set(get_args(Engine))
+    assert all(calls.keys() == {guard.LOOK_UP, guard.REGISTRATION} for calls in costs.values())
+
+
+def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
+    before = cpu_seconds([os.getpid()])
+    ended = time.process_time() + 0.001
+    while time.process_time() < ended:
+        pass
+    assert before < cpu_seconds([os.getpid()]) <= time.process_time()
