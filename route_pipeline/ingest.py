@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -159,6 +159,7 @@ def ingest(
         IngestError: Name servers could not be read, or Spark failed; batches that were written stay.
         StoreError: The folder cannot be written to.
     """
+    _check_driver()
     with store.writing():
         appender = Appender(store, store.run(new=new_run), _request(endpoints, options), on_batch, now)
         try:
@@ -191,6 +192,7 @@ def follow(
         IngestError: Name servers could not be read, or Spark failed.
         StoreError: The folder cannot be written to.
     """
+    _check_driver()
     with store.writing():
         request = _request(endpoints, options)
         appender = Appender(store, store.run(), request, on_batch, lambda: datetime.now(UTC))
@@ -199,6 +201,19 @@ def follow(
             patiently(lambda: _wait(writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()))
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error
+
+
+def _check_driver() -> None:
+    """Checks that Spark's driver is of this process: it is what publishes a batch and holds the lock of the folder.
+
+    Raises:
+        IngestError: It is behind Spark Connect.
+    """
+    if is_remote():
+        raise IngestError(
+            "a session of Spark Connect has its driver elsewhere: submit route-pipeline to the cluster instead, "
+            "or write the stream 'namesrv' with a sink of Spark's"
+        )
 
 
 def _request(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> ReadRequest:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.fleet import SERVERS
+from tests.faults.fleet import REPLICAS, SERVERS
 from tests.faults.namespaces import ENTERED, Hosts
 from tests.faults.nemesis import AGENTS, CLIENTS, KINDS, OF_A_PROXY
 from tests.faults.profiles import PROFILES, run_profile
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--hosts", action="store_true", help="in network namespaces, not behind a proxy; needs root")
     options = parser.parse_args()
     if options.hosts and ENTERED not in os.environ:
-        with Hosts([*SERVERS, *AGENTS, *CLIENTS]) as hosts:
+        with Hosts([*SERVERS, *AGENTS, *CLIENTS, *REPLICAS]) as hosts:
             return hosts.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))

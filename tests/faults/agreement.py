@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from tests.faults.fleet import BROKERS, SERVERS, Fleet
+from tests.faults.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tests.processes import Client
 
 TIMEOUT = 3.0
@@ -13,7 +13,7 @@ TIMEOUT = 3.0
 def difference(fleet: Fleet) -> str:
     """What a name server has that it should not, or lacks; empty if all of them have exactly what is there."""
     digests = {}
-    for server in SERVERS:
+    for server in (*SERVERS, *fleet.replicas):
         with fleet.connect(server) as client:
             request = route_service_pb2.GetRouteDigestRequest(page_size=1_000)
             brokers = client.routes.GetRouteDigest(request, timeout=TIMEOUT).brokers
@@ -28,8 +28,9 @@ def difference(fleet: Fleet) -> str:
             held, version = digests[server][broker.addr].data_version.counter, fleet.version_of(broker.group)
             if broker.broker_id == 0 and held != version:
                 return f"{server} holds table {held} of {broker.name}, not {version}"
-        if digests[server] != digests[SERVERS[0]]:
-            return f"{server} and {SERVERS[0]} have different digests"
+        other = REPLICAS.get(server, SERVERS[0])
+        if digests[server] != digests[other]:
+            return f"{server} and {other} have different digests"
     return ""
 
 

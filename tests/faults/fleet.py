@@ -93,6 +93,10 @@ BROKERS = (
     Broker("broker-c", 0, 10931),
 )
 SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
+REPLICAS = {"replica-1": "namesrv-1"}
+"""Read-only copies, each with the name server that it follows. In fleets that were asked to have them."""
+STALE_SECONDS = 5.0
+"""Age from which on a copy of this fleet says that look-ups cannot rely on it."""
 
 
 class Fleet:
@@ -133,6 +137,23 @@ class Fleet:
         process = self._start(name, [*program, *flags, *self._namesrv_flags])
         self._endpoints[name] = Endpoint.parse(str(process.wait_for("namesrv_started")["listen"]))
         self._note(name, "started")
+
+    def start_replica(self, name: str) -> None:
+        """Starts a copy of a name server that has been started; once more where it was before."""
+        before = self._endpoints.get(name)
+        place = self._network.place(name)
+        listen = Endpoint(place.address, before.port if before else 0)
+        program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name, *place.flags]
+        follow = ["--follow", str(self.open_way(name, REPLICAS[name]))]
+        stale = ["--follow-stale-millis", str(int(STALE_SECONDS * 1000))]
+        process = self._start(name, [*program, "--listen", str(listen), *follow, *stale, *PINGS])
+        self._endpoints[name] = Endpoint.parse(str(process.wait_for("namesrv_started")["listen"]))
+        self._note(name, "started")
+
+    @property
+    def replicas(self) -> list[str]:
+        """The copies that this fleet has."""
+        return [name for name in REPLICAS if name in self.processes]
 
     def endpoint(self, server: str) -> Endpoint:
         """Where a name server is, without any network between."""
@@ -256,7 +277,8 @@ class Fleet:
         return self._ports[group]
 
     def _ways(self, client: str) -> str:
-        return ";".join(str(self.open_way(client, server)) for server in self._endpoints)
+        servers = [name for name in self._endpoints if name not in REPLICAS]
+        return ";".join(str(self.open_way(client, server)) for server in servers)
 
     def _topics_file(self, group: str) -> Path:
         return self._folder / f"{group}.json"

@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from tests.faults.fleet import BROKERS, SERVERS, Fleet
+from tests.faults.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tests.faults.network import Network
 
 AGENTS = tuple(broker.name for broker in BROKERS)
 CLIENTS = ("client-1", "client-2")
-WATCHERS = {server: f"watcher of {server}" for server in SERVERS}
-"""Raw watchers, each of one name server."""
+WATCHERS = {server: f"watcher of {server}" for server in (*SERVERS, *REPLICAS)}
+"""Raw watchers, each of one name server or copy."""
 WAYS = (
     *((broker.name, server) for broker in BROKERS for server in SERVERS),
     *((client, server) for client in CLIENTS for server in SERVERS),
-    *((watcher, server) for server, watcher in WATCHERS.items()),
+    *((WATCHERS[server], server) for server in SERVERS),
 )
 """Clients and servers."""
+WAYS_OF_REPLICAS = (*REPLICAS.items(), *((WATCHERS[replica], replica) for replica in REPLICAS))
+LEADERS = tuple(dict.fromkeys(REPLICAS.values()))
+"""Name servers that are followed."""
 MASTERS = tuple(broker.name for broker in BROKERS if broker.broker_id == 0)
 
 
@@ -34,6 +37,11 @@ class World:
 
     taken: set[str] = field(default_factory=set)
     """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """Clients and servers of this fleet."""
+        return (*WAYS, *WAYS_OF_REPLICAS) if self.fleet.replicas else WAYS
 
     def take(self, names: Sequence[str], *, to_end: bool = False) -> list[str]:
         """Those of the processes that a fault may have, from now until the end of the round."""
@@ -87,12 +95,14 @@ def _restart(world: World, name: str) -> None:
         world.fleet.start_agent(broker)
     elif name in SERVERS:
         world.fleet.start_server(name)
+    elif name in REPLICAS:
+        world.fleet.start_replica(name)
     else:
         world.fleet.restart_client(name)
 
 
-def _a_way(rng: random.Random) -> tuple[str, str]:
-    return rng.choice(WAYS)
+def _a_way(world: World, rng: random.Random) -> tuple[str, str]:
+    return rng.choice(world.ways)
 
 
 # Processes
@@ -171,15 +181,15 @@ def stop_client(world: World, rng: random.Random) -> Iterator[None]:
 @_fault
 def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
     """All processes of the fleet, as when a machine is suspended."""
-    names = world.take([*SERVERS, *AGENTS, *CLIENTS])
+    names = world.take([*SERVERS, *AGENTS, *CLIENTS, *world.fleet.replicas])
     rng.shuffle(names)
     return _stopped(world, names)
 
 
 @_fault
 def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """Each name server and agent is ended and started again, one after the other."""
-    names = world.take([*SERVERS, *AGENTS], to_end=True)
+    """Each name server, copy and agent is ended and started again, one after the other."""
+    names = world.take([*SERVERS, *AGENTS, *world.fleet.replicas], to_end=True)
     rng.shuffle(names)
     for name in names:
         world.fleet.end(name)
@@ -192,7 +202,7 @@ def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def cut(world: World, rng: random.Random) -> Iterator[None]:
-    way = _a_way(rng)
+    way = _a_way(world, rng)
     world.network.cut(*way, up=True, down=True)
     yield
     world.network.heal(*way)
@@ -200,7 +210,7 @@ def cut(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def cut_one_way(world: World, rng: random.Random) -> Iterator[None]:
-    way, up = _a_way(rng), rng.random() < 0.5
+    way, up = _a_way(world, rng), rng.random() < 0.5
     world.network.cut(*way, up=up, down=not up)
     yield
     world.network.heal(*way)
@@ -210,7 +220,7 @@ def cut_one_way(world: World, rng: random.Random) -> Iterator[None]:
 def cut_off_namesrv(world: World, rng: random.Random) -> Iterator[None]:
     """One name server from everybody."""
     server = rng.choice(SERVERS)
-    ends = [client for client, its_server in WAYS if its_server == server]
+    ends = [client for client, its_server in world.ways if its_server == server]
     for end in ends:
         world.network.cut(end, server, up=True, down=True)
     yield
@@ -247,7 +257,7 @@ def restart_agent_behind_a_cut(world: World, rng: random.Random) -> Iterator[Non
 def _on_some_ways(
     world: World, rng: random.Random, *, delay_seconds: float, jitter: float, loss: float
 ) -> list[tuple[str, str]]:
-    ways = rng.sample(WAYS, 4)
+    ways = rng.sample(world.ways, 4)
     for way in ways:
         world.network.disturb(*way, delay_seconds=delay_seconds, jitter_seconds=jitter, loss=loss)
     return ways
@@ -273,7 +283,7 @@ def lossy(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def reset(world: World, rng: random.Random) -> Iterator[None]:
-    way = _a_way(rng)
+    way = _a_way(world, rng)
     world.network.reset(*way)
     yield
     world.network.heal(*way)
@@ -281,12 +291,47 @@ def reset(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def half_open(world: World, rng: random.Random) -> Iterator[None]:
-    way = _a_way(rng)
+    way = _a_way(world, rng)
     world.network.half_open(*way, server_knows=rng.random() < 0.5)
     yield
     world.network.heal(*way)
 
 
+# Copies, in fleets that have them
+
+
+@_fault
+def kill_replica(world: World, rng: random.Random) -> Iterator[None]:
+    return _killed(world, world.take_one(rng, world.fleet.replicas))
+
+
+@_fault
+def stop_replica(world: World, rng: random.Random) -> Iterator[None]:
+    return _stopped(world, world.take_one(rng, world.fleet.replicas))
+
+
+@_fault
+def cut_replica(world: World, rng: random.Random) -> Iterator[None]:
+    """A copy from its leader, both ways or one."""
+    way = rng.choice(list(REPLICAS.items()))
+    up, down = rng.choice([(True, True), (True, False), (False, True)])
+    world.network.cut(*way, up=up, down=down)
+    yield
+    world.network.heal(*way)
+
+
+@_fault
+def kill_leader(world: World, rng: random.Random) -> Iterator[None]:
+    return _killed(world, world.take_one(rng, LEADERS, to_end=True))
+
+
+@_fault
+def stop_leader(world: World, rng: random.Random) -> Iterator[None]:
+    return _stopped(world, world.take_one(rng, LEADERS))
+
+
+OF_A_REPLICA = frozenset({"kill-replica", "stop-replica", "cut-replica", "kill-leader", "stop-leader"})
+"""Kinds that need a copy in the fleet."""
 OF_A_PROXY = frozenset({"half-open", "reset", "slow"})
 """Kinds that need a proxy."""
 

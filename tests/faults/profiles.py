@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults.history import Record, of_kind, read_history
 from tests.faults.nemesis import schedule
-from tests.faults.run import Pace, run
+from tests.faults.run import Pace, Parts, run
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,6 @@ def run_profile(folder: Path, seed: int, profile: str, names: Sequence[str], rou
     size = PROFILES[profile]
     count = rounds or size.rounds
     planned = schedule(seed, names, count, size.fault_seconds, size.rest_seconds)
-    broken = run(folder, seed, planned, Pace())
+    broken = run(folder, seed, planned, Pace(), Parts.needed_by(names))
     replay = f"python -m tests.faults --seed {seed} --profile {profile} --rounds {count} --faults {' '.join(names)}"
     return Outcome(folder, seed, replay, broken, read_history(folder / "history.jsonl"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,18 +15,18 @@ from typing import Self
 import grpc
 
 from tests.faults.agreement import difference, open_watches
-from tests.faults.fleet import BROKERS, SERVERS, Fleet
+from tests.faults.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
 from tests.faults.namespaces import ENTERED, NamespaceNetwork
-from tests.faults.nemesis import CLIENTS, KINDS, WATCHERS, WAYS, Fault, Round, World
+from tests.faults.nemesis import CLIENTS, KINDS, OF_A_REPLICA, WATCHERS, Fault, Round, World
 from tests.faults.network import Network, ProxyNetwork
 from tests.faults.operator import HELD_TOPIC, Operator
 from tests.faults.proxy import Proxy
 from tests.faults.resources import sample
 from tests.faults.topics import TopicChanges
-from tests.faults.workers import LookUps, Watcher, Worker
+from tests.faults.workers import LookUps, ReplicaStatuses, Watcher, Worker
 
 TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
 OF_ONE = {
@@ -46,6 +46,18 @@ class Pace:
     topics: float = 0.7
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a fleet has beside name servers, agents and clients."""
+
+    replicas: bool = False
+
+    @classmethod
+    def needed_by(cls, kinds: Collection[str]) -> Parts:
+        """Those that faults of these kinds happen to."""
+        return cls(replicas=not OF_A_REPLICA.isdisjoint(kinds))
+
+
 class NotAllEnded(AssertionError):
     """A thread of the run ended too early: what it would have recorded is missing."""
 
@@ -53,12 +65,13 @@ class NotAllEnded(AssertionError):
 class Run:
     """A fleet under traffic. Used as a context, which ends all of it."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace, spared: frozenset[str] = frozenset()) -> None:
+    def __init__(self, folder: Path, seed: int, pace: Pace, parts: Parts, spared: frozenset[str] = frozenset()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         self._stack = ExitStack()
         self._stack.callback(self.history.close)
         self._pace = pace
+        self._parts = parts
         self._rng = random.Random(seed)
         network = self._network(seed)
         topics = TopicChanges(TOPICS, OF_ONE, random.Random(seed))
@@ -87,7 +100,10 @@ class Run:
     def _start(self) -> None:
         for server in SERVERS:
             self.fleet.start_server(server)
-        for client, server in WAYS:
+        if self._parts.replicas:
+            for replica in REPLICAS:
+                self.fleet.start_replica(replica)
+        for client, server in self.world.ways:
             self.fleet.open_way(client, server)
         for group in OF_ONE:
             self.fleet.change_topics(group)
@@ -96,13 +112,16 @@ class Run:
         self.settle()
         for client in CLIENTS:
             self.fleet.start_client(client, LOOKED_UP)
-        for server in SERVERS:
+        for server in (*SERVERS, *self.fleet.replicas):
             connect = partial(self.fleet.connect, server)
             self._worker(LookUps(server, connect, self.history, LOOKED_UP, self._pace.look_ups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, LOOKED_UP))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
+        for replica in self.fleet.replicas:
+            connect = partial(self.fleet.connect, replica)
+            self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.look_ups))
         self.take_samples("before")
 
     def _worker(self, worker: Worker) -> None:
@@ -154,7 +173,7 @@ class Run:
 
     def _open_watches(self) -> int:
         count = 0
-        for server in SERVERS:
+        for server in (*SERVERS, *self.fleet.replicas):
             with self.fleet.connect(server) as client:
                 count += open_watches(client)
         return count
@@ -167,7 +186,8 @@ class Run:
     def finish(self) -> list[str]:
         """Settles, takes the last samples and checks the history; returns what is broken."""
         self.settle()
-        expected = len(CLIENTS) + sum(isinstance(worker, Watcher) for worker in self._workers)
+        watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
+        expected = len(CLIENTS) + watchers + len(self.fleet.replicas)  # a copy reads a stream of its leader's
         began = self.history.now()
         while (count := self._open_watches()) != expected and self.history.now() - began < AGREE_SECONDS:
             self._ending.wait(0.1)
@@ -181,9 +201,9 @@ class Run:
         return violations(list(self.history.records))
 
 
-def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace) -> list[str]:
+def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, parts: Parts) -> list[str]:
     """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned."""
-    with Run(folder, seed, pace) as running:
+    with Run(folder, seed, pace, parts) as running:
         with running.traffic():
             for planned in rounds:
                 running.inject(planned)

@@ -21,7 +21,7 @@ from namesrv_api.v1 import route_service_pb2
 from tests.faults.fleet import SERVERS
 from tests.faults.nemesis import KINDS, schedule
 from tests.faults.resources import cpu_seconds, sample
-from tests.faults.run import Pace, Run
+from tests.faults.run import Pace, Parts, Run
 
 PACE = Pace(look_ups=1.0, operator=5.0, topics=5.0)
 SPARED = frozenset({SERVERS[0]})
@@ -73,7 +73,7 @@ def _sample(run: Run, name: str) -> None:
 def soak(folder: Path, seed: int, minutes: float) -> list[str]:
     """Runs; returns what is broken."""
     rounds = iter(schedule(seed, sorted(KINDS), MOST_ROUNDS, FAULT_SECONDS, REST_SECONDS))
-    with Run(folder, seed, PACE, SPARED) as run:
+    with Run(folder, seed, PACE, Parts.needed_by(KINDS), SPARED) as run:
         with run.traffic(), sampling(run):
             while run.history.now() < minutes * 60:
                 run.inject(next(rounds))

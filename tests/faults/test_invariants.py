@@ -221,6 +221,82 @@ def test_a_watch_must_hold_what_look_ups_found(story: Story) -> None:
     assert story.broken() == ["watches"]
 
 
+REPLICA = "replica-1"
+
+
+def _copy_answers(story: Story, at: float, version: int, *, lacks: tuple[str, ...] = (), revision: int = 0) -> None:
+    """What a copy answers at the revision that its leader had when it was asked."""
+    story.look_up(at, version=version, lacks=lacks)
+    record = next(record for record in story.records if record["at"] == at)
+    record["server"], header = REPLICA, record["answer"]["header"]
+    header["namesrv_name"], header["revision"] = REPLICA, str(revision or header["revision"])
+
+
+def test_a_copy_must_have_what_its_leader_had_at_that_revision(story: Story) -> None:
+    story.add(0.7, "process", name=REPLICA, event="started")
+    story.look_up(21)
+    _copy_answers(story, 21.5, 1, revision=210)
+    assert story.broken() == []
+    story.add(10, "topics", group="broker-b", version=2, topics=["T0", "only-broker-b"])
+    _copy_answers(story, 22, 2, revision=210)
+    assert story.broken() == ["same"]
+
+
+def test_a_copy_must_find_what_is_there_as_long_as_it_hears_its_leader(story: Story) -> None:
+    story.add(0.7, "process", name=REPLICA, event="started")
+    _copy_answers(story, SOUND, 1)
+    _copy_answers(story, SOUND + 1, 1, lacks=("T0", "only-broker-b"))
+    assert story.broken() == ["found", "found"]
+    story.add(SOUND + 0.5, "link", client=REPLICA, server=SERVER, event="reset")
+    assert story.broken() == []
+
+
+def test_a_copy_must_not_deny_what_its_leader_is_warming_up_for(story: Story) -> None:
+    _copy_answers(story, 10, 1)
+    story.look_up(11)
+    story.records[-2]["answer"]["topics_warming"] = ["never"]
+    assert story.broken() == ["same"]
+
+
+def _said(story: Story, at: float, *, behind: float = 0.5, ready: bool = True, problem: str = "") -> None:
+    story.add(
+        at,
+        "replica",
+        server=REPLICA,
+        began=at - 0.01,
+        behind=behind,
+        connected=not problem,
+        problem=problem,
+        ready=ready,
+    )
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"what": "process", "name": SERVER, "event": "stopped"},
+        {"what": "link", "client": REPLICA, "server": SERVER, "event": "cut", "up": True, "down": True},
+    ],
+)
+def test_a_copy_that_does_not_hear_its_leader_must_say_so(story: Story, loss: dict[str, Any]) -> None:
+    story.add(0.7, "process", name=REPLICA, event="started")
+    _said(story, 20)
+    story.add(21, **loss)
+    _said(story, 22, behind=1.5)
+    _said(story, 40, behind=19.5, ready=False, problem="said nothing for 10 s")
+    assert story.broken() == []
+    _said(story, 41, behind=0.5, ready=False, problem="said nothing for 10 s")
+    _said(story, 42, behind=21.5, ready=True, problem="said nothing for 10 s")
+    _said(story, 43, behind=22.5, ready=False)
+    assert story.broken() == ["behind"] * 3
+
+
+def test_a_copy_that_hears_its_leader_must_be_ready(story: Story) -> None:
+    story.add(0.7, "process", name=REPLICA, event="started")
+    _said(story, 30, ready=False)
+    assert story.broken() == ["behind"]
+
+
 def test_name_servers_must_agree_in_the_end(story: Story) -> None:
     story.add(61, "agreed", seconds=10.0, difference="namesrv-2 lacks a broker")
     assert story.broken() == ["agreement"]

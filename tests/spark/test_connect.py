@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.data_source import register
+from route_pipeline.ingest import IngestError, follow, ingest
 from route_pipeline.java import ensure_java_home
+from route_pipeline.store import RouteStore
 from tests.processes import BIN, NamesrvProcess, eventually
 from tests.registrations import identity, registration
 
@@ -29,8 +32,11 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[NamesrvProcess]:
-    """Knows two topics of one broker."""
-    with NamesrvProcess("--name", "ns-a") as server, server.connect() as client:
+    """Knows two topics of one broker, which is not heard of again."""
+    with (
+        NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as server,
+        server.connect() as client,
+    ):
         client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=20)
         yield server
 
@@ -96,6 +102,16 @@ def test_a_stream_is_read(spark: SparkSession, namesrv: NamesrvProcess, tmp_path
     writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "rows")).where("table_name = 'topic_queues'").collect()
     assert sorted(row["topic"] for row in rows) == ["Other", "TopicTest"]
+
+
+@pytest.mark.parametrize("append", [ingest, partial(follow, seconds=1)], ids=["ingest", "follow"])
+def test_the_log_is_not_written_by_a_driver_that_is_elsewhere(
+    spark: SparkSession, namesrv: NamesrvProcess, tmp_path: Path, append: Callable[..., object]
+) -> None:
+    store = RouteStore.create(tmp_path / "log")
+    with pytest.raises(IngestError, match=r"Spark Connect .* submit route-pipeline to the cluster"):
+        append(spark, [namesrv.endpoint], store)
+    assert not store.changes.exists()
 
 
 def test_a_misspelt_option_is_named(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,8 @@ from route_pipeline.session import spark_session
 from route_pipeline.sinks import DELTA, SinkError, check_sink, session_settings
 from route_pipeline.store import RouteStore
 from tests.integration.spark_session import FAST_START
+from tests.processes import BIN, NamesrvProcess
+from tests.registrations import identity, registration
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
     fleet_chunk,
@@ -33,6 +36,7 @@ from tests.unit.route_pipeline.fake_namesrv import (
 JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""
 QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
+COMMAND_SECONDS = 300
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -122,6 +126,20 @@ def test_what_was_missed_is_caught_up_with_and_compaction_and_retention_follow(
     assert compact(spark, store, tomorrow + timedelta(days=3), keep_days=1).dropped_days
     DeltaMirror(spark, store).catch_up()
     assert_mirrored(spark, store)
+
+
+def test_the_command_keeps_the_table_level_with_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    command: list[str | Path] = [BIN / "route-pipeline", "ingest", "--out", tmp_path / "log"]
+    command += ["--sink", DELTA, "--jars", os.environ[JARS]]
+    with NamesrvProcess("--scan-not-active-broker-interval-millis", "0") as namesrv, namesrv.connect() as client:
+        for counter, topic in enumerate(("TopicTest", "Other"), 1):
+            client.registration.RegisterBroker(registration([topic], identity(), counter), timeout=20)
+            ingest_once = [*command, "--namesrv", str(namesrv.endpoint)]
+            done = subprocess.run(ingest_once, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+            assert done.returncode == 0, done.stderr
+    store = RouteStore.open(tmp_path / "log")
+    assert_mirrored(spark, store)
+    assert {row["topic"] for row in table(spark, store).select("topic").distinct().collect()} >= {"TopicTest", "Other"}
 
 
 def test_the_table_keeps_what_it_was_before(spark: SparkSession, store: RouteStore, fake: FakeNamesrv) -> None:

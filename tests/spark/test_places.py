@@ -30,8 +30,11 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[NamesrvProcess]:
-    """Knows two topics of one broker."""
-    with NamesrvProcess("--name", "ns-a") as server, server.connect() as client:
+    """Knows two topics of one broker, which is not heard of again."""
+    with (
+        NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as server,
+        server.connect() as client,
+    ):
         client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=20)
         yield server
 

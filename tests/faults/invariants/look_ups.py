@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from google.protobuf import json_format
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests.faults.fleet import BROKERS
+from tests.faults.fleet import BROKERS, REPLICAS
 from tests.faults.history import Record, of_kind
 from tests.faults.invariants.timeline import Timeline
 from tests.faults.operator import HELD_TOPIC
@@ -68,6 +68,11 @@ class Answer:
         }
 
 
+def leader_of(server: str) -> str:
+    """Who decides what a name server answers: the leader of a copy, any other by itself."""
+    return REPLICAS.get(server, server)
+
+
 def answers_of(records: list[Record]) -> Iterator[Answer]:
     """All answers, those that were recorded as 'again' with the content that they had."""
     last: dict[str, pb.BatchGetTopicRoutesResponse] = {}
@@ -80,7 +85,8 @@ def answers_of(records: list[Record]) -> Iterator[Answer]:
 def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """No NOT_FOUND for a topic that was there and whose master has been registered and heard of ever since.
 
-    Whatever happens to the name server meanwhile is no excuse: it may not answer, or say that it is warming up.
+    Whatever happens to the name server meanwhile is no excuse: it may not answer, or say that it is warming up. A copy
+    that is cut off from its leader may know of less, or tell late what was so.
     """
     seen: dict[tuple[str, str, str], tuple[float, int]] = {}
     for answer in answers_of(records):
@@ -94,7 +100,10 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
             since, version = seen[key]
             broker = MASTERS[group]
             begin = max(since - AFTERMATH_SECONDS, 0.0)
-            sound = timeline.was_sound(broker.name, answer.server, begin, answer.ended)
+            leader = leader_of(answer.server)
+            sound = timeline.was_sound(broker.name, leader, begin, answer.ended) and (
+                leader == answer.server or timeline.was_sound(answer.server, leader, begin, answer.ended)
+            )
             reported = all(
                 topic in table.topics
                 for table in timeline.tables[group]
@@ -111,10 +120,14 @@ def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
     for answer in answers_of(records):
         for addr in answer.addrs():
             broker = BY_ADDR[addr]
-            since = timeline.lost_since(broker.name, answer.server, answer.began)
+            leader = leader_of(answer.server)
+            since = timeline.lost_since(broker.name, leader, answer.began)
             if since is None:
                 continue
-            doubted = timeline.doubts(answer.server, since - DOUBTED_SECONDS, answer.began)
+            doubted = timeline.doubts(leader, since - DOUBTED_SECONDS, answer.began) or (
+                leader != answer.server
+                and not timeline.was_sound(answer.server, leader, since - DOUBTED_SECONDS, answer.began)
+            )
             bound = DOUBTED_SECONDS if doubted else GONE_SECONDS
             if answer.began - since > bound:
                 yield f"gone: {broker.name} has been lost since {since:.3f} s and is in routes: {answer.where}"
@@ -140,10 +153,10 @@ def check_whole(records: list[Record], timeline: Timeline) -> Iterator[str]:
 def check_forward(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """Within a life of a name server, an older table never takes the place of a newer one."""
     del timeline
-    last: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str, str], int] = {}
     for answer in answers_of(records):
         for group, topics in answer.versions().items():
-            key, version = (answer.message.header.epoch, group), max(topics.values())
+            key, version = (answer.server, answer.message.header.epoch, group), max(topics.values())
             if version < last.get(key, 0):
                 yield f"forward: {group} went back from table {last[key]} to {version}: {answer.where}"
             last[key] = version

@@ -57,6 +57,14 @@ class Timeline:
             ),
             down_at_first=False,
         )
+        self._deaf = _spans(
+            (
+                (link, record["at"], record["event"] == "healed")
+                for record, link in links
+                if record["event"] == "healed" or (record["event"] == "cut" and record.get("down", True))
+            ),
+            down_at_first=False,
+        )
         self._logs: dict[str, list[float]] = defaultdict(list)
         for record in of_kind(records, "log"):
             if record["event"] != "namesrv_warm":
@@ -74,6 +82,11 @@ class Timeline:
     def lost_since(self, client: str, server: str, at: float) -> float | None:
         """Since when the server could not hear the client, without a break; None if it could, or might."""
         spans = [span for span in (*self._down[client], *self._cut[client, server]) if span[0] <= at <= span[1]]
+        return min((begin for begin, _ in spans), default=None)
+
+    def deaf_since(self, client: str, server: str, at: float) -> float | None:
+        """Since when the client could not hear the server, without a break; None if it could, or might."""
+        spans = [span for span in (*self._down[server], *self._deaf[client, server]) if span[0] <= at <= span[1]]
         return min((begin for begin, _ in spans), default=None)
 
     def doubts(self, server: str, begin: float, end: float) -> bool:
