@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nemesis import KINDS, OF_A_REPLICA
+from tests.faults.history import of_kind, read_history
+from tests.faults.nemesis import KINDS, OF_A_REPLICA, Fault, Round
 from tests.faults.profiles import run_profile
+from tests.faults.run import Pace, Parts, run
+
+ROUNDS_OF_A_REPLICA = (
+    Round((Fault("kill-replica", 0.5, "0"),), 0.5),
+    Round((Fault("cut-replica", 8.0, "0"),), 0.5),
+    Round((Fault("kill-leader", 0.5, "0"),), 0.5),
+)
 
 
 @pytest.mark.timeout(300)
@@ -18,3 +26,11 @@ from tests.faults.profiles import run_profile
 def test_every_invariant_holds_whatever_happens_to_processes_and_network(seed: int, tmp_path: Path) -> None:
     outcome = run_profile(tmp_path, seed, "short", sorted(KINDS.keys() - OF_A_REPLICA))
     assert not outcome.violations, outcome.report()
+
+
+@pytest.mark.timeout(300)
+def test_a_copy_says_what_its_leader_said_and_when_it_cannot_hear_it(tmp_path: Path) -> None:
+    assert run(tmp_path, 1, ROUNDS_OF_A_REPLICA, Pace(), Parts(replicas=True)) == []
+    records = read_history(tmp_path / "history.jsonl")
+    cut, healed = (link["at"] for link in of_kind(records, "link"))
+    assert any(not said["ready"] for said in of_kind(records, "replica") if cut < said["at"] < healed), "no cut"
