@@ -21,10 +21,13 @@ from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.rich_errors import DETAILS_KEY, RichError
 from namesrv import config_file, epoch_file, intents_file, kv_config_file
 from namesrv.config_keys import with_texts
+from namesrv.core.change_log import ChangeLog
+from namesrv.core.changes import Cause, KvPut
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.durable_file import BrokenFile
 from namesrv.permits_file import PermitsError, read_permits
+from namesrv.server.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.server.paging import last_of_page_before
 from namesrv.settings import NamesrvSettings
 from namesrv.snapshot_file import SNAPSHOT_FILE, SnapshotFile
@@ -38,6 +41,7 @@ from route_pipeline.options import ReadRequest
 from tests.unit.namesrv.fleet import Fleet
 
 CACHED_TOPIC, FLEET = "topic", "fleet"
+_AUDIT_BYTES = 1_048_576
 _SETTINGS = NamesrvSettings.load(None, {})
 
 
@@ -109,6 +113,27 @@ def _snapshot(data: bytes, _: Path) -> None:
         fleet.route(topic)
     for message in fleet.manager.snapshot().messages():
         route_service_pb2.StreamRouteSnapshotResponse.FromString(message)
+
+
+def _audit_file(data: bytes, folder: Path) -> None:
+    """Bytes that an audit file has already, and that callers name themselves and what they change by.
+
+    Nothing of ours reads such a file again: each line must be a whole one for who does, and what was there must stay.
+    """
+    path, text = folder / AUDIT_FILE, data.decode(errors="replace")
+    path.write_bytes(data)
+    log = ChangeLog()
+    audit = AuditFile(RotatingFile(path, _AUDIT_BYTES, 1), "epoch")
+    log.listen(audit.on_change)
+    log.append(1_700_000_000_000, Cause("PutKvConfig", text, text), (KvPut(text, text, text),))
+    audit._waiting.put(None)
+    audit._write_until_end()
+    before = data if data.endswith(b"\n") or not data else data + b"\n"
+    written = path.read_bytes()
+    assert written.startswith(before)
+    (line,) = written.removeprefix(before).decode("ascii").splitlines()
+    entry = json.loads(line)
+    assert (entry["revision"], entry["caller"], entry["comment"]) == (1, text, text)
 
 
 def _address_server(text: str) -> None:
@@ -206,6 +231,7 @@ TARGETS: dict[str, Target] = {
     "permits_json": Target(partial(_permits, suffix=".json"), (PermitsError,)),
     "snapshot_file": Target(_snapshot_file),
     "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
+    "audit_file": Target(_audit_file),
     "topics_json": Target(_topics, (BrokenTopics,)),
     "namesrv_setting": Target(_text(lambda text: check_namesrv([text])), (ValueError,)),
     "namesrv_list": Target(_list_of_address_server, (ValueError,)),
