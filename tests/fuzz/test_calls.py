@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.rich_errors import RichError
+from tests.engines import ENGINES, present
 from tests.fuzz.messages import methods_of, path_of, requests
 from tests.integration.agents import NEVER_SCAN, Agent
 from tests.processes import TOPICS, NamesrvProcess
@@ -69,12 +70,12 @@ def check(error: RichError | None) -> None:
         assert error.message, error
 
 
-@pytest.fixture(params=["grpcio", "native"], scope="module")
+@pytest.fixture(params=ENGINES, scope="module")
 def namesrv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
     """A connection to a name server with everything durable."""
     folder = tmp_path_factory.mktemp("data")
     with (
-        NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder), engine=request.param) as process,
+        NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder), engine=present(request.param)) as process,
         process.connect() as client,
     ):
         yield client.connection

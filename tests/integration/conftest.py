@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engines import ENGINES, present
 from tests.integration.secured import Place
 from tests.processes import Client, NamesrvProcess
 
@@ -28,16 +29,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-def _present(engine: str) -> str:
-    if engine == "envoy":
-        pytest.importorskip("pyvoy", reason="pyvoy is missing")
-    return engine
-
-
-@pytest.fixture(params=["grpcio", "native", "envoy"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
-    return _present(request.param)
+    return present(request.param)
 
 
 @pytest.fixture(params=["grpcio", "native"])
@@ -49,7 +44,7 @@ def engine_here(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["grpcio", "envoy"])
 def engine_with_tls(request: pytest.FixtureRequest) -> str:
     """Each engine that has TLS."""
-    return _present(request.param)
+    return present(request.param)
 
 
 @pytest.fixture
