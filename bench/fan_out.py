@@ -134,7 +134,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--topics", type=int, default=1_000, help="default: %(default)s")
     options = parser.parse_args(arguments)
-    configure_logs("text", "error")
     figures = summarise(measure(options.topics, options.rounds))
     medians = {figure.workload: figure.median for figure in figures if figure.name == ACCEPTED}
     ratio = medians[WITH_BAD] / medians[ALONE]
@@ -147,4 +146,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    configure_logs("text", "error")  # of the whole process: not for whoever calls main
     main()

@@ -36,10 +36,10 @@ app = typer.Typer(
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
-    if settings.engine == "envoy":
-        _become_envoy(settings)
     if settings.workers > 1:
         raise typer.Exit(_supervise(settings))
+    if settings.engine == "envoy":
+        _become_envoy(settings)
     from namesrv.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:

@@ -260,8 +260,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             return self
         if sys.platform != "linux":
             raise ValueError(f"workers is {self.workers}: only Linux spreads connections over processes")
-        if self.engine == "envoy":
-            raise ValueError(f"workers is {self.workers}, and the envoy engine is one process: use grpcio or native")
         if self.follow:
             raise ValueError(f"workers is {self.workers}, and follow is set: start several copies instead")
         return self

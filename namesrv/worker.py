@@ -18,6 +18,7 @@ from groundwork.logs import configure_logs
 from groundwork.settings import exit_with
 from namesrv.data_dir import DataDirError
 from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.server.envoy.launch import CannotLaunch, become_envoy
 from namesrv.server.listener import CannotListen
 from namesrv.server.worker_place import WorkerPlace
 from namesrv.serving import serve_until
@@ -33,11 +34,13 @@ def main() -> None:
     _end_with_supervisor(told["supervisor"])
     settings = NamesrvSettings(**told["settings"])
     place = WorkerPlace(told["socket"], told["owns_tables"])
-    configure_logs(settings.log_format, settings.log_level)
-    tune_garbage_collection()
     try:
+        if settings.engine == "envoy":
+            become_envoy(settings, place)
+        configure_logs(settings.log_format, settings.log_level)
+        tune_garbage_collection()
         uvloop.run(_serve(settings, place))
-    except (CannotListen, DataDirError) as error:
+    except (CannotLaunch, CannotListen, DataDirError) as error:
         exit_with("namesrv", str(error))
 
 

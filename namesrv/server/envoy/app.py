@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from namesrv.server.envoy.inside import (
     enter,
 )
 from namesrv.server.envoy.prompt import task_factory
+from namesrv.server.worker_place import WorkerPlace
 from namesrv.serving import CannotListen, DataDirError, serve_until
 from namesrv.settings import NamesrvSettings
 
@@ -53,7 +54,9 @@ async def _live(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
     inside = _moved_in()
     enter(inside)
     stop = asyncio.Event()
-    threading.Thread(target=_await_signal, args=(asyncio.get_running_loop(), stop), daemon=True).start()
+    # A terminal sends SIGINT to every process of several; the one that started them decides, and sends SIGTERM.
+    signals = BLOCKED_SIGNALS if inside.handed.place is None else (signal.SIGTERM,)
+    threading.Thread(target=_await_signal, args=(asyncio.get_running_loop(), stop, signals), daemon=True).start()
     serving = asyncio.create_task(_serve_and_exit(inside, stop))
     await inside.may_listen.wait()
     await send({"type": "lifespan.startup.complete"})
@@ -73,9 +76,9 @@ def _moved_in() -> Inside:
     return Inside(folder, handed)
 
 
-def _await_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def _await_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, signals: Iterable[signal.Signals]) -> None:
     """Waits, in a thread of its own, for a signal to end. Envoy would end at once, so it gets none of them."""
-    signal.sigwait(BLOCKED_SIGNALS)
+    signal.sigwait(signals)
     loop.call_soon_threadsafe(stop.set)
 
 
@@ -86,7 +89,7 @@ async def _serve_and_exit(inside: Inside, stop: asyncio.Event) -> None:
         settings = NamesrvSettings.model_validate(inside.handed.settings)
         logs = configure_logs(settings.log_format, settings.log_level)
         tune_garbage_collection()
-        code = await _exit_code(settings, stop)
+        code = await _exit_code(settings, stop, inside.handed.place)
         inside.move_out()
         logs.stop()
         sys.stderr.flush()
@@ -94,10 +97,10 @@ async def _serve_and_exit(inside: Inside, stop: asyncio.Event) -> None:
         os._exit(code)
 
 
-async def _exit_code(settings: NamesrvSettings, stop: asyncio.Event) -> int:
+async def _exit_code(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerPlace | None) -> int:
     """Serves until the event is set. Returns the exit code, having said why if it is not 0."""
     try:
-        await serve_until(settings, stop)
+        await serve_until(settings, stop, place)
     except (CannotListen, DataDirError) as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return EXIT_BAD_START

@@ -18,8 +18,6 @@ from namesrv.server.envoy.inside import CERTIFICATES_FOLDER
 from namesrv.server.limits import MAX_METADATA_BYTES
 from namesrv.settings import NamesrvSettings
 
-APPLICATION = "namesrv.server.envoy.app:application"
-
 CONNECTION_BUFFER_BYTES = 64 * 1024
 """What Envoy holds for a connection that does not read, in each direction, before it has us wait."""
 
@@ -73,11 +71,21 @@ def max_connections() -> int:
     return max(1, soft - DESCRIPTORS_KEPT_BACK)
 
 
-def bootstrap(settings: NamesrvSettings, address: tuple[str, int], folder: Path) -> Config:
-    """Envoy's configuration for a name server's settings, an address with a port, and a private folder."""
+def bootstrap(
+    settings: NamesrvSettings, address: tuple[str, int], folder: Path, application: str, *, shares_port: bool = False
+) -> Config:
+    """Envoy's configuration.
+
+    Args:
+        settings: The name server's.
+        address: A host and a port.
+        folder: A private one.
+        application: What Envoy runs: a module and an attribute of it.
+        shares_port: Whether other processes of this name server listen on the same port.
+    """
     host, port = address
     files = settings.listener_files()
-    chain: Config = {"filters": [{"name": "http", "typed_config": _http(settings)}]}
+    chain: Config = {"filters": [{"name": "http", "typed_config": _http(settings, application)}]}
     if files is not None:
         chain["transport_socket"] = {"name": "tls", "typed_config": _tls(files, folder)}
         chain["transport_socket_connect_timeout"] = _seconds(HANDSHAKE_SECONDS)
@@ -86,7 +94,7 @@ def bootstrap(settings: NamesrvSettings, address: tuple[str, int], folder: Path)
         "address": {"socket_address": {"address": host, "port_value": port}},
         "filter_chains": [chain],
         # Otherwise a second server could take the same port silently.
-        "enable_reuse_port": False,
+        "enable_reuse_port": shares_port,
         # With one socket for all threads, one of them might get every connection.
         "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": CONNECTION_BUFFER_BYTES,
@@ -116,7 +124,7 @@ def _connections_monitor() -> Config:
     }
 
 
-def _http(settings: NamesrvSettings) -> Config:
+def _http(settings: NamesrvSettings, application: str) -> Config:
     keepalive = {
         "interval": _millis(settings.keepalive_time_millis),
         "timeout": _millis(settings.keepalive_timeout_millis),
@@ -125,7 +133,7 @@ def _http(settings: NamesrvSettings) -> Config:
         "@type": _HTTP,
         "stat_prefix": "grpc",
         "codec_type": "HTTP2",
-        "http_filters": [_call_paths_only(), _application()],
+        "http_filters": [_call_paths_only(), _application(application)],
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"]}]},
         "generate_request_id": False,
         "server_header_transformation": "PASS_THROUGH",
@@ -162,12 +170,12 @@ def _call_paths_only() -> Config:
     }
 
 
-def _application() -> Config:
+def _application(application: str) -> Config:
     """The filter that runs us, as pyvoy configures it. One worker thread: two would be two event loops."""
-    config = PyvoyServer(APPLICATION, worker_threads=1, lifespan=True, loop="uvloop").get_envoy_config()
+    config = PyvoyServer(application, worker_threads=1, lifespan=True, loop="uvloop").get_envoy_config()
     listener = config["static_resources"]["listeners"][0]
-    application: Config = listener["filter_chains"][0]["filters"][-1]["typed_config"]["http_filters"][-1]
-    return application
+    filters: list[Config] = listener["filter_chains"][0]["filters"][-1]["typed_config"]["http_filters"]
+    return filters[-1]
 
 
 def _tls(files: ListenerFiles, folder: Path) -> Config:

@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from namesrv.server.envoy.admin import ADMIN_SOCKET, AdminFailed, EnvoyAdmin
+from namesrv.server.worker_place import WorkerPlace
+
 FOLDER_VARIABLE = "NAMESRV_ENVOY_FOLDER"
 """Names the private folder."""
 
@@ -48,8 +51,10 @@ class Handed:
     """Where to listen; never 0."""
     working_folder: str
     """Where relative paths begin. Envoy starts in its private folder, which pyvoy takes modules from."""
-    port_descriptor: int
-    """Holds the port until Envoy has it."""
+    port_descriptor: int | None
+    """Holds the port until Envoy has it; None: whoever started this process holds it."""
+    place: WorkerPlace | None = None
+    """Which of several processes this is; None: the only one."""
 
     def write(self, folder: Path) -> None:
         """Leaves it in the folder."""
@@ -58,7 +63,9 @@ class Handed:
     @classmethod
     def read(cls, folder: Path) -> Handed:
         """Finds it in the folder."""
-        return cls(**json.loads((folder / _HANDED_FILE).read_text(encoding="utf-8")))
+        found = json.loads((folder / _HANDED_FILE).read_text(encoding="utf-8"))
+        place = found.pop("place")
+        return cls(**found, place=None if place is None else WorkerPlace(**place))
 
 
 async def _not_yet(*_: object) -> None:
@@ -80,9 +87,18 @@ class Inside:
         """Has Envoy listen; returns when it does. Raises TimeoutError."""
         self.may_listen.set()
         async with asyncio.timeout(OPEN_SECONDS):
-            while not await _accepts(self.handed.host, self.handed.port):  # noqa: ASYNC110 - Envoy does not say when
+            while not await self._listens():  # noqa: ASYNC110 - Envoy does not say when
                 await asyncio.sleep(_RETRY_SECONDS)
-        os.close(self.handed.port_descriptor)
+        if self.handed.port_descriptor is not None:
+            os.close(self.handed.port_descriptor)
+
+    async def _listens(self) -> bool:
+        if self.handed.place is None:
+            return await _accepts(self.handed.host, self.handed.port)
+        try:  # at the port another process of this name server might answer
+            return bool(await EnvoyAdmin(self.folder / ADMIN_SOCKET).number("listener_manager.workers_started"))
+        except AdminFailed:
+            return False
 
     def read_certificates_again(self) -> None:
         """Has Envoy look at its files of certificates. Raises OSError."""

