@@ -59,8 +59,8 @@ def ingest(program: list[str | Path], namesrv: NamesrvProcess, out: Path, *more:
         timeout=RUN_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr  # spark-submit sends both of the program to its standard output
 
 
 def topics(out: Path) -> list[str]:
