@@ -43,8 +43,8 @@ def _runs(*faults: str) -> tuple[str, ...]:
     return ("-m", "tests.faults", "--rounds", "4", "--runs", "2", "--faults", *faults)
 
 
-def _test(words: str) -> tuple[str, ...]:
-    return ("-m", "pytest", "-q", "-x", "tests/faults/test_single_faults.py", "-k", words)
+def _test(words: str, module: str = "single_faults") -> tuple[str, ...]:
+    return ("-m", "pytest", "-q", "-x", f"tests/faults/test_{module}.py", "-k", words)
 
 
 MUTANTS = (
@@ -137,6 +137,21 @@ MUTANTS = (
             ),
         ),
         _runs("reset"),
+    ),
+    Mutant(
+        "a copy that is too old says that it can be relied on",
+        (Line("namesrv/server/replica_server.py", "        if behind > stale_seconds:\n", "        if False:\n"),),
+        _test("copy", "runs"),
+    ),
+    Mutant(
+        "a copy passes over the first row of each change",
+        (Line("namesrv/core/replica.py", "_put_rows(edit, change.rows)\n", "_put_rows(edit, change.rows[1:])\n"),),
+        _test("copy", "runs"),
+    ),
+    Mutant(
+        "an agent answers before a change is in its file",
+        (Line("broker_agent/topic_config_manager.py", "            self._file.save(table)\n", "            pass\n"),),
+        _test("acknowledged", "files_crash_agent"),
     ),
 )
 
