@@ -38,7 +38,7 @@ test: setup  ## Run all tests but those of the containers
 	$(BIN)/pytest tests/interop
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tests.faults --profile long --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+	$(BIN)/python -m tests.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
 fuzz: setup  ## Try 20,000 almost right inputs on every parser, and on every call of a real server (an hour)
 	FUZZ_EXAMPLES=20000 $(BIN)/pytest tests/fuzz -n 2
@@ -70,12 +70,13 @@ bench: setup  ## Measure beside other name servers, those that can run here (min
 
 bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
 	$(BIN)/python -m bench.peers --json bench/results/peers.json
-	$(BIN)/python -m bench.peers --unpinned --quick --json bench/results/peers-unpinned.json
+	$(BIN)/python -m bench.peers --unpinned --quick --json bench/results/peers.json
 	$(BIN)/python -m bench.core --json bench/results/core.json
 	$(BIN)/python -m bench.event_loop --json bench/results/event_loop.json
 	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
 	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
 	$(BIN)/python -m bench.workers
+	$(BIN)/python -m tests.faults.detection --json bench/results/detection.json
 	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
 	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md
 

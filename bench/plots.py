@@ -98,7 +98,7 @@ def memory(results: Results, file: Path) -> bool:
         places, heights = zip(*bars, strict=True)
         shown = axes.bar(places, heights, width, color=_COLOURS[server], label=server)
         axes.bar_label(shown, fmt="{:.0f}", fontsize="small")
-    names = [results.says(workload)[1].replace(" x ", "\nx ") for workload in tables]
+    names = [results.about(workload).table.replace(" x ", "\nx ") for workload in tables]
     axes.set_xticks([at + width * (len(servers) - 1) / 2 for at in range(len(tables))], names)
     return _save(figure, axes, file)
 

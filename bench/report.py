@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.figures import progress, shown
+from bench.peers.measure import UNPINNED
 from bench.plots import PLOTS
 from bench.results import Results
 from bench.targets import TARGETS
@@ -96,9 +97,11 @@ def _servers(results: Results) -> Iterator[str]:
 
 def _workload(results: Results, workload: str) -> Iterator[str]:
     """One table: a line for each server and kind of call."""
-    says, table = results.says(workload)
+    about = results.about(workload)
+    pinned = workload.removesuffix(UNPINNED)
+    command = f"python -m bench.peers --workload {pinned}{'' if pinned == workload else ' --unpinned'}"
     yield f"### {workload}\n"
-    yield f"{table}: {says}. `python -m bench.peers --workload {workload}`\n"
+    yield f"{about.table}: {about.says}. `{command}`, {about.date}, commit {about.commit}\n"
     yield "| server | call | answers/s | p50 ms | p95 ms | p99 ms | p99.9 ms | CPU µs a call | peak MiB | errors |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for row in results.rows(workload):

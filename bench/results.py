@@ -13,6 +13,16 @@ from bench.peers.summary import errors_of
 Record = dict[str, Any]
 
 
+class About(NamedTuple):
+    """What a workload is."""
+
+    says: str
+    table: str
+    """What the tables hold."""
+    date: str
+    commit: str
+
+
 class Row(NamedTuple):
     """One kind of call of one workload on one server: medians of the rounds, and all errors."""
 
@@ -56,10 +66,10 @@ class Results:
         records = self._peers["records"]
         return [record for record in records if (record["workload"], record["server"]) == (workload, server)]
 
-    def says(self, workload: str) -> tuple[str, str]:
-        """What a workload is, and what its table holds."""
-        record = next(record for record in self._peers["records"] if record["workload"] == workload)
-        return record["says"], record["table"]
+    def about(self, workload: str) -> About:
+        """What a workload is, and when it was measured last."""
+        record = next(record for record in reversed(self._peers["records"]) if record["workload"] == workload)
+        return About(record["says"], record["table"], record["measured"]["date"], record["measured"]["commit"])
 
     def rows(self, workload: str) -> list[Row]:
         """The medians of a workload."""

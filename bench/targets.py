@@ -161,6 +161,7 @@ def _figures(
 
 
 _REGISTRATION = "full registration of 10,000 topics"
+_DETECTION = "a name server with default settings, and a group of three brokers"
 _EXPIRY = "expiry of 1,000 of 10,000 brokers"
 _SNAPSHOT = "100,000 topics x 1,000 brokers x width 16: 1,600,000 queue rows"
 
@@ -217,6 +218,20 @@ TARGETS = [
             {
                 engine: (f"{engine}: 1,000 watchers of one topic", "one topic changes: told, p99", 150.0)
                 for engine in _ENGINES
+            },
+        ),
+    ),
+    Target(
+        "a lost broker is gone from routes",
+        "killed 1 s, stopped or cut off 15 s",
+        "python -m tests.faults.detection",
+        _figures(
+            "detection",
+            "s",
+            {
+                "killed": (_DETECTION, "broker killed", 1),
+                "stopped": (_DETECTION, "broker stopped", 15),
+                "cut off": (_DETECTION, "broker cut off", 15),
             },
         ),
     ),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.figures import machine, machine_line, progress, table
+from bench.load import open_many_files
 from bench.peers.measure import Measurement, measure
 from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import NULL, NULL_REMOTING, all_servers, described
@@ -29,6 +30,7 @@ _CEILING = "lookups"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, prints the tables, writes the JSON file."""
     options = _parser().parse_args(arguments)
+    open_many_files()  # envoy, for one, takes no more connections than it has descriptors for
     known = {workload.name: workload for workload in all_workloads(options.scale)}
     names = options.workload or (_QUICK if options.quick else known)
     records = []
@@ -63,20 +65,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help=f"{' and '.join(_QUICK)}, {_QUICK_ROUNDS} rounds")
     parser.add_argument("--unpinned", action="store_true", help="servers and load share all cores")
-    parser.add_argument("--json", type=Path, help="file for every run, with the facts of the machine")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="file for every run, with the facts of the machine; what it has of other workloads stays",
+    )
     return parser
 
 
 def _write(path: Path, options: argparse.Namespace, records: list[dict[str, object]]) -> None:
+    """Writes the file; what it has of other workloads stays, so that a part may be measured again."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    names = list(dict.fromkeys(str(record["server"]) for record in records))
+    before = json.loads(path.read_text())["records"] if path.exists() else []
+    measured = {record["workload"] for record in records}
+    kept = [record for record in before if record["workload"] not in measured]
+    places = {workload.name: place for place, workload in enumerate(all_workloads())}
+    together = sorted([*kept, *records], key=lambda record: places.get(str(record["workload"]), len(places)))
     facts = {
         "machine": machine(),
-        "servers": {name: described(name) for name in names},
+        "servers": {name: described(name) for name in all_servers() if any(one["server"] == name for one in together)},
         "options": {name: value for name, value in vars(options).items() if name != "json"},
     }
-    path.write_text(json.dumps({**facts, "records": records}) + "\n")
-    progress(f"peers: {path} has {len(records)} runs")
+    path.write_text(json.dumps({**facts, "records": together}) + "\n")
+    progress(f"peers: {path} has {len(together)} runs")
 
 
 if __name__ == "__main__":

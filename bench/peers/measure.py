@@ -7,12 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
-from bench.figures import progress
+from bench.figures import machine, progress
 from bench.peers import generator
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import JAVA, Server, server_cores, turned
 from bench.peers.workloads import Workload
+
+UNPINNED = "-unpinned"
+"""Ends the name of a workload in the results of servers that shared all cores with the load."""
 
 _WARM_UP_SECONDS = 1.0
 """Before each run, on servers that need no more."""
@@ -43,6 +46,8 @@ class Measuring:
         self._running: dict[str, Server] = {}
         self._calls: dict[str, tuple[Group | None, list[Group]]] = {}
         """What is sent, by protocol: made once, as it takes its time."""
+        facts = machine()
+        self._measured = {"date": facts["date"], "commit": facts["commit"]}
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +87,8 @@ class Measuring:
         what = self._what
         outcome = self._generate(server, what.seconds)
         if outcome is not None:
-            about = {"workload": what.workload.name, "server": server.name, "round": number, "pinned": what.pin}
+            workload = what.workload.name if what.pin else f"{what.workload.name}{UNPINNED}"
+            about = {"workload": workload, "server": server.name, "round": number, "measured": self._measured}
             yield {**about, "table": what.workload.table.name, "says": what.workload.says, **outcome}
 
     def _generate(self, server: Server, seconds: float) -> Record | None:

@@ -1,22 +1,23 @@
 """How soon a lost broker is gone, and a lost name server back: ``python -m tests.faults.detection``.
 
-With default settings. Prints a row for each: shortest, median and longest of some times, in seconds.
+Prints the median and the range of each, in seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import signal
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import grpc
 from namesrv_api.v1 import route_service_pb2
 
+from bench.figures import Sample, machine_line, summarise, table, write_json
 from tests.faults.proxy import Link, Proxy
 from tests.integration.agents import Agent
 from tests.processes import Client, NamesrvProcess, eventually
@@ -26,6 +27,8 @@ ADDRS = {number: f"127.0.0.1:{10911 + number}" for number in range(3)}
 LOST = 2
 DEFAULT_WARM_UP = ("--warm-up-millis", "45000")
 LONGEST_SECONDS = 90.0
+WORKLOAD = "a name server with default settings, and a group of three brokers"
+"""Under which name the figures are kept."""
 SNAPSHOT = ("--snapshot-interval-millis", "200", "--log-level", "debug")
 
 
@@ -138,13 +141,17 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.detection", description=__doc__)
     parser.add_argument("--times", type=int, default=3, help="how often each is measured")
-    times: dict[str, list[float]] = {}
-    for measure in MEASURED * parser.parse_args().times:
-        for what, seconds in measure().items():
-            times.setdefault(what, []).append(seconds)
-    for what, values in times.items():
-        row = (min(values), statistics.median(values), max(values))
-        sys.stdout.write(f"{what:30}{''.join(f'{value:9.3f}' for value in row)}\n")
+    parser.add_argument("--json", type=Path, help="file for every value")
+    options = parser.parse_args()
+    samples = [
+        Sample(WORKLOAD, what, "s", seconds)
+        for measure in MEASURED * options.times
+        for what, seconds in measure().items()
+    ]
+    figures = summarise(samples)
+    sys.stdout.write(f"{machine_line()}\n{table(figures)}\n")
+    if options.json:
+        write_json(options.json, figures, times=options.times)
 
 
 if __name__ == "__main__":
