@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tests.faults.fleet import REPLICAS, SERVERS
 from tests.faults.namespaces import ENTERED, Hosts
-from tests.faults.nemesis import AGENTS, CLIENTS, KINDS, OF_A_PROXY
+from tests.faults.nemesis import AGENTS, CLIENTS, KINDS, OF_A_PIPELINE, OF_A_PROXY
+from tests.faults.pipeline import PIPELINE
 from tests.faults.profiles import PROFILES, run_profile
 
 
@@ -25,13 +26,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="how many rounds of faults in place of the profile's")
     parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
     parser.add_argument("--hosts", action="store_true", help="in network namespaces, not behind a proxy; needs root")
+    parser.add_argument(
+        "--pipeline", action="store_true", help="with the pipeline, killed as well; needs Java for Spark"
+    )
     options = parser.parse_args()
     if options.hosts and ENTERED not in os.environ:
-        with Hosts([*SERVERS, *AGENTS, *CLIENTS, *REPLICAS]) as hosts:
+        with Hosts([*SERVERS, *AGENTS, *CLIENTS, *REPLICAS, PIPELINE]) as hosts:
             return hosts.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
-    names = options.faults or sorted(KINDS.keys() - (OF_A_PROXY if options.hosts else frozenset()))
+    left_out = (OF_A_PROXY if options.hosts else frozenset()) | (frozenset() if options.pipeline else OF_A_PIPELINE)
+    names = options.faults or sorted(KINDS.keys() - left_out)
     broken = False
     for seed in range(options.seed, options.seed + options.runs):
         outcome = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)

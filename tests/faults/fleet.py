@@ -177,13 +177,18 @@ class Fleet:
         place = self._network.place(broker.name)
         program = [*place.prefix, str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
         identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]
-        files = ["--namesrv", self._ways(broker.name), "--topics", str(self._topics_file(broker.group))]
+        files = ["--namesrv", ";".join(self.ways_of(broker.name)), "--topics", str(self._topics_file(broker.group))]
         # A slave copies its master's topics, so it has to find the master's agent again where it was.
         operators = f"127.0.0.1:{self._port_of(broker.group)}"
         listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
         process = self._start(broker.name, [*program, *identity, *files, *listen, *AGENT])
         process.wait_for("agent_started")
         self._note(broker.name, "started")
+
+    def ways_of(self, client: str) -> list[str]:
+        """Where a client finds the name servers that have been started."""
+        servers = [name for name in self._endpoints if name not in REPLICAS]
+        return [str(self.open_way(client, server)) for server in servers]
 
     def version_of(self, group: str) -> int:
         """The last table that a group was given."""
@@ -224,7 +229,7 @@ class Fleet:
     def start_client(self, name: str, topics: Sequence[str]) -> None:
         """Starts a program that keeps routes with route_client."""
         self._topics_of_client[name] = tuple(topics)
-        command = [sys.executable, "-m", "tests.faults.client_process", self._ways(name), *topics]
+        command = [sys.executable, "-m", "tests.faults.client_process", ";".join(self.ways_of(name)), *topics]
         prefix = self._network.place(name).prefix
         process = self._start(name, [*prefix, *command], {"PYTHONPATH": str(ROOT)})
         process.wait_for("client_started")
@@ -275,10 +280,6 @@ class Fleet:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self._ports[group] = int(free.getsockname()[1])
         return self._ports[group]
-
-    def _ways(self, client: str) -> str:
-        servers = [name for name in self._endpoints if name not in REPLICAS]
-        return ";".join(str(self.open_way(client, server)) for server in servers)
 
     def _topics_file(self, group: str) -> Path:
         return self._folder / f"{group}.json"

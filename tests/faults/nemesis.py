@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tests.faults.network import Network
+from tests.faults.pipeline import PIPELINE, Pipeline, kill_after_a_batch
 
 AGENTS = tuple(broker.name for broker in BROKERS)
 CLIENTS = ("client-1", "client-2")
@@ -34,6 +35,8 @@ class World:
     network: Network
     spared: frozenset[str] = frozenset()
     """Processes that are never ended, such as one whose memory is watched for an hour."""
+    pipeline: Pipeline | None = None
+    """In fleets that have one."""
 
     taken: set[str] = field(default_factory=set)
     """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
@@ -41,7 +44,12 @@ class World:
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
         """Clients and servers of this fleet."""
-        return (*WAYS, *WAYS_OF_REPLICAS) if self.fleet.replicas else WAYS
+        ways = WAYS
+        if self.fleet.replicas:
+            ways += WAYS_OF_REPLICAS
+        if self.pipeline is not None:
+            ways += tuple((PIPELINE, server) for server in SERVERS)
+        return ways
 
     def take(self, names: Sequence[str], *, to_end: bool = False) -> list[str]:
         """Those of the processes that a fault may have, from now until the end of the round."""
@@ -330,6 +338,18 @@ def stop_leader(world: World, rng: random.Random) -> Iterator[None]:
     return _stopped(world, world.take_one(rng, LEADERS))
 
 
+@_fault
+def kill_pipeline(world: World, rng: random.Random) -> Iterator[None]:
+    """With its whole process group, after a batch or while Spark starts."""
+    if world.pipeline is not None:
+        kill_after_a_batch(world.pipeline, rng)
+    yield
+    if world.pipeline is not None:
+        world.pipeline.start()
+
+
+OF_A_PIPELINE = frozenset({"kill-pipeline"})
+"""Kinds that need the pipeline beside the fleet."""
 OF_A_REPLICA = frozenset({"kill-replica", "stop-replica", "cut-replica", "kill-leader", "stop-leader"})
 """Kinds that need a copy in the fleet."""
 OF_A_PROXY = frozenset({"half-open", "reset", "slow"})

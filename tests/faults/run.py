@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -20,9 +20,10 @@ from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
 from tests.faults.namespaces import ENTERED, NamespaceNetwork
-from tests.faults.nemesis import CLIENTS, KINDS, OF_A_REPLICA, WATCHERS, Fault, Round, World
+from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, WATCHERS, Fault, Round, World
 from tests.faults.network import Network, ProxyNetwork
 from tests.faults.operator import HELD_TOPIC, Operator
+from tests.faults.pipeline import PIPELINE, Changes, Pipeline
 from tests.faults.proxy import Proxy
 from tests.faults.resources import sample
 from tests.faults.topics import TopicChanges
@@ -51,11 +52,12 @@ class Parts:
     """What a fleet has beside name servers, agents and clients."""
 
     replicas: bool = False
+    pipeline: bool = False
 
     @classmethod
     def needed_by(cls, kinds: Collection[str]) -> Parts:
         """Those that faults of these kinds happen to."""
-        return cls(replicas=not OF_A_REPLICA.isdisjoint(kinds))
+        return cls(replicas=not OF_A_REPLICA.isdisjoint(kinds), pipeline=not OF_A_PIPELINE.isdisjoint(kinds))
 
 
 class NotAllEnded(AssertionError):
@@ -72,6 +74,7 @@ class Run:
         self._stack.callback(self.history.close)
         self._pace = pace
         self._parts = parts
+        self._folder = folder
         self._rng = random.Random(seed)
         network = self._network(seed)
         topics = TopicChanges(TOPICS, OF_ONE, random.Random(seed))
@@ -112,6 +115,12 @@ class Run:
         self.settle()
         for client in CLIENTS:
             self.fleet.start_client(client, LOOKED_UP)
+        self._start_readers()
+        if self._parts.pipeline:
+            self._start_pipeline()
+        self.take_samples("before")
+
+    def _start_readers(self) -> None:
         for server in (*SERVERS, *self.fleet.replicas):
             connect = partial(self.fleet.connect, server)
             self._worker(LookUps(server, connect, self.history, LOOKED_UP, self._pace.look_ups))
@@ -122,7 +131,15 @@ class Run:
         for replica in self.fleet.replicas:
             connect = partial(self.fleet.connect, replica)
             self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.look_ups))
-        self.take_samples("before")
+
+    def _start_pipeline(self) -> None:
+        """Starts it beside the fleet, and who reads what its log must have."""
+        prefix = self.world.network.place(PIPELINE).prefix
+        pipeline = Pipeline(self._folder, self.history, prefix, self.fleet.ways_of(PIPELINE))
+        for server in SERVERS:
+            connect = partial(self.fleet.connect, server)
+            self._worker(Changes(server, connect, self.history, self._pace.look_ups))
+        self.world = replace(self.world, pipeline=self._stack.enter_context(pipeline))
 
     def _worker(self, worker: Worker) -> None:
         self._workers.append(self._stack.enter_context(worker))
@@ -194,6 +211,8 @@ class Run:
         self.history.add("watches", open=count, expected=expected)
         self.take_samples("after")
         self.fleet.read_logs()
+        if self.world.pipeline is not None:
+            self.world.pipeline.read_rest()
         self.history.close()  # what is seen of processes that are ended now is no part of the run
         broken = [repr(worker.defect) for worker in self._workers if worker.defect is not None]
         if broken:

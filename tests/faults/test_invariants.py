@@ -297,6 +297,40 @@ def test_a_copy_that_hears_its_leader_must_be_ready(story: Story) -> None:
     assert story.broken() == ["behind"]
 
 
+PUT = ["topic_queues", "T0/c/broker-b", "put", [1, 1, 6, 0]]
+READS = ["reads", "127.0.0.1:1"]
+
+
+def _followed(story: Story, rows: list[Any], up_to: int = 3) -> None:
+    """A pipeline that began with a snapshot of revision 1, and what was told of the revisions from 2 to 3."""
+    for reader in ("Spark", "Arrow"):
+        snapshot = [[1, True, *PUT], [1, True, *READS, "snapshot", [None]]]
+        read = [[up_to, False, *READS, "changes", [1]]]
+        story.add(50, "ingested", reader=reader, server=SERVER, epoch="1", rows=[*snapshot, *rows, *read])
+    for revision in (2, 3):
+        told = [[revision, *PUT]]
+        story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=told)
+
+
+@pytest.mark.parametrize(
+    ("rows", "broken"),
+    [
+        ([[2, False, *PUT], [3, False, *PUT]], []),
+        ([[3, False, *PUT]], ["pipeline"] * 2),
+        ([[2, False, *PUT], [2, False, *PUT], [3, False, *PUT]], ["pipeline"] * 4),
+        ([[2, False, *PUT[:3], [9, 1, 6, 0]], [3, False, *PUT]], ["pipeline"] * 2),
+    ],
+)
+def test_a_log_must_have_what_was_told_and_each_row_once(story: Story, rows: list[Any], broken: list[str]) -> None:
+    _followed(story, rows)
+    assert story.broken() == broken
+
+
+def test_a_log_must_come_to_the_end(story: Story) -> None:
+    _followed(story, [[2, False, *PUT]], up_to=2)
+    assert story.broken() == ["pipeline"] * 2
+
+
 def test_name_servers_must_agree_in_the_end(story: Story) -> None:
     story.add(61, "agreed", seconds=10.0, difference="namesrv-2 lacks a broker")
     assert story.broken() == ["agreement"]

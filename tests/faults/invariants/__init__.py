@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from tests.faults.history import Record
 from tests.faults.invariants.ends import check_agreement, check_left_overs
 from tests.faults.invariants.look_ups import check_forward, check_found, check_gone, check_whole
+from tests.faults.invariants.pipeline import check_pipeline
 from tests.faults.invariants.replicas import check_behind, check_same
 from tests.faults.invariants.timeline import Timeline
 from tests.faults.invariants.watches import check_clients, check_watches
@@ -24,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
     check_clients,
     check_same,
     check_behind,
+    check_pipeline,
     check_agreement,
     check_left_overs,
 )
