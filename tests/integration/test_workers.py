@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -35,7 +35,7 @@ def lives(process: int) -> bool:
         return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def workers(*arguments: str, count: int = 2, engine: str = "grpcio") -> Iterator[NamesrvProcess]:
     """A name server in several processes, once all of them listen."""
     with NamesrvProcess("--workers", str(count), *arguments, engine=engine) as server:
@@ -46,7 +46,7 @@ def workers(*arguments: str, count: int = 2, engine: str = "grpcio") -> Iterator
         assert not any(map(lives, children))
 
 
-@contextmanager
+@contextlib.contextmanager
 def at(server: NamesrvProcess, *, owner: bool) -> Iterator[Client]:
     """A connection to the owner of the tables, or to another process: the kernel chooses, so others are given up."""
     for _ in range(200):
@@ -66,13 +66,14 @@ def safe_engine(request: pytest.FixtureRequest) -> str:
 
 
 def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(engine: str, tmp_path: Path) -> None:
-    with workers("--data-dir", str(tmp_path), count=3, engine=engine) as server:
+    arguments = ("--data-dir", str(tmp_path))
+    with workers(*arguments, count=3, engine=engine) as server, contextlib.ExitStack() as connections:
         for number in range(12):
-            with server.connect() as client:
-                channel = client.open_channel()
-                register(client, f"N{number}", port=10_000 + number, channel=channel.id)
-                assert client.addrs(f"N{number}") == {0: f"127.0.0.1:{10_000 + number}"}
-                assert status(client).header.namesrv_name == str(server.endpoint)
+            client = connections.enter_context(server.connect())
+            channel = client.open_channel()
+            register(client, f"N{number}", port=10_000 + number, channel=channel.id)
+            assert client.addrs(f"N{number}") == {0: f"127.0.0.1:{10_000 + number}"}
+            assert status(client).header.namesrv_name == str(server.endpoint)
         with at(server, owner=False) as follower, at(server, owner=True) as owner:
             hold = admin_service_pb2.DeleteTopicRequest(topic="N0", hold=True, comment="why")
             follower.admin.DeleteTopic(hold, timeout=TIMEOUT)

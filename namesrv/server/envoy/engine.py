@@ -135,6 +135,9 @@ class EnvoyServer(grpc.aio.Server):
 
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more connections and calls, lets those under way end, then cuts them."""
+        if not self._background:  # Envoy waits to be let listen, and answers nobody
+            self._stopped.set()
+            return
         self._at_once.give_tasks()
         await asyncio.sleep(0)  # these begin as the calls that they were
         self._stopping = True
