@@ -80,7 +80,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         45_000,
         ge=0,
         le=3_600_000,
-        description="After a start without a snapshot file: how long unknown topics are UNAVAILABLE and not NOT_FOUND.",
+        description="After a start without a snapshot file: how long unknown topics are UNAVAILABLE and not NOT_FOUND; "
+        "up to twice as long while brokers are connected that have not registered yet.",
     )
     snapshot_interval_millis: int = Field(
         30_000,

@@ -14,6 +14,7 @@ class ChannelTable:
     def __init__(self, new_channel_id: Callable[[], str]) -> None:
         self._new_channel_id = new_channel_id
         self._open: dict[str, set[LiveKey]] = {}
+        self._unused: set[str] = set()
         self._ended: dict[str, set[LiveKey]] = {}
         """Brokers of channels that have ended, until someone takes them to remove them."""
         self._handed_over: set[str] = set()
@@ -25,7 +26,13 @@ class ChannelTable:
         """Opens a channel and returns its id."""
         channel_id = self._new_channel_id()
         self._open[channel_id] = set()
+        self._unused.add(channel_id)
         return channel_id
+
+    @property
+    def unused(self) -> int:
+        """How many channels are open over which no broker has registered yet."""
+        return len(self._unused)
 
     def check_open(self, channel_id: str) -> None:
         """Raises ChannelGone if the channel is not open."""
@@ -35,6 +42,7 @@ class ChannelTable:
     def bind(self, channel_id: str, key: LiveKey) -> None:
         """A broker registered over this channel."""
         self._open[channel_id].add(key)
+        self._unused.discard(channel_id)
 
     def unbind(self, channel_id: str, key: LiveKey) -> None:
         """A broker left, or registered over another channel."""
@@ -49,6 +57,7 @@ class ChannelTable:
 
     def end(self, channel_id: str) -> None:
         """Ends a channel. Ending one that is not open changes nothing."""
+        self._unused.discard(channel_id)
         bound = self._open.pop(channel_id, None)
         if bound:
             self._ended[channel_id] = bound

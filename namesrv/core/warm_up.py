@@ -22,6 +22,7 @@ class WarmUp:
             clock: The one that the manager has.
             warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
                 file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard.
+                Brokers that are connected by then and have not registered yet are waited for that long again, at most.
         """
         self._manager = manager
         self._clock = clock
@@ -40,12 +41,15 @@ class WarmUp:
 
         With a snapshot file: every broker of it has registered again or is gone, and those that the file is too old to
         know have had time to come back. Without: the warm-up time is over. Time in which this process did not run does
-        not count.
+        not count. When a large fleet comes back, its registrations stand in line: whoever is connected is on its way.
         """
         if not self._is_warm:
-            stalled = self._manager.granted_seconds - self._granted_before
-            is_over = self._elapsed() - stalled >= self._shortest_seconds
-            self._is_warm = is_over and not (self._waits_for_brokers and self._has_brokers_of_file())
+            running = self._elapsed() - (self._manager.granted_seconds - self._granted_before)
+            over_since = running - self._shortest_seconds
+            some_register = self._manager.channels.unused > 0 and over_since < self._warm_up_seconds
+            self._is_warm = (
+                over_since >= 0 and not some_register and not (self._waits_for_brokers and self._has_brokers_of_file())
+            )
         return self._is_warm
 
     def brokers_to_hear(self) -> int:

@@ -21,24 +21,12 @@ from route_pipeline.ingest import IngestError, follow, ingest
 from route_pipeline.java import ensure_java_home
 from route_pipeline.store import RouteStore
 from tests.processes import BIN, NamesrvProcess, eventually
-from tests.registrations import identity, registration
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 """What Spark's start-connect-server.sh starts, which not every installation has."""
 START_SECONDS = 240.0
 NEEDED = ("pandas", "grpc_status", "zstandard")
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[NamesrvProcess]:
-    """Knows two topics of one broker, which is not heard of again."""
-    with (
-        NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as server,
-        server.connect() as client,
-    ):
-        client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=20)
-        yield server
 
 
 @pytest.fixture(scope="module")

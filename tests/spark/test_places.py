@@ -18,7 +18,6 @@ import pytest
 
 from route_pipeline.java import ensure_java_home
 from tests.processes import BIN, NamesrvProcess, eventually
-from tests.registrations import identity, registration
 
 SUBMIT = Path(__file__).parents[2] / "deploy" / "spark" / "submit.sh"
 RUN_SECONDS = 300
@@ -26,17 +25,6 @@ RUN_SECONDS = 300
 START_SECONDS = 120.0
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[NamesrvProcess]:
-    """Knows two topics of one broker, which is not heard of again."""
-    with (
-        NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as server,
-        server.connect() as client,
-    ):
-        client.registration.RegisterBroker(registration(["TopicTest", "Other"], identity()), timeout=20)
-        yield server
 
 
 @pytest.fixture

@@ -65,6 +65,29 @@ def test_the_time_in_which_this_process_did_not_run_does_not_count() -> None:
     assert warm_up.is_warm()
 
 
+def test_brokers_that_are_connected_and_still_registering_are_waited_for() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    first, second, third = (fleet.manager.open_channel() for _ in range(3))
+    fleet.register(A, channel_id=first)
+    fleet.clock.advance(WARM_UP)
+    assert not warm_up.is_warm(), "two brokers would be denied because three hundred register before them"
+    fleet.register(B, channel_id=second)
+    assert not warm_up.is_warm()
+    fleet.end_channel(third)
+    assert warm_up.is_warm()
+
+
+def test_whoever_holds_a_channel_and_never_registers_is_waited_for_as_long_again_at_most() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    fleet.manager.open_channel()
+    fleet.clock.advance(2 * WARM_UP - 0.1)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()
+
+
 def test_once_warm_it_stays_warm_after_a_stall() -> None:
     fleet = Fleet()
     warm_up = started(fleet)
