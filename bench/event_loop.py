@@ -24,11 +24,11 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from bench.figures import Figure, Sample, machine_line, progress, shown, summarise, table, write_json
 from bench.load import CLIENT_OPTIONS, REGISTER_BROKER
 from bench.loop_probe import LoopFigures
+from bench.peers.servers import own_engines
 from bench.steady_look_ups import CALLS_PER_SECOND, SteadyLookUps
 from bench.workload import Profile, part, registration
 from tests.processes import OpenedChannel, Process, eventually
 
-ENGINES = ("grpcio", "native")
 BAR_MILLIS = 10.0
 """What the design allows the event loop to be held up for, garbage collections included."""
 
@@ -189,11 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, help="file for every value of every round")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--engine", choices=ENGINES, help="default: both, in turn")
+    parser.add_argument("--engine", choices=own_engines(), help="default: all that are installed, in turn")
     parser.add_argument("--topics", type=int, help="for a trial: tiny tables with so many topics")
     options = parser.parse_args(arguments)
     scale = tiny(options.topics) if options.topics else Scale()
-    engines = (options.engine,) if options.engine else ENGINES
+    engines = [options.engine] if options.engine else own_engines()
     figures = summarise(measure(scale, engines, options.rounds))
     print(machine_line())
     print(f"Event loop under changes: {options.rounds} rounds, {CALLS_PER_SECOND} look-ups per second all the time.")

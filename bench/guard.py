@@ -112,7 +112,7 @@ def bound_of(costs: Costs, ratio: Ratio) -> float:
 def judge(costs: Costs, ratios: Iterable[Ratio]) -> list[str]:
     """What is dearer than its bound allows, a sentence each."""
     return [
-        f"a {ratio.call} on {ratio.engine} costs {shown(ratio.median)} times the naive server's, and may cost"
+        f"one {ratio.call} on {ratio.engine} costs {shown(ratio.median)} times the naive server's, and may cost"
         f" {shown(bound_of(costs, ratio))}: rounds {', '.join(map(shown, ratio.values))}"
         for ratio in ratios
         if ratio.median > bound_of(costs, ratio)

@@ -16,6 +16,7 @@ from bench.loop_probe import LoopProbe
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command
 from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.server.envoy.launch import become_envoy
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 
@@ -27,6 +28,9 @@ _log = structlog.get_logger(__name__)
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes in memory, until SIGTERM."""
+    if settings.engine == "envoy":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # one that Envoy would take
+        become_envoy(settings, application="bench.probed_envoy:application")
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     uvloop.run(_serve(settings))

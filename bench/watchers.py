@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -20,9 +19,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from bench.event_loop import ENGINES, ProbedNamesrv
+from bench.event_loop import ProbedNamesrv
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
-from bench.load import CLIENT_OPTIONS
+from bench.load import CLIENT_OPTIONS, open_many_files
+from bench.peers.servers import own_engines
 from bench.workload import registration, topic_name
 from tests.processes import eventually
 
@@ -156,8 +156,7 @@ class Round:
 
 def measure(scale: Scale, engines: Sequence[str], rounds: int) -> list[Sample]:
     """Runs all numbers of watchers on a fresh name server each, the engines in turn."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    open_many_files()
     samples: list[Sample] = []
     for number, watchers, engine in itertools.product(range(1, rounds + 1), scale.watchers, engines):
         progress(f"watchers: round {number} of {rounds}, {engine}, {watchers:,} watchers")
@@ -176,14 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, help="file for every value of every round")
     parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--engine", choices=ENGINES, help="default: both, in turn")
+    parser.add_argument("--engine", choices=own_engines(), help="default: all that are installed, in turn")
     parser.add_argument("--watchers", type=int, help="only so many; default: 100, 1,000 and 10,000")
     parser.add_argument("--topics", type=int, help="for a trial: tiny tables with so many topics, and few watchers")
     options = parser.parse_args(arguments)
     scale = tiny(options.topics) if options.topics else Scale()
     if options.watchers:
         scale = scale._replace(watchers=(options.watchers,))
-    engines = (options.engine,) if options.engine else ENGINES
+    engines = [options.engine] if options.engine else own_engines()
     figures = summarise(measure(scale, engines, options.rounds))
     print(machine_line())
     print(f"Watchers: {options.rounds} rounds of {scale.changes} changes each, watchers in one process of their own.")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
+from bench.peers.servers import own_engines
 from bench.workload import Profile
 from tests.processes import NamesrvProcess, eventually
 
@@ -58,7 +59,7 @@ def main() -> None:
     """Measures in rounds, each number of processes in turn, and prints medians and extremes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="numbers of processes")
-    parser.add_argument("--engine", default="grpcio", choices=["grpcio", "native"])
+    parser.add_argument("--engine", default="grpcio", choices=own_engines())
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured, in turn")
     parser.add_argument("--calls", type=int, default=10_000, help="calls of each kind a round")
     arguments = parser.parse_args()

@@ -161,7 +161,7 @@ def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None
 def test_the_guard_names_every_call_that_costs_twice_as_much() -> None:
     findings = guard.judge(COSTS, ratios(2.0))
     assert len(findings) == 3
-    assert "a look-up on native costs 0.6 times the naive server's" in findings[2]
+    assert "one look-up on native costs 0.6 times the naive server's" in findings[2]
 
 
 def test_one_round_that_was_disturbed_does_not_trip_the_guard() -> None:
