@@ -58,7 +58,6 @@ def _publish_groups(edit: EditState, rows: list[Row]) -> None:
             if before is not None:
                 rows.append(GroupRemoved(before, edit.reasons[key]))
                 del tables.broker_addr_table[key]
-                tables.queue_datas.set_rule(key, WriteRule.REPORTED)
             continue
         after = _with_fragments(edit, replace(group, write=edit.write_rule(key)))
         tables.queue_datas.set_rule(key, after.write)

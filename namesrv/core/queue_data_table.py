@@ -71,8 +71,8 @@ class QueueDataTable:
     def forget_group(self, broker: BrokerKey) -> None:
         """Drops everything of a group that has no rows any more."""
         self.set_rule(broker, WriteRule.REPORTED)
-        self.keep_only(broker, ())
-        self._by_numbers.pop(broker, None)
+        for queue_data in self._by_numbers.pop(broker, {}).values():
+            del self.by_fragment[queue_data.fragment]
 
 
 def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, reported: bytes) -> bytes:

@@ -158,11 +158,11 @@ class BrokerLiveInfo:
     """How long the broker may be silent."""
     unconfirmed: bool = False
     """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
+    key: LiveKey = field(init=False, compare=False, repr=False)
+    """Key of this row: made once, as a removal asks for it a dozen times."""
 
-    @property
-    def key(self) -> LiveKey:
-        """Key of this row."""
-        return LiveKey(self.broker.cluster_name, self.broker_addr)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", LiveKey(self.broker.cluster_name, self.broker_addr))
 
     def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
         """Whether the other row differs at most in channel and generation, which no reader of a route sees."""

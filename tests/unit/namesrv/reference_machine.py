@@ -178,7 +178,7 @@ class ReferenceMachine(RuleBasedStateMachine):
     def _live_brokers_agree(self) -> None:
         deadlines = self.manager._signs_of_life._brokers._deadlines
         assert {
-            key: (live.broker, live.broker_id, live.data_version, live.channel_id, live.unconfirmed, deadlines[key].due)
+            key: (live.broker, live.broker_id, live.data_version, live.channel_id, live.unconfirmed, deadlines[key])
             for key, live in self.manager.tables.broker_live_table.items()
         } == {
             key: (
