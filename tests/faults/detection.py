@@ -43,7 +43,7 @@ class Site:
         self.link: Link = self.proxy.link(self.server.endpoint)
         self.agents = {number: self._start(number) for number in ADDRS}
         self.client: Client = stack.enter_context(self.server.connect())
-        eventually(lambda: self.addrs() == ADDRS)
+        eventually(self.addrs, ADDRS.__eq__)
 
     def _start(self, number: int) -> Agent:
         way = self.link.listen if number == LOST else self.server.endpoint
@@ -113,7 +113,7 @@ def cold() -> dict[str, float]:
         site = Site(stack)
         began = time.monotonic()
         site.restart_killed()
-        eventually(lambda: site.addrs() == ADDRS)
+        eventually(site.addrs, ADDRS.__eq__)
         complete = time.monotonic() - began
         site.seconds_until(site.is_warm)
         return {"cold name server: all routes": complete, "cold name server: ready": time.monotonic() - began}
@@ -128,7 +128,7 @@ def warm() -> dict[str, float]:
         eventually(lambda: any(line["revision"] >= len(ADDRS) for line in site.server.events("snapshot_written")))
         began = time.monotonic()
         site.restart_killed()
-        eventually(lambda: site.addrs() == ADDRS)
+        eventually(site.addrs, ADDRS.__eq__)
         complete = time.monotonic() - began
         site.seconds_until(site.is_warm)
         return {"warm name server: all routes": complete, "warm name server: ready": time.monotonic() - began}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from namesrv_api.v1 import route_service_pb2
 
 from tests.faults.fleet import ROOT
 from tests.faults.resources import sample
@@ -23,6 +24,7 @@ from tests.faults.storm_load import own_topic
 from tests.processes import NamesrvProcess, Process, eventually
 
 LONGEST_SECONDS = 600.0
+SNAPSHOT = ("--snapshot-interval-millis", "1000", "--log-level", "debug")
 BROKER_PROCESSES = 2
 WATCHER_PROCESSES = 2
 # Everybody is on this machine, and what they take from the name server must not count as its death or theirs.
@@ -89,10 +91,12 @@ def _start_all(
 
 def storm(watchers: int, brokers: int, topics: int, *, data_dir: Path | None = None) -> Outcome:
     """Lets one happen, cold or, with a data directory, warm."""
-    flags = (*PATIENT, *(() if data_dir is None else ("--data-dir", str(data_dir))))
+    flags = (*PATIENT, *(() if data_dir is None else ("--data-dir", str(data_dir), *SNAPSHOT)))
     with ExitStack() as stack:
         server = stack.enter_context(NamesrvProcess(*flags))
         broker_loads, watcher_loads = _start_all(stack, str(server.endpoint), watchers, brokers, topics)
+        if data_dir is not None:
+            _wait_for_snapshot(server)
         server.kill()
         began = time.monotonic()
         again = stack.enter_context(NamesrvProcess(*flags, port=server.endpoint.port))
@@ -109,6 +113,19 @@ def storm(watchers: int, brokers: int, topics: int, *, data_dir: Path | None = N
             slowest,
             sample(again.pid)["rss_kib"] / 1024,
         )
+
+
+def _wait_for_snapshot(server: NamesrvProcess) -> None:
+    """Until the file holds what the tables hold. None is written before the name server is warm."""
+    eventually(lambda: server.events("namesrv_warm"), within_seconds=LONGEST_SECONDS)
+    with server.connect() as client:
+        revision = client.routes.GetNamesrvStatus(
+            route_service_pb2.GetNamesrvStatusRequest(), timeout=20
+        ).header.revision
+    eventually(
+        lambda: any(line["revision"] >= revision for line in server.events("snapshot_written")),
+        within_seconds=LONGEST_SECONDS,
+    )
 
 
 def _look_up_until_back(server: NamesrvProcess, loads: Sequence[Load], brokers: int) -> tuple[int, float]:
