@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
 
+from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from tests.integration.secured import refused_start
-from tests.processes import NamesrvProcess
+from tests.integration.test_stalled_readers import fill
+from tests.processes import Client, NamesrvProcess, Process, eventually
 
 pytest.importorskip("pyvoy", reason="pyvoy is missing")
 
+FEW = 2
+"""What ``few_unread_streams`` says, too."""
+
+SNAPSHOT = route_service_pb2.StreamRouteSnapshotRequest()
 UNAVAILABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
@@ -34,6 +44,16 @@ def namesrv(place_for_folders: Path) -> Iterator[NamesrvProcess]:
     assert place_for_folders.is_dir()
     with NamesrvProcess(engine="envoy") as process:
         yield process
+
+
+class FewUnread(NamesrvProcess):
+    """A name server that bounds what ended unread at a few streams."""
+
+    def __init__(self) -> None:
+        program = [sys.executable, "-m", "tests.integration.few_unread_streams", "--engine", "envoy"]
+        options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--slow-reader-timeout-millis", "300")
+        Process.__init__(self, [*program, *options, "--warm-up-millis", "0"])
+        self.endpoint = Endpoint.parse(str(self.wait_for("namesrv_started")["listen"]))
 
 
 def children_of(process: NamesrvProcess) -> list[str]:
@@ -80,6 +100,38 @@ def test_a_crash_of_envoy_is_the_end_of_python(namesrv: NamesrvProcess) -> None:
             channel.next_event()
         assert caught.value.code() in UNAVAILABLE
     check_bindable(namesrv.endpoint)
+
+
+def test_streams_that_ended_unread_are_bounded_until_their_readers_read_on_or_go() -> None:
+    with FewUnread() as namesrv, contextlib.ExitStack() as connections:
+        client, *stalled = [connections.enter_context(namesrv.connect()) for _ in range(FEW + 1)]
+        fill(client)
+        streams: list[Any] = [reader.routes.StreamRouteSnapshot(SNAPSHOT, timeout=60) for reader in stalled]
+        for stream in streams:
+            next(iter(stream))
+        eventually(lambda: len(namesrv.events("slow_reader_cut")), lambda seen: seen == FEW)
+        assert "2 streams have ended" in eventually(lambda: refusal(client))
+        assert client.open_channel().id, "channels of brokers are not refused"
+        assert client.route("broker-0-topic-0") is not None
+        with pytest.raises(grpc.RpcError):
+            list(streams[0])
+        eventually(lambda: not refusal(client))
+        streams[1].cancel()
+
+
+def refusal(client: Client) -> str:
+    """Why a watch is refused; empty if it is not."""
+    request = route_service_pb2.WatchTopicRoutesRequest(topics=["broker-0-topic-0"])
+    stream: Any = client.routes.WatchTopicRoutes(request, timeout=20)
+    try:
+        next(iter(stream))
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise
+        return str(error.details())
+    finally:
+        stream.cancel()
+    return ""
 
 
 def test_a_port_in_use_and_an_unusable_data_directory_are_told_in_one_line(tmp_path: Path) -> None:

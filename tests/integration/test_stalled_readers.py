@@ -18,7 +18,7 @@ TOPICS_PER_BROKER = 20_000
 BROKERS = 8
 
 
-def _fill(client: Client) -> None:
+def fill(client: Client) -> None:
     """Makes a snapshot of about 10 MB: more than any buffer on the way to a reader holds."""
     for number in range(BROKERS):
         broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
@@ -29,7 +29,7 @@ def _fill(client: Client) -> None:
 @pytest.fixture
 def stalled(namesrv: NamesrvProcess, client: Client) -> Iterator[None]:
     """Clients that open a snapshot stream each, take its first message and nothing more."""
-    _fill(client)
+    fill(client)
     request = route_service_pb2.StreamRouteSnapshotRequest()
     with contextlib.ExitStack() as connections:
         streams = []
@@ -57,7 +57,7 @@ def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations
 def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
     arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
     with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as filler, namesrv.connect() as reader:
-        _fill(filler)
+        fill(filler)
         stream = reader.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60)
         next(iter(stream))
         eventually(lambda: namesrv.events("slow_reader_cut"))

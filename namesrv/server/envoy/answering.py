@@ -108,7 +108,7 @@ async def _only_request(call: Call) -> Any:
     return request
 
 
-def refuse_while_stopping(call: Call) -> None:
-    """Ends a call that came after the end had begun: the client goes on elsewhere."""
-    call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
+def refuse(call: Call, code: grpc.StatusCode, details: str) -> None:
+    """Ends a call before its handler sees it."""
+    call.set_status(code, details)
     call.finish()

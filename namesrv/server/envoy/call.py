@@ -59,6 +59,15 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self._expires: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._callbacks: list[Callable[[Any], None]] = []
+        self._sending: asyncio.Future[None] | None = None
+
+    @property
+    def unread(self) -> asyncio.Future[None] | None:
+        """Done when the client has taken the last message of a stream, or has gone; None if it is already.
+
+        Whatever has ended meanwhile, Envoy holds the message, and pyvoy keeps the end back, for as long as it takes.
+        """
+        return None if self._sending is None or self._sending.done() else self._sending
 
     # What the engine does with a call.
 
@@ -166,8 +175,10 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         await self._send_body(b"")
 
     async def _send_body(self, body: bytes) -> None:
+        event = {"type": "http.response.body", "body": body, "more_body": True}
+        self._sending = asyncio.ensure_future(self._send(event))
         try:
-            await asyncio.shield(self._send({"type": "http.response.body", "body": body, "more_body": True}))
+            await asyncio.shield(self._sending)
         except OSError:  # what ASGI raises once the client has gone
             self._peer_went()
             await asyncio.sleep(0)  # raises the cancellation

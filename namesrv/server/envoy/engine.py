@@ -16,8 +16,8 @@ from namesrv.server.envoy.admin import ADMIN_SOCKET, AdminFailed, EnvoyAdmin
 from namesrv.server.envoy.answering import (
     Handler,
     is_grpc,
+    refuse,
     refuse_other_protocol,
-    refuse_while_stopping,
     run,
 )
 from namesrv.server.envoy.call import Call, Receive, Send
@@ -30,6 +30,10 @@ PROMPT_SECONDS, PROMPT_PER_SECOND = 0.5, 4_000
 
 IDLE_SECONDS, IDLE_PER_SECOND = 10.0, 1_000
 """The same for other streams: most of these find out when they write."""
+
+MAX_UNREAD = 1_000
+"""Most streams that have ended while their readers, who live, take nothing: Envoy cannot be told to reset them, and
+holds a message for each. Beyond, streams are refused, but channels of brokers are not."""
 
 CUT_SECONDS = 1.0
 """How long calls that are cut at the end may take to end, and then Envoy to send what they said last."""
@@ -61,6 +65,8 @@ class EnvoyServer(grpc.aio.Server):
         self._prompt = PeerPoll(PROMPT_SECONDS, PROMPT_PER_SECOND)
         self._idle = PeerPoll(IDLE_SECONDS, IDLE_PER_SECOND)
         self._calls: set[Call] = set()
+        self._unread: set[asyncio.Future[None]] = set()
+        """What readers have not taken yet of streams that have ended: Envoy holds it."""
         self._stopping = False
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
@@ -113,11 +119,15 @@ class EnvoyServer(grpc.aio.Server):
             refuse_other_protocol(send)
             return
         call = Call(scope, receive, send, asyncio.current_task())
-        if self._stopping:
-            refuse_while_stopping(call)
+        if self._stopping:  # the client goes on elsewhere
+            refuse(call, grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
             return
         handler = self._handlers.get(scope["path"])
         poll = self._poll_for(scope["path"], handler)
+        if poll is self._idle and len(self._unread) >= MAX_UNREAD:
+            details = f"{len(self._unread)} streams have ended whose readers have not taken what they were sent"
+            refuse(call, grpc.StatusCode.RESOURCE_EXHAUSTED, details)
+            return
         self._calls.add(call)
         if poll is not None:
             poll.add(call)
@@ -127,6 +137,9 @@ class EnvoyServer(grpc.aio.Server):
             self._calls.discard(call)
             if poll is not None:
                 poll.discard(call)
+            if (unread := call.unread) is not None:
+                self._unread.add(unread)
+                unread.add_done_callback(self._unread.discard)
 
     def _poll_for(self, path: str, handler: Handler | None) -> PeerPoll | None:
         if handler is None or handler.request_streaming or not handler.response_streaming:
