@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 
 from broker_agent.reopening import ReopeningRules
 
+NO_RETRIES = ("grpc.enable_retries", 0)
+"""We retry ourselves, with pauses and bounds. gRPC tries a call again at once and without bound as long as it has not
+taken note that the connection is dead, in memory that is kept: a process that was stopped for longer than a name server
+waits for its pings took up to a gigabyte in the second after it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
@@ -25,6 +30,7 @@ class ConnectionOptions:
     def as_grpc(self) -> list[tuple[str, int]]:
         """The options of gRPC that bring this about."""
         return [
+            NO_RETRIES,
             ("grpc.keepalive_time_ms", self.keepalive_time_millis),
             ("grpc.keepalive_timeout_ms", self.keepalive_timeout_millis),
             # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.

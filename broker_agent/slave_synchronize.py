@@ -12,6 +12,7 @@ import structlog
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
+from broker_agent.connection_options import NO_RETRIES
 from broker_agent.errors import AgentError
 from broker_agent.periodic_thread import PeriodicThread, Wait
 from broker_agent.rpc_errors import CallRefused
@@ -37,6 +38,7 @@ MAX_PAGES = 1_000
 JOIN_SECONDS = 2.0
 """Time for the thread to end."""
 _CHANNEL_OPTIONS = (
+    NO_RETRIES,
     # Below our own periods, so that each of our attempts is a real one and not gRPC's memory of the last.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
