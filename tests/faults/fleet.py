@@ -181,6 +181,7 @@ class Fleet:
         # A slave copies its master's topics, so it has to find the master's agent again where it was.
         operators = f"127.0.0.1:{self._port_of(broker.group)}"
         listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
+        self._note(broker.name, "starting")
         process = self._start(broker.name, [*program, *identity, *files, *listen, *AGENT])
         process.wait_for("agent_started")
         self._note(broker.name, "started")

@@ -113,6 +113,16 @@ def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss
     assert story.broken() == ["gone"]
 
 
+def test_a_broker_may_be_in_routes_before_its_agent_says_that_it_has_started(story: Story) -> None:
+    story.add(SOUND, "process", name=MASTER, event="killed")
+    story.add(SOUND + 25, "process", name=MASTER, event="starting")
+    story.look_up(SOUND + 26)
+    assert story.broken() == []
+    story.add(SOUND + 27, "process", name=MASTER, event="started")
+    story.look_up(SOUND + 28)
+    assert story.broken() == []
+
+
 def test_a_name_server_that_did_not_run_itself_has_longer(story: Story) -> None:
     story.add(SOUND, "process", name=MASTER, event="killed")
     story.add(SOUND + 1, "log", server=SERVER, event="own_stall", seen_at=SOUND + 1)

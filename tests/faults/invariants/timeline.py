@@ -45,6 +45,14 @@ class Timeline:
             ),
             down_at_first=True,
         )
+        # A process may be heard before it has said that it is there.
+        self._silent = _spans(
+            (
+                (record["name"], record["at"], record["event"] in {"starting", "started", "continued"})
+                for record in of_kind(records, "process")
+            ),
+            down_at_first=True,
+        )
         links = [(record, (record["client"], record["server"])) for record in of_kind(records, "link")]
         self._disturbed = _spans(
             ((link, record["at"], record["event"] == "healed") for record, link in links), down_at_first=False
@@ -81,7 +89,7 @@ class Timeline:
 
     def lost_since(self, client: str, server: str, at: float) -> float | None:
         """Since when the server could not hear the client, without a break; None if it could, or might."""
-        spans = [span for span in (*self._down[client], *self._cut[client, server]) if span[0] <= at <= span[1]]
+        spans = [span for span in (*self._silent[client], *self._cut[client, server]) if span[0] <= at <= span[1]]
         return min((begin for begin, _ in spans), default=None)
 
     def deaf_since(self, client: str, server: str, at: float) -> float | None:
