@@ -68,13 +68,18 @@ class Process:
 
     def __init__(self, arguments: list[str], environment: dict[str, str] | None = None) -> None:
         self.lines: list[dict[str, Any]] = []
-        self.raw = ""
+        self._texts: list[str] = []
         self._popen = subprocess.Popen(
             arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
         )
         self.pid = self._popen.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    @property
+    def raw(self) -> str:
+        """All that it has said so far."""
+        return "".join(self._texts)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The log lines of one event so far."""
@@ -131,7 +136,7 @@ class Process:
     def _read(self) -> None:
         assert self._popen.stderr is not None
         for text in self._popen.stderr:
-            self.raw += text
+            self._texts.append(text)
             try:
                 line = json.loads(text)
             except ValueError:

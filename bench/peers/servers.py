@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -92,9 +93,11 @@ class Server(Process):
         self._speaks_remoting = name in {JAVA, RUST, NULL_REMOTING}
         self.language: Language = Remoting() if self._speaks_remoting else Grpc()
         port = _free_port()
-        # What a program says on standard output belongs to what it says, not to our report.
-        shell = ["sh", "-c", 'exec "$@" 1>&2', "sh"]
-        super().__init__([*pinned(cores), *shell, *self._command(port)], self._environment())
+        self._log = Path(self._folder.name) / "said"
+        # What a program says on standard output belongs to what it says, not to our report. RocketMQ's say much, and
+        # would wait for us to read it: they write to a file, as they do where they are at home.
+        says = f'exec "$@" >{shlex.quote(str(self._log))} 2>&1' if name in {JAVA, RUST} else 'exec "$@" 1>&2'
+        super().__init__([*pinned(cores), "sh", "-c", says, "sh", *self._command(port)], self._environment())
         try:
             self.target = self._wait_until_it_serves(port)
         except AssertionError as error:
@@ -165,7 +168,7 @@ class Server(Process):
     def _wait_until_it_serves(self, port: int) -> str:
         if self.name in {JAVA, RUST}:
             eventually(lambda: self._popen.poll() is not None or _listens(port), within_seconds=60)
-            assert self._popen.poll() is None, f"{self.name} ended:\n{self.raw}"
+            assert self._popen.poll() is None, f"{self.name} ended:\n{self._log.read_text()}"
             return f"127.0.0.1:{port}"
         return str(self.wait_for(_STARTED.get(self.name, "namesrv_started"))["listen"])
 
