@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from bench.results import Results, peak_mib, rate, tally
 
 _LOOK_UP = "GetTopicRoute"
-_CONNECTIONS = (1, 64, 256, 1_024)
+_CONNECTIONS = {1: "connections-1", 64: "lookups", 256: "connections-256", 1_024: "connections-1024"}
+"""The workload of each number of connections."""
 _TABLES = ("lookups-1k-width-4", "lookups", "lookups-100k-width-4", "capacity-100k-width-16")
 _WATCHERS = (100, 1_000, 10_000)
 _LARGEST_SHOWN = 0.9999
@@ -44,16 +45,16 @@ def throughput(results: Results, file: Path) -> bool:
     figure, axes = _sheet("Look-ups by connections, each waiting for its answer", "connections", "look-ups per second")
     for server, colour in _COLOURS.items():
         points = []
-        for count in _CONNECTIONS:
-            if rounds := results.records(f"connections-{count}", server):
+        for count, workload in _CONNECTIONS.items():
+            if rounds := results.records(workload, server):
                 rates = [rate(record, _LOOK_UP) for record in rounds]
                 points.append((count, statistics.median(rates), min(rates), max(rates)))
-        if points:
+        if len(points) > 1:
             counts, medians, least, most = zip(*points, strict=True)
             axes.plot(counts, medians, marker="o", color=colour, label=server)
             axes.fill_between(counts, least, most, color=colour, alpha=0.15)
     axes.set_xscale("log", base=2)
-    axes.set_xticks(_CONNECTIONS, [f"{count:,}" for count in _CONNECTIONS])
+    axes.set_xticks([*_CONNECTIONS], [f"{count:,}" for count in _CONNECTIONS])
     axes.set_ylim(bottom=0)
     return _save(figure, axes, file)
 
@@ -117,7 +118,7 @@ def watchers(results: Results, file: Path) -> bool:
                     )
                 )
             ]
-            if points:
+            if len(points) > 1:
                 counts, millis = zip(*points, strict=True)
                 axes.plot(counts, millis, style, marker="o", color=_COLOURS[engine], label=f"{engine}, {name}")
     axes.set_xscale("log")
