@@ -30,7 +30,7 @@ from route_pipeline.report import print_report
 from route_pipeline.store import RouteStore
 from route_pipeline.summaries import read_summaries
 from tests.integration.spark_session import spark
-from tests.processes import Client, NamesrvProcess
+from tests.processes import Client, NamesrvProcess, eventually
 from tests.registrations import identity, registration
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
@@ -200,6 +200,13 @@ def unregister(client: Client, addr: str) -> None:
     assert client.registration.UnregisterBroker(request, timeout=10).removed
 
 
+def moment() -> datetime:
+    """A time after all that has happened and before all that will: name servers tell theirs in whole milliseconds."""
+    now = datetime.now(UTC)
+    eventually(lambda: datetime.now(UTC) - now > timedelta(milliseconds=1))
+    return now
+
+
 @pytest.fixture(scope="module")
 def life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
     """Both know two brokers; a loses one and gets it back; b is restarted without it; then b is killed."""
@@ -216,10 +223,10 @@ def life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
         for client in (a, b):
             register(client, A, "TopicTest", "Other")
             register(client, B, "TopicTest")
-        told.before_loss = datetime.now(UTC)
+        told.before_loss = moment()
         take()
         unregister(a, A)
-        told.after_loss = datetime.now(UTC)
+        told.after_loss = moment()
         register(a, A, "TopicTest", "Other", counter=2)
         take()
         second.kill()
