@@ -28,6 +28,9 @@ from tests.processes import eventually
 
 _CALL_SECONDS = 30.0
 _ARRIVE_SECONDS = 120.0
+_ARRIVALS = 20_000
+"""Of so many, the numbers do not change any more: 10,000 watchers are told of a change in seconds, so of fewer."""
+_FEWEST_CHANGES = 5
 
 
 class Scale(NamedTuple):
@@ -35,11 +38,15 @@ class Scale(NamedTuple):
 
     watchers: tuple[int, ...] = (100, 1_000, 10_000)
     changes: int = 20
-    """Changes of the watched topic, one after the other."""
+    """Changes of the watched topic, one after the other; fewer where very many are told of each."""
     topics: int = 10_000
     """Topics of the broker that changes all of them at once."""
     quiet_seconds: float = 0.3
     """Pause before each change."""
+
+    def changes_for(self, watchers: int) -> int:
+        """How often so many watchers are told of something in each phase."""
+        return min(self.changes, max(_FEWEST_CHANGES, _ARRIVALS // watchers))
 
 
 class WatchedNamesrv(ProbedNamesrv):
@@ -134,7 +141,7 @@ class Round:
         latencies: list[float] = []
         last: list[float] = []
         namesrv.take()
-        for _ in range(self._scale.changes):
+        for _ in range(self._scale.changes_for(self._watchers)):
             request = _request(self._scale.topics, next(self._counters), topics)
             time.sleep(self._scale.quiet_seconds)
             began = time.monotonic()
@@ -185,7 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     engines = [options.engine] if options.engine else own_engines()
     figures = summarise(measure(scale, engines, options.rounds))
     print(machine_line())
-    print(f"Watchers: {options.rounds} rounds of {scale.changes} changes each, watchers in one process of their own.")
+    print(
+        f"Watchers: {options.rounds} rounds of {_FEWEST_CHANGES} to {scale.changes} changes each, watchers in one process."
+    )
     print(table(figures))
     if options.json:
         write_json(options.json, figures, rounds=options.rounds)

@@ -58,6 +58,15 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def is_ip_address(host: str) -> bool:
+    """Whether a host without brackets is an IPv4 or IPv6 address, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_endpoints(texts: str | Iterable[str]) -> tuple[Endpoint, ...]:
     """Parses a list of endpoints, as RocketMQ's ``namesrvAddr`` and as everybody else writes it.
 

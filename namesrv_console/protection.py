@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+
+from groundwork.endpoints import is_ip_address
 
 ACTION_HEADER = "X-Namesrv-Console"
 """Must be there on whatever changes something: no form or link of another page can send it."""
@@ -71,7 +72,7 @@ def check_requests(host_names: Collection[str], lets_in: Callable[[web.Request],
 
 def _refused(request: web.Request, allowed: Collection[str]) -> web.StreamResponse | None:
     host = _host_of(request.host)
-    if host not in allowed and not _is_address(host):
+    if host not in allowed and not is_ip_address(host):
         return problem(421, "HOST_NOT_ALLOWED", f"the host name {host[:255]!r} is not allowed; see --host-name")
     if request.method in ("GET", "HEAD"):
         return None
@@ -99,11 +100,3 @@ def _host_of(header: str) -> str:
     """The host without its port, lower case; brackets of an IPv6 address stay off."""
     host = header.rpartition("]")[0].removeprefix("[") if header.startswith("[") else header.partition(":")[0]
     return host.lower().rstrip(".")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
 from bench.figures import machine, progress
+from bench.load import idle
 from bench.peers import generator
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import Missing, RecipeFailed
@@ -19,6 +20,9 @@ UNPINNED = "-unpinned"
 
 _WARM_UP_SECONDS = 1.0
 """Before each run, on servers that need no more."""
+
+_OTHERS_SECONDS = 60.0
+"""How long the servers whose turn it is not may still be busy with what was asked of them."""
 
 Record = dict[str, Any]
 
@@ -96,6 +100,7 @@ class Measuring:
         if not groups:
             return None
         server.settle()
+        self._wait_for_others(server)
         plan = Plan(
             target=server.target,
             protocol=server.protocol,
@@ -107,6 +112,12 @@ class Measuring:
             tls_ca=server.tls_ca,
         )
         return generator.run(plan, server_cores(pin=self._what.pin)[1], self._folder)
+
+    def _wait_for_others(self, server: Server) -> None:
+        """The servers share a core: one that still writes its log of its own turn would slow the next down."""
+        others = [pid for other in self._running.values() if other is not server for pid in other.pids()]
+        if not idle(others, _OTHERS_SECONDS):
+            progress(f"peers: others are still busy beside {server.name}")
 
     def _calls_of(self, server: Server) -> tuple[Group | None, list[Group]]:
         if server.protocol not in self._calls:

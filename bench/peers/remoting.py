@@ -63,24 +63,30 @@ def get_route(topic: str) -> Frame:
 def register(broker: Broker, topics: Iterable[int], queue_nums: int, counter: int) -> Frame:
     """A master's full registration.
 
+    A broker that has but one topic reports one of its own name, too, as brokers of RocketMQ always do: RouteInfoManager
+    refuses an unknown broker with exactly one topic, whose full registration it takes for an increment.
+
     Args:
         broker: The broker.
         topics: Numbers of its topics.
         queue_nums: Queues of each of them.
         counter: Counter of its data version.
     """
+    names = [topic_name(topic) for topic in topics]
+    if len(names) == 1:
+        names.append(broker.name)
     table = {
-        topic_name(topic): {
+        name: {
             "attributes": {},
             "order": False,
             "perm": PERM_READ_WRITE,
             "readQueueNums": queue_nums,
             "topicFilterType": "SINGLE_TAG",
-            "topicName": topic_name(topic),
+            "topicName": name,
             "topicSysFlag": 0,
             "writeQueueNums": queue_nums,
         }
-        for topic in topics
+        for name in names
     }
     wrapper = {
         "dataVersion": _data_version(counter),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import structlog
 
 from broker_agent.periodic_thread import PeriodicThread, Wait
 from broker_agent.timing import Timing, backoff_seconds
-from groundwork.endpoints import Endpoint
+from groundwork.endpoints import Endpoint, is_ip_address
 
 RESOLVE_PERIOD_SECONDS = 30.0
 """Time between two look-ups of a name: a name server that moves is found within it, and the DNS hardly notices."""
@@ -80,7 +79,7 @@ class ResolvedName:
         self._looked_up = threading.Event()
         self._thread: PeriodicThread | None = None
         self._addresses: tuple[Endpoint, ...] = ()
-        if _is_address(name.host):
+        if is_ip_address(name.host):
             self._addresses = (name,)
             self._looked_up.set()
         else:
@@ -143,11 +142,3 @@ class ResolvedName:
         self._failures += 1
         self._looked_up.set()
         return delay
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
