@@ -192,9 +192,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     engines = [options.engine] if options.engine else own_engines()
     figures = summarise(measure(scale, engines, options.rounds))
     print(machine_line())
-    print(
-        f"Watchers: {options.rounds} rounds of {_FEWEST_CHANGES} to {scale.changes} changes each, watchers in one process."
-    )
+    changes = f"{_FEWEST_CHANGES} to {scale.changes} changes"
+    print(f"Watchers: {options.rounds} rounds of {changes} each, watchers in one process of their own.")
     print(table(figures))
     if options.json:
         write_json(options.json, figures, rounds=options.rounds)
