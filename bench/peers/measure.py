@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,7 +115,11 @@ class Measuring:
         return generator.run(plan, server_cores(pin=self._what.pin)[1], self._folder)
 
     def _wait_for_others(self, server: Server) -> None:
-        """The servers share a core: one that still writes its log of its own turn would slow the next down."""
+        """The servers share a core: what one still does of its own turn would slow the next one down.
+
+        That is true also of what the kernel does for it: rust leaves a hundred megabytes of log to be written.
+        """
+        os.sync()
         others = [pid for other in self._running.values() if other is not server for pid in other.pids()]
         if not idle(others, _OTHERS_SECONDS):
             progress(f"peers: others are still busy beside {server.name}")
