@@ -72,8 +72,8 @@ async def drive(steps: Steps[ResultT], clock: Callable[[], float] = time.perf_co
             return result
         ended = clock()
         for _ in range(MOST_TURNS):
-            # Where there is one core, the engine's threads, which read calls and write answers, wait for this one; Linux
-            # lets it run on for milliseconds otherwise. That was most of what a look-up waited for beside a large change.
+            # On one core the engine's threads, which read calls and write answers, wait for this one, which Linux lets
+            # run on for milliseconds. That was most of what a look-up waited for beside a large change.
             os.sched_yield()
             await asyncio.sleep(0)
             if clock() - ended >= ended - began:
