@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bench.peers.servers import JAVA
+from bench.peers.servers import JAVA, NAIVE
 from bench.results import Record, Results, cpu_micros, peak_mib, rate, tally
 
 _FAST = ("native", "envoy")
@@ -135,6 +135,8 @@ def _look_up_cost(results: Results) -> list[Line]:
         few, many = (results.records(f"lookups-{size}-width-4", engine) for size in ("1k", "100k"))
         costs = tuple(map(cpu_micros, many))
         found += _line(f"{engine}, 100,000 topics", costs, "µs", lambda cost, bound=bound: cost <= bound)  # type: ignore[misc]
+        beside_naive = _beside(results, ("lookups-100k-width-4",) * 2, (engine, NAIVE), cpu_micros)
+        found += _line(f"{engine}, 100,000 topics", beside_naive, "times naive's", None)
         growth = tuple(cpu_micros(own) / cpu_micros(other) for own, other in zip(many, few, strict=False))
         found += _line(f"{engine}, 100,000 against 1,000 topics", growth, "times", lambda ratio: ratio <= 1.2)
     return found
