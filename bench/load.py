@@ -21,9 +21,6 @@ CLIENT_OPTIONS = [
 _CALL_SECONDS = 30.0
 _CONNECTIONS = 8
 _IN_FLIGHT = 32
-_IDLE_LOOK_SECONDS = 0.5
-_IDLE_SHARE = 0.03
-"""Of a core: what a JVM and a few timers take that nobody calls."""
 
 
 def open_many_files() -> None:
@@ -35,17 +32,6 @@ def open_many_files() -> None:
 def cpu_seconds(pids: Sequence[int]) -> float:
     """CPU time of processes so far, user and system, all threads, also those that have ended."""
     return sum(time.clock_gettime(_cpu_clock(pid)) for pid in pids)
-
-
-def idle(pids: Sequence[int], within_seconds: float) -> bool:
-    """Waits until processes have next to nothing to do any more; whether they came to that in time."""
-    ends = time.monotonic() + within_seconds
-    while time.monotonic() < ends:
-        before = cpu_seconds(pids)
-        time.sleep(_IDLE_LOOK_SECONDS)
-        if cpu_seconds(pids) - before < _IDLE_SHARE * _IDLE_LOOK_SECONDS:
-            return True
-    return False
 
 
 def _cpu_clock(pid: int) -> int:

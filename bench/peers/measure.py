@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
 from bench.figures import machine, progress
-from bench.load import idle
 from bench.peers import generator
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import Missing, RecipeFailed
@@ -21,9 +22,6 @@ UNPINNED = "-unpinned"
 
 _WARM_UP_SECONDS = 1.0
 """Before each run, on servers that need no more."""
-
-_OTHERS_SECONDS = 60.0
-"""How long the servers whose turn it is not may still be busy with what was asked of them."""
 
 Record = dict[str, Any]
 
@@ -101,7 +99,6 @@ class Measuring:
         if not groups:
             return None
         server.settle()
-        self._wait_for_others(server)
         plan = Plan(
             target=server.target,
             protocol=server.protocol,
@@ -112,17 +109,24 @@ class Measuring:
             warm_up_seconds=_WARM_UP_SECONDS if fill else 0.0,
             tls_ca=server.tls_ca,
         )
-        return generator.run(plan, server_cores(pin=self._what.pin)[1], self._folder)
+        with self._alone(server):
+            return generator.run(plan, server_cores(pin=self._what.pin)[1], self._folder)
 
-    def _wait_for_others(self, server: Server) -> None:
-        """The servers share a core: what one still does of its own turn would slow the next one down.
+    @contextmanager
+    def _alone(self, server: Server) -> Iterator[None]:
+        """The servers share a core, so all others stand still: some have work to do seconds after their own turn.
 
-        That is true also of what the kernel does for it: rust leaves a hundred megabytes of log to be written.
+        That is true also of what the kernel does for them: rust leaves a hundred megabytes of log to be written.
         """
         os.sync()
         others = [pid for other in self._running.values() if other is not server for pid in other.pids()]
-        if not idle(others, _OTHERS_SECONDS):
-            progress(f"peers: others are still busy beside {server.name}")
+        try:
+            for pid in others:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in others:
+                os.kill(pid, signal.SIGCONT)
 
     def _calls_of(self, server: Server) -> tuple[Group | None, list[Group]]:
         if server.protocol not in self._calls:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from typing import Any, get_args
@@ -15,7 +13,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench import guard
-from bench.load import cpu_seconds, idle
+from bench.load import cpu_seconds
 from bench.peers import remoting
 from bench.peers.calls import Call, Grpc, Remoting
 from bench.peers.summary import CPU, P99, RATE, errors_of, figures_of, ratios_of
@@ -190,13 +188,3 @@ def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
     while time.process_time() < ended:
         pass
     assert before < cpu_seconds([os.getpid()]) <= time.process_time()
-
-
-def test_a_server_is_waited_for_until_it_has_nothing_to_do() -> None:
-    spin = "import select, sys\nwhile not select.select([sys.stdin], [], [], 0)[0]: pass\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert not idle([process.pid], within_seconds=0.1)
-        process.stdin.write(b".")
-        process.stdin.flush()
-        assert idle([process.pid], within_seconds=30)
