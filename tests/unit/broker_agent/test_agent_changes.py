@@ -235,6 +235,7 @@ def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until
             agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=DEADLINE
         )
         assert (answer.accepted, answer.targets) == (0, 1)
+        running.rounds.wait_until_over()
         assert (len(server.registrations), server.queries) == (1, [])
         running.probe.come_back()
         server.wait_until(lambda: len(server.registrations) == 2)

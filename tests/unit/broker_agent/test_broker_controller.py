@@ -36,12 +36,22 @@ class RoundsOnDemand(RegistrationSchedule):
     def __init__(self) -> None:
         super().__init__(ScheduleRules(), Timing())
         self._rounds = threading.Semaphore(0)
+        self._due = self._begun = self._over = 0
 
     def due(self, rounds: int = 1) -> None:
+        self._due += rounds
         self._rounds.release(rounds)
 
+    def wait_until_over(self) -> None:
+        """A round that has begun has a registration of its time, however late it sends it."""
+        eventually(lambda: self._over == self._due)
+
     def next_delay(self) -> float:
-        return 0.0 if self._rounds.acquire(timeout=DEADLINE) else DEADLINE
+        self._over = self._begun
+        if not self._rounds.acquire(timeout=DEADLINE):
+            return DEADLINE
+        self._begun += 1
+        return 0.0
 
 
 def controller_of(settings: AgentSettings, schedule: RegistrationSchedule | None = None) -> BrokerController:
