@@ -36,15 +36,15 @@ class RoundsOnDemand(RegistrationSchedule):
     def __init__(self) -> None:
         super().__init__(ScheduleRules(), Timing())
         self._rounds = threading.Semaphore(0)
-        self._due = self._begun = self._over = 0
+        self._asked_for = self._begun = self._over = 0
 
     def due(self, rounds: int = 1) -> None:
-        self._due += rounds
+        self._asked_for += rounds
         self._rounds.release(rounds)
 
     def wait_until_over(self) -> None:
         """A round that has begun has a registration of its time, however late it sends it."""
-        eventually(lambda: self._over == self._due)
+        eventually(lambda: self._over == self._asked_for)
 
     def next_delay(self) -> float:
         self._over = self._begun
