@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -24,7 +25,7 @@ from route_pipeline.connection import Timeouts
 from route_pipeline.delta_mirror import DeltaMirror
 from route_pipeline.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
 from route_pipeline.history import history
-from route_pipeline.ingest import IngestError, follow, ingest
+from route_pipeline.ingest import IngestError, OnBatch, follow, ingest
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest
 from route_pipeline.questions import events_of, route_at
@@ -145,15 +146,36 @@ def follow_command(
         with _spark(master, session_settings(sink, jars)) as spark:
             _say(f"following {', '.join(map(str, endpoints))} every {every:g} s; end it with Ctrl-C")
             mirror = DeltaMirror(spark, store) if sink == DELTA else None
-            if continuous:
-                follow(spark, endpoints, store, every, options, on_batch=_say_batch)
-            else:
 
-                def ingest_once() -> None:
-                    ingest(spark, endpoints, store, options, on_batch=_say_batch)
-                    _catch_up(mirror)
+            def ingest_once() -> None:
+                ingest(spark, endpoints, store, options, on_batch=_say_batch)
+                _catch_up(mirror)
 
-                repeat(ingest_once, every, (IngestError, SinkError), _say)
+            def follow_on() -> None:
+                follow_until_it_fails(partial(follow, spark, endpoints, store, every, options), _say_batch, _say)
+
+            repeat(follow_on if continuous else ingest_once, every, (IngestError, SinkError), _say)
+
+
+def follow_until_it_fails(follow: Callable[..., None], on_batch: OnBatch, on_failure: Callable[[str], None]) -> None:
+    """Follows with one query. One that has read a batch and then failed is to be followed by another one at once.
+
+    Raises:
+        IngestError: It failed before it had read anything.
+    """
+    has_read = False
+
+    def note(summaries: list[Summary]) -> None:
+        nonlocal has_read
+        has_read = True
+        on_batch(summaries)
+
+    try:
+        follow(on_batch=note)
+    except IngestError as error:
+        if not has_read:
+            raise
+        on_failure(f"{error} (trying again)")
 
 
 @app.command("report")
