@@ -17,8 +17,10 @@ message that came. Look-ups that were made meanwhile, on the same name server, s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
@@ -170,31 +172,38 @@ def check_resumable(client: Client) -> None:
             assert not later or message.header.revision > point[1], f"resumable: {later} came again"
 
 
-def check_reliable(client: Client, look_ups: Iterable[LookUp]) -> None:
+def check_reliable(client: Client, look_ups: Sequence[LookUp]) -> None:
     """At a bookmark a client holds what was looked up then, and nothing happened unseen between two bookmarks.
 
     Look-ups must be of the zone that the client watches for.
     """
-    by_epoch: dict[str, list[LookUp]] = {}
-    for look_up in look_ups:
-        by_epoch.setdefault(look_up.epoch, []).append(look_up)
+    by_epoch = _by_epoch_and_revision(look_ups)
     before: Held | None = None
     for held in held_at_bookmarks(client):
         if held.starts:
             before = None
-        for look_up in by_epoch.get(held.epoch, ()):
-            if look_up.topic not in held.routes:
-                continue
-            if look_up.revision == held.revision:
+        of_epoch = by_epoch.get(held.epoch, ())
+        for look_up in _between(of_epoch, held.revision - 1, held.revision):
+            if look_up.topic in held.routes:
                 _same(look_up, held.routes[look_up.topic])
-            elif (
-                before is not None
-                and before.revision < look_up.revision < held.revision
-                and look_up.topic in before.routes
-                and look_up.topic not in held.told
-            ):
-                _same(look_up, before.routes[look_up.topic])
+        if before is not None:
+            for look_up in _between(of_epoch, before.revision, held.revision - 1):
+                if look_up.topic in before.routes and look_up.topic not in held.told:
+                    _same(look_up, before.routes[look_up.topic])
         before = held
+
+
+def _by_epoch_and_revision(look_ups: Iterable[LookUp]) -> dict[str, list[LookUp]]:
+    by_epoch: dict[str, list[LookUp]] = {}
+    for look_up in sorted(look_ups, key=attrgetter("revision")):
+        by_epoch.setdefault(look_up.epoch, []).append(look_up)
+    return by_epoch
+
+
+def _between(look_ups: Sequence[LookUp], after: int, until: int) -> Sequence[LookUp]:
+    """Those of a revision later than ``after``, up to ``until``; they come in the order of their revisions."""
+    revision = attrgetter("revision")
+    return look_ups[bisect_right(look_ups, after, key=revision) : bisect_right(look_ups, until, key=revision)]
 
 
 def _same(look_up: LookUp, route: Route) -> None:

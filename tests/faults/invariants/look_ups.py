@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from google.protobuf import json_format
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests.faults.fleet import BROKERS, REPLICAS
-from tests.faults.history import Record, of_kind
+from tests.faults.fleet import BROKERS
+from tests.faults.history import Record
+from tests.faults.invariants.answers import leader_of
 from tests.faults.invariants.timeline import Timeline
 from tests.faults.operator import HELD_TOPIC
 
@@ -25,63 +23,6 @@ MASTERS = {broker.group: broker for broker in BROKERS if broker.broker_id == 0}
 BY_ADDR = {broker.addr: broker for broker in BROKERS}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One answer, of one revision."""
-
-    server: str
-    began: float
-    ended: float
-    message: pb.BatchGetTopicRoutesResponse
-
-    @property
-    def where(self) -> str:
-        """For messages."""
-        header = self.message.header
-        return f"{self.server} at {self.began:.3f} s, revision {header.revision} of {header.epoch}"
-
-    def versions(self) -> dict[str, dict[str, int]]:
-        """By group: its topics, each with the number of queues, which is the version of the table."""
-        versions: dict[str, dict[str, int]] = defaultdict(dict)
-        for row in self.message.routes:
-            for queues in row.route.queue_datas:
-                versions[queues.broker_name][row.topic] = queues.read_queue_nums
-        return versions
-
-    def addrs(self) -> set[str]:
-        """Addresses of all brokers in it."""
-        return {
-            broker.broker_addr
-            for row in self.message.routes
-            for group in row.route.broker_datas
-            for broker in group.broker_addrs
-        }
-
-    def masters(self, topic: str) -> set[str]:
-        """Groups that the topic's route has with a master."""
-        return {
-            group.broker_name
-            for row in self.message.routes
-            if row.topic == topic
-            for group in row.route.broker_datas
-            if any(broker.broker_id == 0 for broker in group.broker_addrs)
-        }
-
-
-def leader_of(server: str) -> str:
-    """Who decides what a name server answers: the leader of a copy, any other by itself."""
-    return REPLICAS.get(server, server)
-
-
-def answers_of(records: list[Record]) -> Iterator[Answer]:
-    """All answers, those that were recorded as 'again' with the content that they had."""
-    last: dict[str, pb.BatchGetTopicRoutesResponse] = {}
-    for record in of_kind(records, "look_up"):
-        if "answer" in record:
-            last[record["server"]] = json_format.ParseDict(record["answer"], pb.BatchGetTopicRoutesResponse())
-        yield Answer(record["server"], record["began"], record["at"], last[record["server"]])
-
-
 def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """No NOT_FOUND for a topic that was there and whose master has been registered and heard of ever since.
 
@@ -89,7 +30,7 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
     that is cut off from its leader may know of less, or tell late what was so.
     """
     seen: dict[tuple[str, str, str], tuple[float, int]] = {}
-    for answer in answers_of(records):
+    for answer in timeline.answers:
         versions = answer.versions()
         for row in answer.message.routes:
             for group in answer.masters(row.topic):
@@ -104,11 +45,7 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
             sound = timeline.was_sound(broker.name, leader, begin, answer.ended) and (
                 leader == answer.server or timeline.was_sound(answer.server, leader, begin, answer.ended)
             )
-            reported = all(
-                topic in table.topics
-                for table in timeline.tables[group]
-                if table.version >= version and table.at <= answer.ended
-            )
+            reported = all(topic in table.topics for table in timeline.tables_given(group, version, answer.ended))
             if not sound or not reported or topic == HELD_TOPIC:
                 del seen[key]
             elif topic in answer.message.topics_not_found:
@@ -117,7 +54,7 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
 
 def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """No route names a broker that has been lost for longer than its bound."""
-    for answer in answers_of(records):
+    for answer in timeline.answers:
         for addr in answer.addrs():
             broker = BY_ADDR[addr]
             leader = leader_of(answer.server)
@@ -135,7 +72,7 @@ def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
 
 def check_whole(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """A group's topics are those of one table of its, all of them: no half registration."""
-    for answer in answers_of(records):
+    for answer in timeline.answers:
         rows = (*answer.message.routes, *(pb.NamedTopicRoute(topic=topic) for topic in answer.message.topics_not_found))
         asked = {row.topic for row in rows} | set(answer.message.topics_warming)
         for group, topics in answer.versions().items():
@@ -152,9 +89,8 @@ def check_whole(records: list[Record], timeline: Timeline) -> Iterator[str]:
 
 def check_forward(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """Within a life of a name server, an older table never takes the place of a newer one."""
-    del timeline
     last: dict[tuple[str, str, str], int] = {}
-    for answer in answers_of(records):
+    for answer in timeline.answers:
         for group, topics in answer.versions().items():
             key, version = (answer.server, answer.message.header.epoch, group), max(topics.values())
             if version < last.get(key, 0):

@@ -10,8 +10,8 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.server.leader_stream import SILENCE_SECONDS
 from tests.faults.fleet import REPLICAS, STALE_SECONDS
 from tests.faults.history import Record, of_kind
+from tests.faults.invariants.answers import Answer, leader_of
 from tests.faults.invariants.ends import AGREE_SECONDS
-from tests.faults.invariants.look_ups import Answer, answers_of, leader_of
 from tests.faults.invariants.timeline import Timeline
 
 LATE_SECONDS = 2.0
@@ -23,16 +23,14 @@ Revision = tuple[str, str, int]
 
 def check_same(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """At each revision a copy has the routes that its leader had, and denies nothing while its leader is warming up."""
-    del timeline
-    answers = list(answers_of(records))
     leaders: dict[Revision, Mapping[str, route_data_pb2.TopicRouteData]] = {}
     warming: dict[tuple[str, str], float] = defaultdict(float)
-    for answer in answers:
+    for answer in timeline.answers:
         if answer.server not in REPLICAS:
             leaders.setdefault(_revision(answer), _routes(answer))
             if answer.message.topics_warming:
                 warming[_revision(answer)[:2]] = answer.began
-    for answer in answers:
+    for answer in timeline.answers:
         revision = _revision(answer)
         if answer.server not in REPLICAS:
             continue

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from tests.faults.history import Record, of_kind
+from tests.faults.invariants.answers import answers_of
 
 KeyT = TypeVar("KeyT")
 
@@ -30,9 +33,11 @@ class Table:
 
 
 class Timeline:
-    """What happened to processes, ways and topic tables."""
+    """What happened to processes, ways and topic tables, and what look-ups answered meanwhile."""
 
     def __init__(self, records: list[Record]) -> None:
+        self.answers = tuple(answers_of(records))
+        """Read once: they are most of a history."""
         self.tables: dict[str, list[Table]] = defaultdict(list)
         """By group, in the order of writing."""
         for record in of_kind(records, "topics"):
@@ -77,6 +82,12 @@ class Timeline:
         for record in of_kind(records, "log"):
             if record["event"] != "namesrv_warm":
                 self._logs[record["server"]].append(record["seen_at"])
+
+    def tables_given(self, group: str, version: int, end: float) -> list[Table]:
+        """The tables that a group was given until a time, from a version on."""
+        tables = self.tables[group]
+        first = bisect_left(tables, version, key=attrgetter("version"))
+        return tables[first : bisect_right(tables, end, key=attrgetter("at"))]
 
     def ran(self, process: str, begin: float, end: float) -> bool:
         """Whether a process ran all the time."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf import json_format
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from tests.faults.history import Record, of_kind
-from tests.faults.invariants.look_ups import answers_of
 from tests.faults.invariants.timeline import Timeline
 from tests.watch_validators import LookUp, WatchedStream, check_promises
 
@@ -22,9 +21,8 @@ REALLY_WENT = frozenset(
 
 def check_watches(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """The seven promises, in each epoch by itself."""
-    del timeline
     look_ups: dict[str, list[LookUp]] = defaultdict(list)
-    for look_up in _changed_look_ups(records):
+    for look_up in _changed_look_ups(timeline):
         look_ups[look_up.epoch].append(look_up)
     for epoch, clients in _lives(records).items():
         try:
@@ -33,8 +31,10 @@ def check_watches(records: list[Record], timeline: Timeline) -> Iterator[str]:
             yield f"watches: epoch {epoch}: {broken}"
 
 
-def _changed_look_ups(records: Iterable[Record]) -> Iterator[LookUp]:
-    for answer in answers_of([record for record in of_kind(list(records), "look_up") if "answer" in record]):
+def _changed_look_ups(timeline: Timeline) -> Iterator[LookUp]:
+    for answer in timeline.answers:
+        if answer.again:
+            continue
         header = answer.message.header
         for row in answer.message.routes:
             yield LookUp(header.epoch, header.revision, row.topic, row.route)
