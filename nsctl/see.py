@@ -68,6 +68,7 @@ def status(session: Session) -> None:
                 "unconfirmed": value.unconfirmed_broker_count,
                 "topics": value.topic_count,
                 "loop_lag_millis": round(value.loop_lag_millis, 1),
+                "tasks": value.task_count,
                 "started_at": iso(value.started_at_millis),
             }
         )

@@ -289,6 +289,7 @@ class ReplicaServer:
                 version=__version__,
                 started_at_millis=self._started_at_millis,
                 loop_lag_millis=self._own_stalls.longest_delay() * 1000,
+                task_count=len(asyncio.all_tasks()),
             )
         answer.replica.CopyFrom(self.status())
         return answer

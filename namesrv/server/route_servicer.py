@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
@@ -86,4 +88,5 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
             topic_count=len(tables.topic_queue_table),
             loop_lag_millis=self._own_stalls.longest_delay() * 1000,
             compacted_revision=self._manager.change_log.compacted_revision,
+            task_count=len(asyncio.all_tasks()),
         )

@@ -38,3 +38,8 @@ def open_watches(client: Client) -> int:
     """How many streams of changes a name server has open."""
     request = admin_service_pb2.ListWatchersRequest(page_size=400)
     return len(client.admin.ListWatchers(request, timeout=TIMEOUT).watchers)
+
+
+def open_tasks(client: Client) -> int:
+    """How many tasks a name server's event loop has, its own and those of calls."""
+    return client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=TIMEOUT).task_count

@@ -21,6 +21,7 @@ END_STREAM, END_HEADERS = 0x1, 0x4
 INITIAL_WINDOW_SIZE = 0x4
 FRAME_BYTES = 16_384
 MOST_CONNECTIONS = 300
+FLOOD_CONNECTIONS = 10_000
 LOOK_UP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
 SNAPSHOT = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
@@ -254,6 +255,16 @@ def idle_connections(port: int, seconds: float) -> None:
         hold(port, seconds, MOST_CONNECTIONS // 2, PREFACE[:10])
 
 
+def connection_flood(port: int, seconds: float) -> None:
+    """Connections as fast as they can be opened, up to thousands that stay."""
+    until = time.monotonic() + seconds
+    with ExitStack() as opened:
+        for _ in range(FLOOD_CONNECTIONS // 100):
+            if time.monotonic() < until:
+                opened.enter_context(connections(port, 100, hello()))
+        time.sleep(max(0.0, until - time.monotonic()))
+
+
 def half_handshakes(port: int, seconds: float) -> None:
     """The first half of a TLS handshake."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -269,6 +280,7 @@ ATTACKS: dict[str, Attack] = {
     for attack in (
         *(random_bytes, other_protocol, random_frames, wrong_methods, large_metadata, declared_sizes, gzip_bomb),
         *(many_streams, slow_readers, slow_writers, pings, settings, resets, endless_headers, idle_connections),
+        connection_flood,
     )
 }
 """Those that need no TLS, by name."""

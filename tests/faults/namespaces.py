@@ -16,6 +16,7 @@ from typing import Self
 from groundwork.endpoints import Endpoint
 from tests.faults.history import History
 from tests.faults.network import Place
+from tests.faults.proxy import Disturbance
 
 OBSERVER = "observer"
 """Whoever has no host of its own is there."""
@@ -109,11 +110,11 @@ class NamespaceNetwork:
         there, back = self._pairs(client, server)
         self._drop("cut", {there} if up else set(), {back} if down else set())
 
-    def disturb(self, client: str, server: str, *, delay_seconds: float, jitter_seconds: float, loss: float) -> None:
-        """Drops some packets, whatever the loss that is asked for. Raises ValueError for a delay."""
-        if delay_seconds or jitter_seconds:
-            raise ValueError("there is no delay between network namespaces")
-        self._note(client, server, "disturbed", loss=loss)
+    def disturb(self, client: str, server: str, disturbance: Disturbance) -> None:
+        """Drops some packets, whatever the loss that is asked for. Raises ValueError for anything else."""
+        if disturbance != Disturbance(loss=disturbance.loss):
+            raise ValueError(f"between network namespaces there is nothing but loss, not {disturbance}")
+        self._note(client, server, "disturbed", by=str(disturbance))
         self._drop("lossy", set(self._pairs(client, server)))
 
     def reset(self, client: str, server: str) -> None:

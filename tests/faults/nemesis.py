@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tests.faults.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tests.faults.network import Network
 from tests.faults.pipeline import PIPELINE, Pipeline, kill_after_a_batch
+from tests.faults.proxy import Disturbance
 
 AGENTS = tuple(broker.name for broker in BROKERS)
 CLIENTS = ("client-1", "client-2")
@@ -187,6 +188,13 @@ def stop_client(world: World, rng: random.Random) -> Iterator[None]:
 
 
 @_fault
+def kill_everything(world: World, rng: random.Random) -> Iterator[None]:
+    """All name servers, copies and agents at once, as when the power of a site goes and comes back."""
+    del rng
+    return _killed(world, world.take([*SERVERS, *world.fleet.replicas, *AGENTS], to_end=True))
+
+
+@_fault
 def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
     """All processes of the fleet, as when a machine is suspended."""
     names = world.take([*SERVERS, *AGENTS, *CLIENTS, *world.fleet.replicas])
@@ -262,31 +270,31 @@ def restart_agent_behind_a_cut(world: World, rng: random.Random) -> Iterator[Non
         world.network.heal(name, server)
 
 
-def _on_some_ways(
-    world: World, rng: random.Random, *, delay_seconds: float, jitter: float, loss: float
-) -> list[tuple[str, str]]:
+def _on_some_ways(world: World, rng: random.Random, disturbance: Disturbance) -> Iterator[None]:
     ways = rng.sample(world.ways, 4)
     for way in ways:
-        world.network.disturb(*way, delay_seconds=delay_seconds, jitter_seconds=jitter, loss=loss)
-    return ways
+        world.network.disturb(*way, disturbance)
+    yield
+    for way in ways:
+        world.network.heal(*way)
 
 
 @_fault
 def slow(world: World, rng: random.Random) -> Iterator[None]:
     """75 ms, 50 more or less, each way."""
-    ways = _on_some_ways(world, rng, delay_seconds=0.075, jitter=0.05, loss=0.0)
-    yield
-    for way in ways:
-        world.network.heal(*way)
+    return _on_some_ways(world, rng, Disturbance(delay_seconds=0.075, jitter_seconds=0.05))
+
+
+@_fault
+def narrow(world: World, rng: random.Random) -> Iterator[None]:
+    """A megabit a second."""
+    return _on_some_ways(world, rng, Disturbance(bits_per_second=1_000_000))
 
 
 @_fault
 def lossy(world: World, rng: random.Random) -> Iterator[None]:
     """Every other packet is lost."""
-    ways = _on_some_ways(world, rng, delay_seconds=0.0, jitter=0.0, loss=0.5)
-    yield
-    for way in ways:
-        world.network.heal(*way)
+    return _on_some_ways(world, rng, Disturbance(loss=0.5))
 
 
 @_fault
@@ -348,11 +356,22 @@ def kill_pipeline(world: World, rng: random.Random) -> Iterator[None]:
         world.pipeline.start()
 
 
-OF_A_PIPELINE = frozenset({"kill-pipeline"})
+@_fault
+def stop_pipeline(world: World, rng: random.Random) -> Iterator[None]:
+    """With its whole process group, wherever it is."""
+    del rng
+    if world.pipeline is not None:
+        world.pipeline.stop()
+    yield
+    if world.pipeline is not None:
+        world.pipeline.go_on()
+
+
+OF_A_PIPELINE = frozenset({"kill-pipeline", "stop-pipeline"})
 """Kinds that need the pipeline beside the fleet."""
 OF_A_REPLICA = frozenset({"kill-replica", "stop-replica", "cut-replica", "kill-leader", "stop-leader"})
 """Kinds that need a copy in the fleet."""
-OF_A_PROXY = frozenset({"half-open", "reset", "slow"})
+OF_A_PROXY = frozenset({"half-open", "narrow", "reset", "slow"})
 """Kinds that need a proxy."""
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from groundwork.endpoints import Endpoint
 from tests.faults.history import History
-from tests.faults.proxy import Link, Proxy
+from tests.faults.proxy import Disturbance, Link, Proxy
 
 LOOPBACK = "127.0.0.1"
 
@@ -39,8 +39,8 @@ class Network(Protocol):
         """Loses everything from client to server (up), or back (down), until healed."""
         ...
 
-    def disturb(self, client: str, server: str, *, delay_seconds: float, jitter_seconds: float, loss: float) -> None:
-        """Makes the way slow or lossy until healed."""
+    def disturb(self, client: str, server: str, disturbance: Disturbance) -> None:
+        """Makes the way slow, narrow or lossy until healed."""
         ...
 
     def reset(self, client: str, server: str) -> None:
@@ -82,12 +82,10 @@ class ProxyNetwork:
         self._note(client, server, "cut", up=up, down=down)
         self._proxy.cut(self._links[client, server], up=up, down=down)
 
-    def disturb(self, client: str, server: str, *, delay_seconds: float, jitter_seconds: float, loss: float) -> None:
+    def disturb(self, client: str, server: str, disturbance: Disturbance) -> None:
         """Chunks come late, lost ones later."""
-        self._note(client, server, "disturbed", delay_seconds=delay_seconds, loss=loss)
-        self._proxy.disturb(
-            self._links[client, server], delay_seconds=delay_seconds, jitter_seconds=jitter_seconds, loss=loss
-        )
+        self._note(client, server, "disturbed", by=str(disturbance))
+        self._proxy.disturb(self._links[client, server], disturbance)
 
     def reset(self, client: str, server: str) -> None:
         """Both sides are told."""

@@ -96,6 +96,16 @@ class Pipeline:
         self._note("killed")
         self._end()
 
+    def stop(self) -> None:
+        """Stops all of it: it keeps its connections, and does nothing."""
+        self._note("stopped")
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Lets what was stopped go on."""
+        self._signal(signal.SIGCONT)
+        self._note("continued")
+
     def read_rest(self) -> None:
         """Ends it, takes what is left in one batch, and has what the log holds recorded, as two readers see it."""
         self.kill()
@@ -110,11 +120,15 @@ class Pipeline:
             self._history.add("ingested", **json.loads(line))
 
     def _end(self) -> None:
+        self._signal(signal.SIGKILL)
         if self._popen is not None:
-            with suppress(ProcessLookupError):  # they have all ended
-                os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait(TIMEOUT)
             self._popen = None
+
+    def _signal(self, number: int) -> None:
+        if self._popen is not None:
+            with suppress(ProcessLookupError):  # they have all ended
+                os.killpg(self._popen.pid, number)
 
     def _note(self, event: str) -> None:
         self._history.add("process", name=PIPELINE, event=event, batches=self.batches())

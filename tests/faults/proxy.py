@@ -1,7 +1,8 @@
 """A TCP proxy on loopback that plays a bad network between two programs: one link for each pair of them.
 
 Each direction of a link can be cut, which is what lost packets are to TCP: bytes wait, also the end of a connection,
-and flow again after the cut heals. It can be slow, and lossy: some bytes come as late as if they had been sent again.
+and flow again after the cut heals. It can be slow, narrow, and lossy: some bytes come as late as if they had been sent
+again.
 And a link's connections can be reset, or lost for one side only, which then does not know (half open).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import socket
 import struct
@@ -30,24 +32,39 @@ CALL_SECONDS = 10.0
 ResultT = TypeVar("ResultT")
 
 
-@dataclass
-class Direction:
-    """How bytes travel one way. A change counts for what is on its way, too."""
+@dataclass(frozen=True)
+class Disturbance:
+    """How bad a way is."""
 
     delay_seconds: float = 0.0
     jitter_seconds: float = 0.0
     loss: float = 0.0
     """Part of the chunks that are lost."""
+    bits_per_second: float = math.inf
+
+
+@dataclass
+class Direction:
+    """How bytes travel one way."""
+
+    disturbance: Disturbance = Disturbance()
+    """Counts for what sets out from now on."""
     open: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clear while it is cut, which counts for what is on its way, too."""
 
     def seconds_on_the_way(self, rng: random.Random) -> float:
-        """How long the next chunk takes."""
-        late = max(0.0, self.delay_seconds + rng.uniform(-self.jitter_seconds, self.jitter_seconds))
+        """How long the next chunk takes once it has been sent."""
+        bad = self.disturbance
+        late = max(0.0, bad.delay_seconds + rng.uniform(-bad.jitter_seconds, bad.jitter_seconds))
         losses = 0
-        while losses < MOST_LOSSES and rng.random() < self.loss:
+        while losses < MOST_LOSSES and rng.random() < bad.loss:
             late += RESENT_SECONDS * 2**losses
             losses += 1
         return late
+
+    def seconds_to_send(self, chunk: bytes) -> float:
+        """How long a chunk takes all of the way for itself."""
+        return len(chunk) * 8 / self.disturbance.bits_per_second
 
 
 class Flow:
@@ -61,13 +78,14 @@ class Flow:
     async def read(self, reader: asyncio.StreamReader) -> None:
         """Takes what comes until the sender ends; its end is an empty chunk."""
         clock = asyncio.get_running_loop().time
-        chunk = b"-"
+        chunk, sent = b"-", clock()
         while chunk:
             try:
                 chunk = await reader.read(CHUNK_BYTES)
             except ConnectionError:
                 chunk = b""
-            await self._queue.put((clock() + self._way.seconds_on_the_way(self._rng), chunk))
+            sent = max(sent, clock()) + self._way.seconds_to_send(chunk)
+            await self._queue.put((sent + self._way.seconds_on_the_way(self._rng), chunk))
 
     async def write(self, writer: asyncio.StreamWriter) -> None:
         """Hands on what has come. Returns after the sender's end, or when nobody takes anything."""
@@ -158,7 +176,7 @@ class Link:
     def heal(self) -> None:
         """Ends all faults but those of connections that are lost already."""
         for way in (self.up, self.down):
-            way.delay_seconds = way.jitter_seconds = way.loss = 0.0
+            way.disturbance = Disturbance()
             way.open.set()
 
     def reset(self) -> None:
@@ -244,14 +262,12 @@ class Proxy:
 
         self._call(cut())
 
-    def disturb(
-        self, link: Link, *, delay_seconds: float = 0.0, jitter_seconds: float = 0.0, loss: float = 0.0
-    ) -> None:
-        """Makes both directions slow or lossy."""
+    def disturb(self, link: Link, disturbance: Disturbance) -> None:
+        """Makes both directions bad."""
 
         async def disturb() -> None:
             for way in (link.up, link.down):
-                way.delay_seconds, way.jitter_seconds, way.loss = delay_seconds, jitter_seconds, loss
+                way.disturbance = disturbance
 
         self._call(disturb())
 
@@ -272,7 +288,7 @@ class Proxy:
         self._call(half_open())
 
     def heal(self, link: Link) -> None:
-        """Ends cuts, delay and loss."""
+        """Ends cuts and disturbances."""
 
         async def heal() -> None:
             link.heal()

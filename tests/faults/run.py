@@ -14,7 +14,7 @@ from typing import Self
 
 import grpc
 
-from tests.faults.agreement import difference, open_watches
+from tests.faults.agreement import difference, open_tasks, open_watches
 from tests.faults.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tests.faults.history import History
 from tests.faults.invariants import violations
@@ -196,9 +196,13 @@ class Run:
         return count
 
     def take_samples(self, phase: str) -> None:
-        """Records what each process holds."""
+        """Records what each process holds, and what the event loops of name servers do."""
         for name in self.fleet.processes:
-            self.history.add("sample", name=name, phase=phase, **sample(self.fleet.pid(name)))
+            held = sample(self.fleet.pid(name))
+            if name in {*SERVERS, *REPLICAS}:
+                with self.fleet.connect(name) as client:
+                    held["tasks"] = open_tasks(client)
+            self.history.add("sample", name=name, phase=phase, **held)
 
     def finish(self) -> list[str]:
         """Settles, takes the last samples and checks the history; returns what is broken."""

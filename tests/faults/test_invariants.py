@@ -350,9 +350,9 @@ def test_that_agreement_was_never_looked_at_is_noticed() -> None:
     assert violations([]) == ["agreement: it was never looked at"]
 
 
-@pytest.mark.parametrize(("what", "more"), [("files", 9), ("threads", 9), ("rss_kib", 50_000)])
+@pytest.mark.parametrize(("what", "more"), [("files", 9), ("threads", 9), ("tasks", 17), ("rss_kib", 50_000)])
 def test_what_is_left_over_is_noticed(story: Story, what: str, more: int) -> None:
-    held = {"name": SERVER, "pid": 7, "files": 30, "threads": 10, "rss_kib": 60_000}
+    held = {"name": SERVER, "pid": 7, "files": 30, "threads": 10, "tasks": 40, "rss_kib": 60_000}
     story.add(5, "sample", phase="before", **held)
     story.add(55, "sample", phase="after", **{**held, what: held[what] + more})  # type: ignore[operator]
     assert story.broken() == ["left over"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from groundwork.endpoints import Endpoint
-from tests.faults.proxy import Link, Proxy
+from tests.faults.proxy import Disturbance, Link, Proxy
 
 WAIT = 10.0
 A_MOMENT = 0.3
@@ -108,7 +109,7 @@ def test_a_half_open_connection_is_lost_for_one_side_only(proxy: Proxy, sides: S
 
 def test_lossy_and_slow_links_keep_bytes_whole_and_in_order(proxy: Proxy, sides: Sides) -> None:
     link, client, server = sides
-    proxy.disturb(link, delay_seconds=0.01, jitter_seconds=0.01, loss=0.2)
+    proxy.disturb(link, Disturbance(delay_seconds=0.01, jitter_seconds=0.01, loss=0.2))
     sent = b"".join(number.to_bytes(4, "big") for number in range(2_000))
 
     def send() -> None:
@@ -123,3 +124,15 @@ def test_lossy_and_slow_links_keep_bytes_whole_and_in_order(proxy: Proxy, sides:
         received += server.recv(65_536)
     sender.join(WAIT)
     assert received == sent
+
+
+def test_a_narrow_link_takes_its_time_for_each_byte(proxy: Proxy, sides: Sides) -> None:
+    link, client, server = sides
+    proxy.disturb(link, Disturbance(bits_per_second=1_000_000))
+    began = time.monotonic()
+    client.sendall(bytes(50_000))
+    server.settimeout(WAIT)
+    received = 0
+    while received < 50_000:
+        received += len(server.recv(65_536))
+    assert time.monotonic() - began >= 50_000 * 8 / 1_000_000

@@ -77,3 +77,4 @@ def test_the_status_counts_what_is_there_and_tells_the_longest_delay(fleet: Flee
     assert (status.started_at_millis, status.loop_lag_millis) == (12_345, 500.0)
     assert (status.live_broker_count, status.topic_count, status.compacted_revision) == (2, 3, 0)
     assert status.warm
+    assert status.task_count == 1  # the one of asyncio.run
