@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.faults.invariants import CHECKS
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("broker_agent", "demo", "gen", "groundwork", "namesrv", "route_client", "tests")
 LONGEST_SECONDS = 900.0
 SHOWN_CHARACTERS = 200
+INVARIANTS = [check.__name__.removeprefix("check_").replace("_", " ") for check in CHECKS]
+MARKS = (*(f"{name}:" for name in INVARIANTS), "left over:", "E  ")
+"""What lines begin with that say what was noticed."""
 
 
 class Line(NamedTuple):
@@ -150,7 +155,13 @@ MUTANTS = (
     ),
     Mutant(
         "an agent answers before a change is in its file",
-        (Line("broker_agent/topic_config_manager.py", "            self._file.save(table)\n", "            pass\n"),),
+        (
+            Line(
+                "broker_agent/topic_config_manager.py",
+                "            self._file.save(table)\n",
+                "            __import__('threading').Timer(0.5, self._file.save, (table,)).start()\n",
+            ),
+        ),
         _test("acknowledged", "files_crash_agent"),
     ),
 )
@@ -178,9 +189,8 @@ def noticed(mutant: Mutant, folder: Path) -> str:
     )
     if done.returncode == 0:
         return ""
-    marks = ("found:", "gone:", "whole:", "forward:", "writes:", "watches:", "clients:", "agreement:", "E  ")
-    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.startswith(marks)]
-    return lines[0][:SHOWN_CHARACTERS] if lines else (done.stdout + done.stderr)[-SHOWN_CHARACTERS:]
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.startswith(MARKS)]
+    return " ".join(lines)[:SHOWN_CHARACTERS] if lines else (done.stdout + done.stderr)[-SHOWN_CHARACTERS:]
 
 
 def main() -> int:
