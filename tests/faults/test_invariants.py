@@ -341,6 +341,24 @@ def test_a_log_must_come_to_the_end(story: Story) -> None:
     assert story.broken() == ["pipeline"] * 2
 
 
+@pytest.mark.parametrize("event", ["killed", "stopped"])
+@pytest.mark.parametrize("second", [3, 2])
+def test_a_life_begins_with_a_second_snapshot_only_if_the_pipeline_was_killed(
+    story: Story, event: str, second: int
+) -> None:
+    story.add(0.1, "process", name="pipeline", event="started")
+    story.add(42.5, "process", name="pipeline", event=event)
+    story.add(42.6, "process", name="pipeline", event="started")
+    for reader in ("Spark", "Arrow"):
+        snapshots = [[revision, True, *READS, "snapshot", [None]] for revision in (1, second)]
+        rows = [[4, False, *PUT], [4, False, *READS, "changes", [3]]]
+        story.add(50, "ingested", reader=reader, server=SERVER, epoch="1", rows=[*snapshots, *rows])
+    for revision in (2, 3, 4):
+        told = [[revision, *PUT]]
+        story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=told)
+    assert story.broken() == ([] if (event, second) == ("killed", 3) else ["pipeline"] * 2)
+
+
 def test_name_servers_must_agree_in_the_end(story: Story) -> None:
     story.add(61, "agreed", seconds=10.0, difference="namesrv-2 lacks a broker")
     assert story.broken() == ["agreement"]
