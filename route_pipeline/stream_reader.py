@@ -3,8 +3,8 @@
 Batch 0 is a snapshot. After it, a batch is the changes after one revision up to another; where they cannot be had (the
 name server was restarted, or answers again after changes of it were not read) it is a snapshot again. A snapshot may be
 of a later revision than its batch ends at; the next batch then repeats changes that it holds already, at their own
-revisions, which sort before it: nothing has to be taken out again. It may even be of a later life of the name server than
-its batch ends in; the next batch then goes on from the snapshot.
+revisions, which sort before it: nothing has to be taken out again. It may even be of a later life than its batch ends
+in; the next batch then goes on from it.
 
 A name server that is lost does not stop the others. Its position stands still, and a row of table ``reads`` says so.
 """
