@@ -9,6 +9,9 @@ PROTOS := $(shell find protos -name '*.proto')
 UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-package namesrv
 
+# Tests start thousands of processes, which must not all compile the same modules first.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup protos demo test faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
