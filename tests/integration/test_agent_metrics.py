@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import grpc
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests import metrics_page
 from tests.integration.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
 from tests.processes import TOPICS, eventually
 
@@ -19,24 +17,13 @@ METRICS = ("--metrics-listen", "127.0.0.1:0")
 
 
 def get(agent: Agent, path: str) -> tuple[int, str]:
-    endpoint = agent.wait_for("agent_started")["metrics"]
-    try:
-        with urllib.request.urlopen(f"http://{endpoint}{path}", timeout=20) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    return metrics_page.get(agent.wait_for("agent_started")["metrics"], path)
 
 
 def samples(agent: Agent) -> dict[tuple[str, ...], float]:
-    """Values by name and label values."""
-    status, text = get(agent, "/metrics")
-    assert status == 200
-    return {
-        (sample.name.removeprefix("broker_agent_"), *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    """Values by name, without its prefix, and label values."""
+    found = metrics_page.samples(agent.wait_for("agent_started")["metrics"])
+    return {(name.removeprefix("broker_agent_"), *labels): value for (name, *labels), value in found.items()}
 
 
 def test_each_name_server_has_its_series() -> None:

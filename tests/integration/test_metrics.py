@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests import metrics_page
 from tests.processes import BIN, NamesrvProcess, eventually
 from tests.registrations import identity, registration
 
@@ -19,24 +17,11 @@ PACKAGE = "namesrv_api.v1"
 
 
 def get(namesrv: NamesrvProcess, path: str) -> tuple[int, str]:
-    endpoint = namesrv.wait_for("namesrv_started")["metrics"]
-    try:
-        with urllib.request.urlopen(f"http://{endpoint}{path}", timeout=20) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    return metrics_page.get(namesrv.wait_for("namesrv_started")["metrics"], path)
 
 
 def samples(namesrv: NamesrvProcess) -> dict[tuple[str, ...], float]:
-    """Values by name and label values."""
-    status, text = get(namesrv, "/metrics")
-    assert status == 200
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    return metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
 
 
 def test_tables_changes_and_calls_are_counted(engine: str) -> None:

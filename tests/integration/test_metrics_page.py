@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
+from tests import metrics_page
 from tests.integration.agents import Agent, AgentClient
 from tests.integration.secured import Place, connected
 from tests.integration.test_tls_programs import agent_flags, give_agent_its_address
@@ -23,8 +23,8 @@ Described = tuple[str, frozenset[str]]
 
 def exposed(endpoint: Any) -> dict[str, Described]:
     """Kind and labels of each metric, by the name of its samples; a histogram has its own."""
-    with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=20) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
+    _, text = metrics_page.get(endpoint, "/metrics")
+    families = list(text_string_to_metric_families(text))
     found = {}
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -73,8 +73,7 @@ def test_the_page_of_metrics_has_those_that_a_read_only_copy_exposes() -> None:
         listen = replica.wait_for("namesrv_started")["metrics"]
         replica.wait_for("copy_can_be_relied_on")
         metrics = exposed(listen)
-        with urllib.request.urlopen(f"http://{listen}/readyz", timeout=20) as answer:
-            assert answer.status == 200
+        assert metrics_page.get(listen, "/readyz")[0] == 200
     page = documented("namesrv_", "replica_", "grpc_server_", "process_", "python_")
     assert metrics.keys() <= page.keys()
     assert metrics.keys() >= documented("replica_").keys() | {"namesrv_live_brokers", "namesrv_topics", "namesrv_warm"}

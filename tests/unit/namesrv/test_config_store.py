@@ -15,34 +15,25 @@ from structlog.testing import capture_logs
 from namesrv.config_file import CONFIG_FILE, ConfigFile
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.data_dir import DataDirError, write_atomically
+from namesrv.data_dir import DataDirError
 from namesrv.server.config_store import ConfigStore
 from namesrv.settings import NamesrvSettings
+from tests.unit.namesrv.held_disk import HeldDisk, until
 
 CAUSE = Cause("UpdateNamesrvConfig", "ipv4:127.0.0.1:1")
 OFF = {"enableTopicList": "false"}
 ON = {"enableTopicList": "true"}
 
 
-class World:
+class World(HeldDisk):
     """A data directory, a disk that writes when it is let and fails if told to, and what the store told."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.settings = NamesrvSettings.load(None, {})
         self.frozen = False
         self.applied: list[tuple[NamesrvSettings, Sequence[ConfigPut], Cause]] = []
-        self.lets = threading.Event()
-        self.lets.set()
-        self.busy = threading.Event()
-        self.problem: OSError | None = None
-
-    def write(self, file: Path, content: bytes) -> None:
-        self.busy.set()
-        assert self.lets.wait(20)
-        if self.problem is not None:
-            raise self.problem
-        write_atomically(file, content)
 
     def apply(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         self.applied.append((settings, rows, cause))
@@ -78,10 +69,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.lets.set()  # or the writer thread would outlive a test that failed
-
-
-async def until(event: threading.Event) -> None:
-    assert await asyncio.to_thread(event.wait, 20)
 
 
 def test_a_change_is_on_disk_and_in_force_when_it_is_answered(world: World) -> None:

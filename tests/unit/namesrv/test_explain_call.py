@@ -19,11 +19,6 @@ from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
 from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicRouteResponse:
     return asyncio.run(ExplainCalls(fleet.manager, STARTED_AT).ExplainTopicRoute(request, CONTEXT))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from namesrv.core.change_log import ChangeLog
 from namesrv.core.changes import Cause
 from namesrv.core.explain_route import WALK_SLICE, Explanation, Question, explain_route
@@ -14,12 +12,6 @@ from namesrv.core.records import BrokerKey, DataVersion, RemovalReason
 from namesrv.core.steps import finish
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
 
 # Gone
 

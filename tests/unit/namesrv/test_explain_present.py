@@ -27,12 +27,6 @@ from tests.unit.namesrv.explaining import (
 )
 from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 # In the route
 
 

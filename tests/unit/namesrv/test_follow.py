@@ -39,11 +39,6 @@ def follower(revision: int = 0) -> Follower:
     return Follower(lambda: None, revision)
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def test_a_follower_that_has_everything_gets_a_bookmark_alone(fleet: Fleet) -> None:
     fleet.register()
     reader = follower(1)

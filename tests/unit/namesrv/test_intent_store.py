@@ -19,13 +19,14 @@ from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.records import BlastRadius, BrokerKey
 from namesrv.core.steps import Steps
-from namesrv.data_dir import DataDirError, write_atomically
+from namesrv.data_dir import DataDirError
 from namesrv.intents_file import INTENTS_FILE, IntentsFile
 from namesrv.server import limits
 from namesrv.server.intent_store import INTENT_ENDED, LONGEST_RETRY_SECONDS, POLL_SECONDS, IntentChange, IntentStore
 from namesrv.server.table_writer import TableWriter
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 from tests.unit.namesrv.fleet import CLUSTER, Fleet
+from tests.unit.namesrv.held_disk import HeldDisk, until
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("WipeWritePermOfBroker", "ipv4:127.0.0.1:1", "because")
@@ -49,26 +50,14 @@ def endless() -> Steps[None]:
         yield
 
 
-class World:
+class World(HeldDisk):
     """A name server with one broker, a data directory, and a disk that writes when it is let and fails if told to."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.fleet = Fleet()
         self.manager = self.fleet.manager
-        self.lets = threading.Event()
-        self.lets.set()
-        self.busy = threading.Event()
-        self.written = threading.Event()
-        self.problem: OSError | None = None
-
-    def write(self, file: Path, content: bytes) -> None:
-        self.busy.set()
-        assert self.lets.wait(20)
-        if self.problem is not None:
-            raise self.problem
-        write_atomically(file, content)
-        self.written.set()
 
     def store(self, writer: TableWriter | None = None, file: IntentsFile | None = None) -> IntentStore:
         file = file or IntentsFile(self.folder, self.write)
@@ -106,10 +95,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.lets.set()  # or the writer thread would outlive a test that failed
-
-
-async def until(event: threading.Event) -> None:
-    assert await asyncio.to_thread(event.wait, 20)
 
 
 def test_a_change_is_on_disk_in_force_and_logged_when_it_is_answered(world: World) -> None:

@@ -15,35 +15,18 @@ from namesrv.core.changes import Cause
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
 from namesrv.core.kv_config import EMPTY, KvConfigTable
 from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.data_dir import write_atomically
 from namesrv.kv_config_file import KvConfigFile
 from namesrv.server import limits
 from namesrv.server.kv_config_store import KvChange, KvConfigStore
 from tests.unit.namesrv.fleet import Fleet
+from tests.unit.namesrv.held_disk import HeldDisk, until
 
 CAUSE = Cause("test")
 
 
-class Disk:
-    """Writes for real, but only while it is let, and fails if told to."""
-
-    def __init__(self) -> None:
-        self.lets = threading.Event()
-        self.lets.set()
-        self.busy = threading.Event()
-        self.problem: OSError | None = None
-
-    def write(self, file: Path, content: bytes) -> None:
-        self.busy.set()
-        assert self.lets.wait(20)
-        if self.problem is not None:
-            raise self.problem
-        write_atomically(file, content)
-
-
 @pytest.fixture
-def disk() -> Iterator[Disk]:
-    made = Disk()
+def disk() -> Iterator[HeldDisk]:
+    made = HeldDisk()
     yield made
     made.lets.set()  # or the writer thread would outlive a test that failed
 
@@ -65,11 +48,9 @@ def on_disk(folder: Path) -> KvConfigTable:
     return KvConfigFile(folder).load()
 
 
-async def until(event: threading.Event) -> None:
-    assert await asyncio.to_thread(event.wait, 20)
-
-
-def run(manager: RouteInfoManager, folder: Path, disk: Disk, steps: Callable[[KvConfigStore], Awaitable[None]]) -> None:
+def run(
+    manager: RouteInfoManager, folder: Path, disk: HeldDisk, steps: Callable[[KvConfigStore], Awaitable[None]]
+) -> None:
     """Runs steps on a store, and closes it as a shutdown does."""
 
     async def opened_and_closed() -> None:
@@ -86,7 +67,7 @@ def run(manager: RouteInfoManager, folder: Path, disk: Disk, steps: Callable[[Kv
 
 
 def test_changes_are_on_disk_when_they_are_answered_and_take_a_revision_each(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         assert await store.apply(put("a"), CAUSE) is EMPTY
@@ -101,7 +82,7 @@ def test_changes_are_on_disk_when_they_are_answered_and_take_a_revision_each(
 
 
 def test_what_changes_nothing_takes_no_revision_and_no_write(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         await store.apply(put("a"), CAUSE)
@@ -113,7 +94,7 @@ def test_what_changes_nothing_takes_no_revision_and_no_write(
     run(manager, tmp_path, disk, steps)
 
 
-def test_a_preview_changes_nothing(manager: RouteInfoManager, tmp_path: Path, disk: Disk) -> None:
+def test_a_preview_changes_nothing(manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk) -> None:
     async def steps(store: KvConfigStore) -> None:
         await store.apply(put("a"), CAUSE)
         assert store.preview(delete("a")).get("ns", "a") == "v"
@@ -124,7 +105,7 @@ def test_a_preview_changes_nothing(manager: RouteInfoManager, tmp_path: Path, di
 
 
 def test_a_disk_that_fails_changes_nothing_and_the_next_change_goes_through(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         await store.apply(put("a"), CAUSE)
@@ -142,7 +123,7 @@ def test_a_disk_that_fails_changes_nothing_and_the_next_change_goes_through(
 
 
 def test_the_event_loop_runs_on_and_readers_see_the_old_value_while_the_disk_is_busy(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         disk.lets.clear()
@@ -157,7 +138,7 @@ def test_the_event_loop_runs_on_and_readers_see_the_old_value_while_the_disk_is_
 
 
 def test_changes_at_the_same_time_are_all_made_in_the_order_they_came(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         befores = await asyncio.gather(*(store.apply(put("a", str(number)), CAUSE) for number in range(3)))
@@ -167,7 +148,9 @@ def test_changes_at_the_same_time_are_all_made_in_the_order_they_came(
     run(manager, tmp_path, disk, steps)
 
 
-def test_more_waiting_changes_than_the_limit_are_refused(manager: RouteInfoManager, tmp_path: Path, disk: Disk) -> None:
+def test_more_waiting_changes_than_the_limit_are_refused(
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
+) -> None:
     async def steps(store: KvConfigStore) -> None:
         disk.lets.clear()
         writing = asyncio.create_task(store.apply(put("a"), CAUSE))
@@ -184,7 +167,7 @@ def test_more_waiting_changes_than_the_limit_are_refused(manager: RouteInfoManag
 
 
 def test_a_change_whose_caller_goes_away_is_made_if_its_turn_has_come_and_else_not(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         disk.lets.clear()
@@ -204,7 +187,7 @@ def test_a_change_whose_caller_goes_away_is_made_if_its_turn_has_come_and_else_n
 
 
 def test_a_shutdown_waits_for_the_write_under_way_and_refuses_the_ones_behind_it(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     async def steps(store: KvConfigStore) -> None:
         disk.lets.clear()
@@ -241,7 +224,7 @@ def test_without_a_file_the_configuration_is_empty_and_cannot_be_changed(manager
 
 
 def test_the_configuration_of_the_last_run_is_there_from_the_start(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     KvConfigFile(tmp_path).save(put("a")(EMPTY))
 
@@ -254,7 +237,7 @@ def test_the_configuration_of_the_last_run_is_there_from_the_start(
 
 @pytest.mark.parametrize("apply", [lambda store, change: store.apply(change, CAUSE), KvConfigStore.preview])
 def test_keys_are_taken_up_to_the_limit_and_not_one_more(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk, apply: Callable[..., Awaitable[KvConfigTable] | object]
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk, apply: Callable[..., Awaitable[KvConfigTable] | object]
 ) -> None:
     KvConfigFile(tmp_path).save(KvConfigTable.of({"ns": {str(key): "" for key in range(limits.MAX_KV_KEYS - 1)}}))
 
@@ -270,7 +253,7 @@ def test_keys_are_taken_up_to_the_limit_and_not_one_more(
 
 @pytest.mark.parametrize("apply", [lambda store, change: store.apply(change, CAUSE), KvConfigStore.preview])
 def test_bytes_are_taken_up_to_the_limit_and_not_one_more(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk, apply: Callable[..., Awaitable[KvConfigTable] | object]
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk, apply: Callable[..., Awaitable[KvConfigTable] | object]
 ) -> None:
     KvConfigFile(tmp_path).save(KvConfigTable.of({"ns": {"a": "x" * (limits.MAX_KV_BYTES - 8)}}))
 
@@ -284,7 +267,7 @@ def test_bytes_are_taken_up_to_the_limit_and_not_one_more(
 
 
 def test_a_file_from_elsewhere_that_is_over_the_limits_may_shrink_but_not_grow(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     too_many = {str(key): "x" * 250 for key in range(limits.MAX_KV_KEYS + 10)}
     KvConfigFile(tmp_path).save(KvConfigTable.of({"ns": too_many}))
@@ -300,7 +283,7 @@ def test_a_file_from_elsewhere_that_is_over_the_limits_may_shrink_but_not_grow(
 
 
 def test_everything_is_logged_after_a_minute_and_every_ten_with_values_shortened(
-    manager: RouteInfoManager, tmp_path: Path, disk: Disk
+    manager: RouteInfoManager, tmp_path: Path, disk: HeldDisk
 ) -> None:
     pauses: list[float] = []
 

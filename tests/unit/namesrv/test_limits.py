@@ -35,11 +35,6 @@ class CallFromNowhere:
 CONTEXT = cast("Context", CallFromNowhere())
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def own_stalls(fleet: Fleet) -> OwnStalls:
     return OwnStalls(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
 

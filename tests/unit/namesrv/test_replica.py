@@ -197,11 +197,6 @@ TestCopiesFollowTheirLeader = CopiesFollowTheirLeader.TestCase
 TestCopiesFollowTheirLeader.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def test_a_change_that_does_not_follow_the_last_one_is_not_made(fleet: Fleet) -> None:
     fleet.register()
     copy = Link(fleet.manager).manager

@@ -16,11 +16,6 @@ from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 NEXT_VERSION = DataVersion(2_000, 2)
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def test_brokers_of_two_clusters_are_listed_under_both(fleet: Fleet) -> None:  # [1]
     fleet.register(A)
     fleet.register(B, cluster="other-cluster", name="broker-b")

@@ -21,11 +21,6 @@ CONTEXT = cast("Context", None)
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def servicer(fleet: Fleet) -> RouteServicer:
     return route_servicer(fleet, started_at_millis=12_345)
 

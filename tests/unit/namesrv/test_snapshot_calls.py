@@ -34,11 +34,6 @@ CONTEXT = cast("Context", None)
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def calls(fleet: Fleet) -> SnapshotCalls:
     numbers = itertools.count(1)
     manager, clock = fleet.manager, fleet.clock

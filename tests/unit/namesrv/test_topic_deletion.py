@@ -28,12 +28,6 @@ from tests.unit.namesrv.operators import (
     wipe,
 )
 
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 # Deletion without hold
 
 

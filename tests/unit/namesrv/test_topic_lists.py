@@ -16,11 +16,6 @@ BOTH = UNIT | UNIT_SUB
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def lists(fleet: Fleet) -> TopicLists:
     return fleet.manager.topic_lists
 

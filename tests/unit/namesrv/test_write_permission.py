@@ -27,12 +27,6 @@ from tests.unit.namesrv.operators import (
     wipe,
 )
 
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 # Write permission
 
 

@@ -22,11 +22,6 @@ ROUNDS = 10
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def calls(fleet: Fleet) -> Calls:
     return Calls(fleet)
 

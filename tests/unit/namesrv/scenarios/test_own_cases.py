@@ -30,11 +30,6 @@ from tests.unit.namesrv.scenarios.groups import (
 C = "127.0.0.1:30911"
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def everything(fleet: Fleet) -> object:
     """All that a reader can see."""
     return b"".join(fleet.manager.snapshot().messages())

@@ -34,11 +34,6 @@ BROKER = identity("10.10.1.1:10911", broker_id=2333, name="broker")
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def calls(fleet: Fleet) -> Calls:
     return Calls(fleet)
 

@@ -30,11 +30,6 @@ def addr_of(name: str, broker_id: int) -> str:
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def static() -> Fleet:
     """Three groups of three brokers with ten topics each."""
     fleet = Fleet()

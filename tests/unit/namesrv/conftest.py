@@ -1,0 +1,13 @@
+"""What most tests of the name server's core begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.namesrv.fleet import Fleet
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """A name server's core under a virtual clock."""
+    return Fleet()
