@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.history import Record, of_kind, read_history
+from tests.faults.namespaces import ENTERED
 from tests.faults.nemesis import schedule
 from tests.faults.run import Pace, Parts, run
 
@@ -56,11 +58,17 @@ class Outcome:
         return "\n".join(lines) + "\n"
 
 
+def replay(seed: int, profile: str, names: Sequence[str], rounds: int) -> str:
+    """The command that lets the same faults happen again, on hosts of their own if this process is among such."""
+    hosts = " --hosts" if ENTERED in os.environ else ""
+    faults = " ".join(names)
+    return f"python -m tests.faults{hosts} --seed {seed} --profile {profile} --rounds {rounds} --faults {faults}"
+
+
 def run_profile(folder: Path, seed: int, profile: str, names: Sequence[str], rounds: int | None = None) -> Outcome:
     """Runs one seed; its history stays in the folder."""
     size = PROFILES[profile]
     count = rounds or size.rounds
     planned = schedule(seed, names, count, size.fault_seconds, size.rest_seconds)
     broken = run(folder, seed, planned, Pace(), Parts.needed_by(names))
-    replay = f"python -m tests.faults --seed {seed} --profile {profile} --rounds {count} --faults {' '.join(names)}"
-    return Outcome(folder, seed, replay, broken, read_history(folder / "history.jsonl"))
+    return Outcome(folder, seed, replay(seed, profile, names, count), broken, read_history(folder / "history.jsonl"))

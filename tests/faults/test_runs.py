@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.history import of_kind, read_history
+from tests.faults.namespaces import ENTERED
 from tests.faults.nemesis import KINDS, OF_A_PIPELINE, OF_A_REPLICA, Fault, Round
-from tests.faults.profiles import run_profile
+from tests.faults.profiles import Outcome, replay, run_profile
 from tests.faults.run import Pace, Parts, run
 
 ROUNDS_OF_A_REPLICA = (
@@ -34,3 +35,24 @@ def test_a_copy_says_what_its_leader_said_and_when_it_cannot_hear_it(tmp_path: P
     records = read_history(tmp_path / "history.jsonl")
     cut, healed = (link["at"] for link in of_kind(records, "link"))
     assert any(not said["ready"] for said in of_kind(records, "replica") if cut < said["at"] < healed), "no cut"
+
+
+def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ENTERED, raising=False)
+    outcome = Outcome(tmp_path, 7, replay(7, "short", ["cut", "reset"], 5), ["found: T0 is NOT_FOUND"], [])
+    assert outcome.report().splitlines() == [
+        "seed 7: BROKEN",
+        "records: ",
+        "name servers agreed within ",
+        "found: T0 is NOT_FOUND",
+        f"1 violations; history: {tmp_path}/history.jsonl",
+        "again: python -m tests.faults --seed 7 --profile short --rounds 5 --faults cut reset",
+        f"checks: python -m tests.faults.recheck {tmp_path}/history.jsonl",
+    ]
+    monkeypatch.setenv(ENTERED, "here")
+    assert (
+        replay(7, "short", ["cut"], 5)
+        == "python -m tests.faults --hosts --seed 7 --profile short --rounds 5 --faults cut"
+    )
