@@ -336,6 +336,15 @@ def test_a_log_must_have_what_was_told_and_each_row_once(story: Story, rows: lis
     assert story.broken() == broken
 
 
+def test_what_is_told_again_must_be_the_same(story: Story) -> None:
+    _followed(story, [[2, False, *PUT], [3, False, *PUT]])
+    again = {"server": SERVER, "epoch": "1", "after": 0, "up_to": 3}
+    story.add(44, "changes", **again, rows=[[2, *PUT], [3, *PUT]])
+    assert story.broken() == []
+    story.add(45, "changes", **again, rows=[[2, *PUT], [3, *PUT], [3, *PUT]])
+    assert story.broken() == ["pipeline"]
+
+
 def test_a_log_must_come_to_the_end(story: Story) -> None:
     _followed(story, [[2, False, *PUT]], up_to=2)
     assert story.broken() == ["pipeline"] * 2

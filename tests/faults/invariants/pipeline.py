@@ -28,6 +28,17 @@ class Told:
     seen_at: list[float] = field(default_factory=list)
     """When it was read."""
 
+    def add(self, record: Record) -> Iterator[int]:
+        """Takes what was read once, perhaps again; revisions of which something else is told now."""
+        self.spans.append((record["after"], record["up_to"]))
+        self.seen_at.append(record["at"])
+        rows: Rows = defaultdict(list)
+        for revision, *row in record["rows"]:
+            rows[revision].append(repr(row))
+        for revision, told in rows.items():
+            if self.rows.setdefault(revision, told) != told:
+                yield revision
+
     def knows(self, revision: int) -> bool:
         """Whether the changes of a revision were read."""
         return any(after < revision <= up_to for after, up_to in self.spans)
@@ -43,11 +54,9 @@ def check_pipeline(records: list[Record], timeline: Timeline) -> Iterator[str]:
     kills = [r["at"] for r in of_kind(records, "process") if r["name"] == PIPELINE and r["event"] == "killed"]
     told: dict[Life, Told] = defaultdict(Told)
     for record in of_kind(records, "changes"):
-        life = told[record["server"], record["epoch"]]
-        life.spans.append((record["after"], record["up_to"]))
-        life.seen_at.append(record["at"])
-        for revision, *row in record["rows"]:
-            life.rows[revision].append(repr(row))
+        life = record["server"], record["epoch"]
+        for revision in told[life].add(record):
+            yield f"pipeline: {life[0]}, epoch {life[1]}: revision {revision} is told in two ways"
     ingested = {(r["reader"], r["server"], r["epoch"]): r["rows"] for r in of_kind(records, "ingested")}
     for (reader, server, epoch), rows in ingested.items():
         seen_at = told[server, epoch].seen_at
