@@ -30,10 +30,6 @@ class Position:
     state: str = UP
     """``up``, ``lost`` if it did not answer when this offset was made, or ``hole`` if besides changes were not read."""
 
-    def is_at(self, other: Position) -> bool:
-        """Whether as much has been read, whoever answers there now."""
-        return (self.epoch, self.revision) == (other.epoch, other.revision)
-
     def lost(self, *, hole: bool) -> Position:
         """The same position, with nobody answering there."""
         return replace(self, state=HOLE if hole or self.state == HOLE else LOST)

@@ -3,8 +3,7 @@
 Batch 0 is a snapshot. After it, a batch is the changes after one revision up to another; where they cannot be had (the
 name server was restarted, or answers again after changes of it were not read) it is a snapshot again. A snapshot may be
 of a later revision than its batch ends at; the next batch then repeats changes that it holds already, at their own
-revisions, which sort before it: nothing has to be taken out again. It may even be of a later life than its batch ends
-in; the next batch then goes on from it.
+revisions, which sort before it: nothing has to be taken out again.
 
 A name server that is lost does not stop the others. Its position stands still, and a row of table ``reads`` says so.
 """
@@ -50,8 +49,6 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """With Trigger.AvailableNow: where the name servers were when the query started."""
         self._holes: set[Endpoint] = set()
         """Name servers that were lost after a batch was planned."""
-        self._ahead: dict[Endpoint, tuple[Position, Position]] = {}
-        """Where a batch was planned to end, and the snapshot of a later life that it read instead."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         """Nothing has been read."""
@@ -180,26 +177,22 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts: list[InputPartition] = []
         if since.state != UP:
             parts.append(self._reader_row(endpoint, to, change_rows.BACK))
-        known = self._known(endpoint, since)
-        if to.epoch != known.epoch or since.state == HOLE:
-            return parts + self._snapshot(endpoint, to)
-        if to.revision <= known.revision:
+        if to.epoch != since.epoch or since.state == HOLE:
+            return parts + self._snapshot(endpoint)
+        if to.revision == since.revision:
             return parts
-        return parts + self._changes(endpoint, known, to)
-
-    def _known(self, endpoint: Endpoint, since: Position) -> Position:
-        """What has been read where batches have come to a position: more than Spark knows, after a restart."""
-        planned, read = self._ahead.get(endpoint, (None, since))
-        return read if planned is not None and planned.is_at(since) else since
+        return parts + self._changes(endpoint, since, to)
 
     def _changes(self, endpoint: Endpoint, since: Position, to: Position) -> list[InputPartition]:
         state = ask_state(endpoint, self._request.connecting)
         if state.epoch != since.epoch:
-            # Restarted since the batch was planned: what it had is gone, what it has is in the snapshot.
-            return self._snapshot(endpoint, to)
+            # Restarted since the batch was planned: what it had is gone, what it has is in the snapshot. The next batch
+            # begins with a snapshot again, though this one may be in the sink already: it may also be not, for a sink
+            # passes over a batch that it has had, and Spark plans such a batch anew after a crash.
+            return self._snapshot(endpoint)
         if state.compacted_revision > since.revision:
             if self._request.resync_when_compacted:
-                return self._snapshot(endpoint, to)
+                return self._snapshot(endpoint)
             raise NamesrvError(
                 f"name server {endpoint} has the changes after revision {state.compacted_revision} only, and "
                 f"{since.revision} is where this query is: it was stopped for too long. Set the option "
@@ -209,11 +202,8 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         span = Span(since.epoch, since.revision, to.revision)
         return [ChangesPart(endpoint, state.namesrv, span, shard) for shard in shards(count)]
 
-    def _snapshot(self, endpoint: Endpoint, to: Position) -> list[InputPartition]:
+    def _snapshot(self, endpoint: Endpoint) -> list[InputPartition]:
         pin = pin_snapshot(endpoint, self._request.connecting, self._request.pin_seconds)
-        if pin.epoch != to.epoch and self._known(endpoint, to).epoch != pin.epoch:
-            # A batch that is planned once more keeps the earlier snapshot: changes may be read twice, and not left out.
-            self._ahead[endpoint] = to, Position(pin.namesrv, pin.epoch, pin.revision)
         return [SnapshotPart(endpoint, pin.pin_id, shard) for shard in shards(self._request.shards)]
 
     def _reader_row(

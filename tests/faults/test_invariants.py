@@ -113,6 +113,17 @@ def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss
     assert story.broken() == ["gone"]
 
 
+def test_a_name_server_that_was_down_when_a_broker_was_lost_has_time_from_its_return_on(story: Story) -> None:
+    story.add(SOUND, "process", name=SERVER, event="killed")
+    story.add(SOUND + 1, "process", name=MASTER, event="killed")
+    story.look_up(SOUND + 99.9)
+    story.add(SOUND + 100, "process", name=SERVER, event="started")
+    story.look_up(SOUND + 179)
+    assert story.broken() == []
+    story.look_up(SOUND + 181)
+    assert story.broken() == ["gone"]
+
+
 def test_a_broker_may_be_in_routes_before_its_agent_says_that_it_has_started(story: Story) -> None:
     story.add(SOUND, "process", name=MASTER, event="killed")
     story.add(SOUND + 25, "process", name=MASTER, event="starting")
@@ -301,14 +312,18 @@ def test_a_copy_that_does_not_hear_its_leader_must_say_so(story: Story, loss: di
     assert story.broken() == ["behind"] * 3
 
 
-def test_a_copy_that_hears_its_leader_must_be_ready(story: Story) -> None:
+def test_a_copy_that_hears_its_leader_must_be_ready_once_that_is_warm(story: Story) -> None:
     story.add(0.7, "process", name=REPLICA, event="started")
     _said(story, 30, ready=False)
+    assert story.broken() == []
+    story.add(14, "log", server=SERVER, event="namesrv_warm", seen_at=14)
     assert story.broken() == ["behind"]
 
 
 PUT = ["topic_queues", "T0/c/broker-b", "put", [1, 1, 6, 0]]
 READS = ["reads", "127.0.0.1:1"]
+BEGUN = ([1, True, "snapshot", None], [2, False, "changes", 1])
+"""A snapshot, and the changes after it."""
 
 
 def _followed(story: Story, rows: list[Any], up_to: int = 3) -> None:
@@ -350,22 +365,29 @@ def test_a_log_must_come_to_the_end(story: Story) -> None:
     assert story.broken() == ["pipeline"] * 2
 
 
-@pytest.mark.parametrize("event", ["killed", "stopped"])
-@pytest.mark.parametrize("second", [3, 2])
-def test_a_life_begins_with_a_second_snapshot_only_if_the_pipeline_was_killed(
-    story: Story, event: str, second: int
+@pytest.mark.parametrize(
+    ("reads", "broken"),
+    [
+        ([[1, True, "snapshot", None], [3, True, "snapshot", None], [4, False, "changes", 3]], []),
+        ([[1, True, "snapshot", None], [2, True, "snapshot", None], [4, False, "changes", 3]], ["pipeline"] * 2),
+        ([[1, True, "snapshot", None], [4, False, "changes", 3]], ["pipeline"] * 2),
+        ([[4, False, "changes", 3]], ["pipeline"] * 2),
+        ([*BEGUN, [3, False, "hole", 2], [3, True, "snapshot", None], [4, False, "changes", 3]], []),
+        ([*BEGUN, [3, False, "hole", 2], [4, False, "changes", 3]], ["pipeline"] * 2),
+        ([*BEGUN, [3, True, "snapshot", None], [4, False, "changes", 3]], ["pipeline"] * 2),
+    ],
+)
+def test_a_gap_in_a_log_is_between_the_first_two_snapshots_or_a_hole_that_a_snapshot_fills(
+    story: Story, reads: list[list[Any]], broken: list[str]
 ) -> None:
-    story.add(0.1, "process", name="pipeline", event="started")
-    story.add(42.5, "process", name="pipeline", event=event)
-    story.add(42.6, "process", name="pipeline", event="started")
-    for reader in ("Spark", "Arrow"):
-        snapshots = [[revision, True, *READS, "snapshot", [None]] for revision in (1, second)]
-        rows = [[4, False, *PUT], [4, False, *READS, "changes", [3]]]
-        story.add(50, "ingested", reader=reader, server=SERVER, epoch="1", rows=[*snapshots, *rows])
     for revision in (2, 3, 4):
         told = [[revision, *PUT]]
         story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=told)
-    assert story.broken() == ([] if (event, second) == ("killed", 3) else ["pipeline"] * 2)
+    rows = [[revision, from_snapshot, *READS, op, [after]] for revision, from_snapshot, op, after in reads]
+    known = [[revision, False, *PUT] for revision in (2, 4) if [2, False, "changes", 1] in reads or revision == 4]
+    for reader in ("Spark", "Arrow"):
+        story.add(50, "ingested", reader=reader, server=SERVER, epoch="1", rows=[*known, *rows])
+    assert story.broken() == broken
 
 
 def test_name_servers_must_agree_in_the_end(story: Story) -> None:

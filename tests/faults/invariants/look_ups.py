@@ -15,7 +15,7 @@ from tests.faults.operator import HELD_TOPIC
 GONE_SECONDS = 15.0
 """How long a lost broker may be in routes: pings find it after 7 s (1 + 6), the rest is for a machine that is busy."""
 DOUBTED_SECONDS = 80.0
-"""... by a name server that did not run itself meanwhile: a minute, and the same again for a busy machine."""
+"""... by a name server that did not run itself meanwhile, after it ran again: a minute, and more for a busy machine."""
 AFTERMATH_SECONDS = 11.0
 """After a fault has ended, what it did may still be noticed for so long: a connection may turn out to be lost."""
 
@@ -65,8 +65,8 @@ def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
                 leader != answer.server
                 and not timeline.was_sound(answer.server, leader, since - DOUBTED_SECONDS, answer.began)
             )
-            bound = DOUBTED_SECONDS if doubted else GONE_SECONDS
-            if answer.began - since > bound:
+            counts_since = max(since, timeline.ran_again_at(leader, answer.began)) if doubted else since
+            if answer.began - counts_since > (DOUBTED_SECONDS if doubted else GONE_SECONDS):
                 yield f"gone: {broker.name} has been lost since {since:.3f} s and is in routes: {answer.where}"
 
 

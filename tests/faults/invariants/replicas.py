@@ -68,8 +68,9 @@ def check_behind(records: list[Record], timeline: Timeline) -> Iterator[str]:
 def _wrong(record: Record, since: float | None, timeline: Timeline, leader: str) -> Iterator[str]:
     replica, began, behind = record["server"], record["began"], record["behind"]
     if since is None:
-        heard = timeline.ran(leader, began - AGREE_SECONDS, record["at"])
-        if heard and timeline.was_sound(replica, leader, began - AGREE_SECONDS, record["at"]) and not record["ready"]:
+        settled = began - AGREE_SECONDS
+        heard = timeline.ran(leader, settled, record["at"]) and timeline.was_warm(leader, settled)
+        if heard and timeline.was_sound(replica, leader, settled, record["at"]) and not record["ready"]:
             yield f"it is not ready, {behind} s behind, {record['problem']!r}, and nothing was wrong"
         return
     deaf = began - since - LATE_SECONDS

@@ -58,6 +58,10 @@ class Timeline:
             ),
             down_at_first=True,
         )
+        self._ended: dict[str, list[float]] = defaultdict(list)
+        for record in of_kind(records, "process"):
+            if record["event"] in {"killed", "ended"}:
+                self._ended[record["name"]].append(record["at"])
         links = [(record, (record["client"], record["server"])) for record in of_kind(records, "link")]
         self._disturbed = _spans(
             ((link, record["at"], record["event"] == "healed") for record, link in links), down_at_first=False
@@ -79,9 +83,10 @@ class Timeline:
             down_at_first=False,
         )
         self._logs: dict[str, list[float]] = defaultdict(list)
+        self._warm: dict[str, list[float]] = defaultdict(list)
         for record in of_kind(records, "log"):
-            if record["event"] != "namesrv_warm":
-                self._logs[record["server"]].append(record["seen_at"])
+            seen_at = self._warm if record["event"] == "namesrv_warm" else self._logs
+            seen_at[record["server"]].append(record["seen_at"])
 
     def tables_given(self, group: str, version: int, end: float) -> list[Table]:
         """The tables that a group was given until a time, from a version on."""
@@ -113,6 +118,16 @@ class Timeline:
         went_down = [span for span in self._down[server] if span[0] >= 0]  # before its first start there was nothing
         was_down = any(_overlaps(span, begin, end) for span in went_down)
         return was_down or any(begin <= at <= end for at in self._logs[server])
+
+    def ran_again_at(self, process: str, at: float) -> float:
+        """When a process that is heard at a time last came back; minus infinity if it never was away."""
+        # It may be heard before it has said that it is there.
+        return max((min(span[1], at) for span in self._down[process] if span[0] <= at), default=-math.inf)
+
+    def was_warm(self, server: str, at: float) -> bool:
+        """Whether a name server had said at a time that it is warm, in the life that it had then."""
+        began = max((ended for ended in self._ended[server] if ended <= at), default=-math.inf)
+        return any(began <= warm <= at for warm in self._warm[server])
 
     def comes_back_after(self, process: str, at: float) -> float:
         """When a process that was down at a time ran again; the time itself if it ran."""
