@@ -151,3 +151,13 @@ def free_port() -> Iterator[Endpoint]:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield Endpoint("127.0.0.1", holder.getsockname()[1])
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port for a process that is killed and started again: nobody else gets it meanwhile, and nobody listens."""
+    with socket.socket() as holder:
+        # With this set for both, another one may listen there although it is bound here.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
