@@ -32,6 +32,7 @@ from namesrv.server.replica_copy import Copy
 from namesrv.server.replica_metrics import ReplicaMetrics
 from namesrv.server.rpc import Context
 from namesrv.server.security import Security, follow_security, product_env_security
+from namesrv.server.task_count import TaskCount
 from namesrv.server.worker_place import WorkerPlace
 from namesrv.settings import NamesrvSettings
 
@@ -76,6 +77,7 @@ class ReplicaServer:
         self._owner = None if place is None else grpc.aio.insecure_channel(place.target, options=OPTIONS)
         self._clock = SystemClock()
         self._started_at_millis = self._clock.wall_millis()
+        self._tasks = TaskCount()
         self._own_stalls = OwnStalls(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
         self._product_env = self._product_env_of(settings, product_env_credentials)
@@ -289,7 +291,7 @@ class ReplicaServer:
                 version=__version__,
                 started_at_millis=self._started_at_millis,
                 loop_lag_millis=self._own_stalls.longest_delay() * 1000,
-                task_count=len(asyncio.all_tasks()),
+                task_count=self._tasks.latest(),
             )
         answer.replica.CopyFrom(self.status())
         return answer

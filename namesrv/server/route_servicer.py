@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
@@ -20,6 +18,7 @@ from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
 from namesrv.server.rpc import Context
 from namesrv.server.snapshot_calls import SnapshotCalls
+from namesrv.server.task_count import TaskCount
 from namesrv.server.topic_list_calls import TopicListCalls
 from namesrv.server.watch_calls import WatchCalls
 from namesrv.server.watchers import Watchers
@@ -46,6 +45,7 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         DigestCalls.__init__(self, manager)
         self._own_stalls = own_stalls
         self._started_at_millis = started_at_millis
+        self._tasks = TaskCount()
 
     async def GetBrokerClusterInfo(  # noqa: N802
         self, _request: pb.GetBrokerClusterInfoRequest, _context: Context
@@ -88,5 +88,5 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
             topic_count=len(tables.topic_queue_table),
             loop_lag_millis=self._own_stalls.longest_delay() * 1000,
             compacted_revision=self._manager.change_log.compacted_revision,
-            task_count=len(asyncio.all_tasks()),
+            task_count=self._tasks.latest(),
         )

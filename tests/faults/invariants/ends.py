@@ -41,7 +41,7 @@ def check_left_overs(records: list[Record], timeline: Timeline) -> Iterator[str]
         earlier = before.get((sample["name"], sample["pid"]))
         if sample["phase"] != "after" or earlier is None:
             continue
-        for what in BOUNDS.keys() & sample.keys() & earlier.keys():
+        for what in (what for what in BOUNDS if what in earlier):
             if sample[what] > earlier[what] + BOUNDS[what]:
                 yield f"left over: {what} of {sample['name']} went from {earlier[what]} to {sample[what]}"
     for count in of_kind(records, "watches"):
