@@ -5,7 +5,13 @@ from __future__ import annotations
 import grpc
 
 from groundwork.tls import ListenerTls
-from namesrv.server.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
+from namesrv.server.limits import (
+    MAX_ANSWER_BYTES_WAITING,
+    MAX_CALLS_UNDER_WAY,
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_REQUEST_BYTES_UNDER_WAY,
+)
 from namesrv.settings import NamesrvSettings
 
 PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
@@ -32,10 +38,30 @@ def build_server(
         return EnvoyServer(current(), PROMPT_STREAMS, tls)
     options = _options(settings, shares_port=shares_port)
     if settings.engine == "native":
-        from namesrv.server.native_engine import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without
-
-        return NativeServer(options=options)
+        return _native_server(settings, tls, shares_port=shares_port)
     return grpc.aio.server(options=options)
+
+
+def _native_server(settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool) -> grpc.aio.Server:
+    from namesrv.server.native.server import NativeServer, Options  # noqa: PLC0415 - its package may be missing
+
+    options = Options(
+        threads=settings.engine_threads,
+        permits=settings.permits_file is not None,
+        cache_bytes=settings.cache_bytes,
+        max_message=MAX_MESSAGE_BYTES,
+        max_metadata=MAX_METADATA_BYTES,
+        max_streams=settings.max_concurrent_streams,
+        max_connections=settings.max_connections,
+        max_pending=MAX_CALLS_UNDER_WAY,
+        max_assembling=MAX_REQUEST_BYTES_UNDER_WAY,
+        max_waiting=MAX_ANSWER_BYTES_WAITING,
+        max_connection_rate=settings.max_connections_per_second,
+        keepalive=settings.keepalive_time_millis / 1000,
+        keepalive_timeout=settings.keepalive_timeout_millis / 1000,
+        max_connection_age=settings.max_connection_age_millis / 1000,
+    )
+    return NativeServer(options, PROMPT_STREAMS, tls, shares_port=shares_port)
 
 
 def worker_server(target: str) -> grpc.aio.Server:

@@ -22,6 +22,7 @@ from namesrv.core.replica_intake import ReplicaIntake
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.engines import build_server
 from namesrv.server.forwarding import OPTIONS, ForwardedService
+from namesrv.server.kept_answers import serve_from
 from namesrv.server.leader_stream import LeaderStream
 from namesrv.server.listener import SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
 from namesrv.server.observation import Observation
@@ -228,6 +229,7 @@ class ReplicaServer:
                 started_at_millis=self._started_at_millis,
             ),
         )
+        serve_from(self._grpc, manager)
         self._copies += 1
         self._was_warm = manager.warm
         self._running[self._copy] = self._background.create_task(self._copy.run())

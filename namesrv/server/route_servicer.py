@@ -13,6 +13,7 @@ from namesrv.core.route_state import Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.server import wire
 from namesrv.server.digest_calls import DigestCalls
+from namesrv.server.kept_answers import CLUSTERS_TAG, may_keep
 from namesrv.server.look_up_calls import LookUpCalls
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.product_env import ProductEnv
@@ -48,9 +49,10 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         self._tasks = TaskCount()
 
     async def GetBrokerClusterInfo(  # noqa: N802
-        self, _request: pb.GetBrokerClusterInfoRequest, _context: Context
+        self, _request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
+        may_keep(context, lambda: [CLUSTERS_TAG])
         tables = self._manager.tables
         number = pb.GetBrokerClusterInfoResponse.CLUSTERS_FIELD_NUMBER
         parts = [self._manager.header_fragment()]

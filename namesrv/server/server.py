@@ -31,6 +31,7 @@ from namesrv.server.config_store import ConfigStore
 from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server, worker_server
 from namesrv.server.event_log import listen_for_mass_loss
+from namesrv.server.kept_answers import serve_from
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
 from namesrv.server.metrics import NamesrvMetrics, Sources
 from namesrv.server.observation import Observation
@@ -95,6 +96,7 @@ class NamesrvServer:
             settings.behaviour,
         )
         listen_for_mass_loss(self._manager)
+        serve_from(self._grpc, self._manager)
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
