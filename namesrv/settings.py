@@ -16,7 +16,7 @@ from groundwork.settings import ProgramSettings
 from namesrv.core.behaviour import Behaviour
 from namesrv.server.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 
-Engine = Literal["grpcio", "native", "envoy"]
+Engine = Literal["auto", "grpcio", "native", "envoy"]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -34,9 +34,9 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         None, description="Folder for everything durable. Without one, nothing is written to disk."
     )
     engine: Engine = Field(
-        "grpcio",
-        description="What carries the calls: grpcio (safe everywhere), native (fast, trusted networks only) or "
-        "envoy (fast, may face the world; needs namesrv[envoy]).",
+        "auto",
+        description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
+        "trusted network), envoy (needs namesrv[envoy]), or auto: native if it is installed, else grpcio.",
     )
     engine_threads: int = Field(
         1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."
@@ -72,9 +72,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     permits_file: Path | None = Field(
         None,
         description="Who may look up, register which brokers, and administer, TOML or JSON. Without one, everybody.",
-    )
-    trusted_network: bool = Field(
-        False, description="Allow the native engine beyond loopback: every peer there can exhaust its memory."
     )
     scan_not_active_broker_interval_millis: int = Field(
         10_000, ge=0, le=3_600_000, description="Pause between two scans for silent brokers; 0 never scans."

@@ -15,8 +15,8 @@ use std::time::Instant as Clock;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::{HeaderMap, Request};
-use tokio::time::{Instant, sleep_until};
+use http::{HeaderMap, Request, StatusCode};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{CallInfo, Event};
 use crate::cache::key_into;
@@ -29,6 +29,9 @@ use crate::room::{Handle, Room};
 use crate::script::{Held, perform};
 use crate::shared::Shared;
 use crate::status::{Code, Status};
+
+/// Most of a request that is not gRPC that is read before it is answered.
+const MAX_FOREIGN_BODY: usize = 64 << 10;
 
 /// A call that has begun.
 pub(crate) struct Begun {
@@ -84,7 +87,9 @@ pub(crate) fn begin(
     let head = match head_of(&parts, &room.shared) {
         Ok(head) => head,
         Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // whoever has gone needs no answer
-        Err(Refusal::Http(status)) => return responder.refuse_http(status),
+        Err(Refusal::Http(status)) => {
+            return drop(tokio::task::spawn_local(turn_away(Rc::clone(room), responder, body, status)));
+        }
     };
     let shared = &room.shared;
     let deadline = head.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -136,11 +141,6 @@ impl Begun {
             return false;
         }
         let Some(class) = shared.classes.class_of(self.credentials.as_ref()) else { return false };
-        let count = self.room.could_hit.get() + 1;
-        self.room.could_hit.set(count);
-        if shared.ask_each > 0 && count % shared.ask_each == 0 {
-            return false;
-        }
         let found = {
             let mut key = self.room.key.borrow_mut();
             key_into(&mut key, class, self.head.method, message);
@@ -214,6 +214,24 @@ impl Begun {
                 let _ = self.responder.refuse(&status); // whoever has gone needs no answer
             }
         }
+    }
+}
+
+/// Answers a request that is not gRPC, once it has come to its end: what is wrong with that end is HTTP/2's to say first.
+async fn turn_away(room: Rc<Room>, mut responder: Responder, mut body: RecvStream, status: StatusCode) {
+    let mut read = 0;
+    let ended = timeout(room.shared.limits.body_timeout, async {
+        while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await.transpose()? {
+            read += bytes.len();
+            if read > MAX_FOREIGN_BODY {
+                return Ok(());
+            }
+            give_window_back(&mut body, bytes.len());
+        }
+        poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
+    });
+    if let Ok(Ok(())) = ended.await {
+        let _ = responder.refuse_http(status); // whoever has gone needs no answer
     }
 }
 

@@ -26,7 +26,7 @@ use crate::wire::Wire;
 const CALLS_PER_TURN: usize = 64;
 
 /// Window of a stream: a client may send so much of a request before any of it is read.
-const STREAM_WINDOW: u32 = 65_535;
+const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Window of a connection.
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -36,6 +36,8 @@ const MAX_FRAME: u32 = 16_384;
 
 /// What HTTP/2 itself refuses of metadata; below, a call is told what is wrong with it.
 const METADATA_FACTOR: usize = 2;
+
+const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
 
 const HTTP_1_ANSWER: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\ncontent-length: 46\r\n\
@@ -104,7 +106,7 @@ async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, came: &[u8], tls: b
             &peer.address,
             "a client speaks TLS, and this listener has none: set tls_cert, or connect without",
         );
-    } else if came.first().is_some_and(u8::is_ascii_uppercase) {
+    } else if HTTP_1_METHODS.iter().any(|method| came.starts_with(method)) {
         notices.tell(
             "client_speaks_http_1",
             &peer.address,

@@ -31,8 +31,6 @@ pub struct Setup {
     pub threads: usize,
     /// Whether callers need permits; without, all are of one class.
     pub permits: bool,
-    /// Every so many calls that could be answered from the cache are asked all the same, to be traced; 0: none.
-    pub ask_each: u64,
 }
 
 /// Sockets, TLS, HTTP/2, and the cache of answers.
@@ -55,7 +53,7 @@ impl Engine {
         let bridge = Arc::new(Bridge::new(threads)?);
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
         let classes = Classes::new(setup.permits);
-        let shared = Shared::new(setup.limits, setup.methods, cache, classes, bridge, threads, setup.ask_each);
+        let shared = Shared::new(setup.limits, setup.methods, cache, classes, bridge, threads);
         Ok(Self {
             shared: Arc::new(shared),
             listeners: Mutex::default(),

@@ -39,8 +39,9 @@ const BYTES_PER_TURN: usize = 64 << 10;
 const PLAIN_BLOCK: usize = 512;
 const BLOCK_BYTES_PER_FRAME: usize = 64;
 
-/// While frames of control come, this much is read at a time, so that a turn ends soon after its budget.
+/// Once so many frames of control have come in a turn, this much is read at a time, so that it ends soon after its budget.
 const CAREFUL_READ: usize = 1 << 10;
+const CAREFUL_FROM: u32 = 8;
 
 /// A DATA frame below this many bytes that does not end its stream counts as a frame of control.
 const TINY_DATA: usize = 64;
@@ -209,7 +210,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if this.turn > 0 {
+        if this.turn >= CAREFUL_FROM {
             let mut few = [0; CAREFUL_READ];
             let room = few.len().min(buffer.remaining());
             let mut part = ReadBuf::new(&mut few[..room]);

@@ -61,6 +61,13 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
+    /// Bytes that are no message of gRPC.
+    pub(crate) fn plain(bytes: Bytes, waiting: &Rc<Waiting>) -> Self {
+        let mut payload = Self::framed(Bytes::new(), bytes, waiting);
+        payload.begun = PREFIX;
+        payload
+    }
+
     /// Frames a message that is made of two parts.
     pub(crate) fn framed(header: Bytes, tail: Bytes, waiting: &Rc<Waiting>) -> Self {
         let length = header.len() + tail.len();

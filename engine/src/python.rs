@@ -97,7 +97,7 @@ fn seconds(number: f64) -> PyResult<Duration> {
 impl PyEngine {
     #[new]
     #[pyo3(signature = (
-        methods, *, threads, permits, ask_each, cache_bytes, max_message, max_metadata, max_streams, max_connections,
+        methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
         max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, max_connection_age,
     ))]
@@ -106,7 +106,6 @@ impl PyEngine {
         methods: Vec<MethodTuple>,
         threads: usize,
         permits: bool,
-        ask_each: u64,
         cache_bytes: usize,
         max_message: usize,
         max_metadata: usize,
@@ -148,7 +147,7 @@ impl PyEngine {
             cached,
             holds_connection,
         });
-        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits, ask_each })?;
+        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Self { engine: Arc::new(engine), handover: (Mutex::new(Some(theirs)), ours) })
@@ -212,13 +211,13 @@ impl PyEngine {
     }
 
     /// Ends a unary call well. This, and what follows, waits for `flush`.
-    fn answer(&self, id: CallId, message: &[u8]) {
-        self.engine.command(id, Command::Answer(copied(message)));
+    fn answer(&self, number: CallId, message: &[u8]) {
+        self.engine.command(number, Command::Answer(copied(message)));
     }
 
     /// Sends one message of a stream. The next one must wait for WRITABLE.
-    fn write(&self, id: CallId, message: &[u8]) {
-        self.engine.command(id, Command::Write(copied(message)));
+    fn write(&self, number: CallId, message: &[u8]) {
+        self.engine.command(number, Command::Write(copied(message)));
     }
 
     /// Sends the same message to many streams.
@@ -227,22 +226,29 @@ impl PyEngine {
     }
 
     /// Sends metadata, before any message.
-    fn begin(&self, id: CallId, metadata: Vec<(String, Vec<u8>)>) -> PyResult<()> {
-        self.engine.command(id, Command::Begin(fields(HeaderMap::new(), metadata)?));
+    fn begin(&self, number: CallId, metadata: Vec<(String, Vec<u8>)>) -> PyResult<()> {
+        self.engine.command(number, Command::Begin(fields(HeaderMap::new(), metadata)?));
         Ok(())
     }
 
     /// Ends a call; `cut` gives a reader who has not taken the last message no more time.
-    #[pyo3(signature = (id, code, details, metadata, *, cut=false))]
-    fn finish(&self, id: CallId, code: u8, details: &str, metadata: Vec<(String, Vec<u8>)>, cut: bool) -> PyResult<()> {
+    #[pyo3(signature = (number, code, details, metadata, *, cut=false))]
+    fn finish(
+        &self,
+        number: CallId,
+        code: u8,
+        details: &str,
+        metadata: Vec<(String, Vec<u8>)>,
+        cut: bool,
+    ) -> PyResult<()> {
         let trailers = fields(status_trailers(code, details), metadata)?;
-        self.engine.command(id, Command::Finish { trailers, cut });
+        self.engine.command(number, Command::Finish { trailers, cut });
         Ok(())
     }
 
     /// Asks for the next message of a request that streams.
-    fn read(&self, id: CallId) {
-        self.engine.command(id, Command::Read);
+    fn read(&self, number: CallId) {
+        self.engine.command(number, Command::Read);
     }
 
     fn flush(&self) {

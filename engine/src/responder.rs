@@ -6,11 +6,14 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 
 use crate::cache::{Answer, Hit};
 use crate::payload::{Payload, Waiting};
 use crate::status::{Status, head, head_with, trailers};
+
+const ONLY_GRPC: &[u8] = b"this server speaks gRPC only\n";
 
 /// The client, the connection, or this side has ended the stream.
 #[derive(Debug)]
@@ -70,13 +73,13 @@ impl Responder {
     }
 
     /// Answers a request that is not gRPC.
-    pub(crate) fn refuse_http(&mut self, status: http::StatusCode) {
-        if let Side::Fresh(respond) = &mut self.side {
-            let mut response = http::Response::new(());
-            *response.status_mut() = status;
-            let _ = respond.send_response(response, true); // it has gone if this fails
-        }
-        self.side = Side::Ended;
+    pub(crate) fn refuse_http(&mut self, status: http::StatusCode) -> Result<(), Gone> {
+        let Side::Fresh(mut respond) = std::mem::replace(&mut self.side, Side::Ended) else { return Err(Gone) };
+        let mut response = http::Response::new(());
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        let mut stream = respond.send_response(response, false).map_err(|_| Gone)?;
+        stream.send_data(Payload::plain(Bytes::from_static(ONLY_GRPC), &self.waiting), true).map_err(|_| Gone)
     }
 
     /// Sends metadata, unless messages have begun to go out.

@@ -86,8 +86,6 @@ pub(crate) struct Room {
     waiting: Rc<Cell<usize>>,
     /// Where keys for the cache are built.
     pub(crate) key: RefCell<Vec<u8>>,
-    /// Calls that could have been answered from the cache.
-    pub(crate) could_hit: Cell<u64>,
 }
 
 /// Serves connections until the engine has ended.
@@ -102,7 +100,6 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         numbers: Cell::new(0),
         waiting: Rc::default(),
         key: RefCell::default(),
-        could_hit: Cell::new(0),
     });
     let local = LocalSet::new();
     local.block_on(&runtime, room.serve(arrived));

@@ -102,8 +102,6 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
     pub(crate) pending: AtomicUsize,
     pub(crate) threads: usize,
-    /// Every so many calls that could be answered from the cache are asked all the same, to be traced; 0: none.
-    pub(crate) ask_each: u64,
     pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
     stage: AtomicU8,
 }
@@ -126,7 +124,6 @@ impl Shared {
         classes: Classes,
         bridge: Arc<Bridge>,
         threads: usize,
-        ask_each: u64,
     ) -> Self {
         let by_path = (0..).zip(&methods).map(|(number, method)| (method.path.clone(), number)).collect();
         Self {
@@ -141,7 +138,6 @@ impl Shared {
             counts: Counts::default(),
             pending: AtomicUsize::new(0),
             threads,
-            ask_each,
             tls: RwLock::new(None),
             stage: AtomicU8::new(Stage::Serving as u8),
             limits,

@@ -19,25 +19,26 @@ PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
 
 
 def build_server(
-    settings: NamesrvSettings, tls: ListenerTls | None = None, *, shares_port: bool = False
+    engine: str, settings: NamesrvSettings, tls: ListenerTls | None = None, *, shares_port: bool = False
 ) -> grpc.aio.Server:
-    """A server without services and ports, of the engine that the settings name.
+    """A server without services and ports.
 
     Args:
-        settings: Which engine, and its bounds.
+        engine: The engine that was chosen.
+        settings: Its bounds.
         tls: The listener's certificates; None: no TLS.
         shares_port: Whether other processes of this name server listen on the same port.
 
     Raises:
         NotInEnvoy: The engine is envoy, and this process is none.
     """
-    if settings.engine == "envoy":
+    if engine == "envoy":
         from namesrv.server.envoy.engine import EnvoyServer  # noqa: PLC0415 - its packages may be missing
         from namesrv.server.envoy.inside import current  # noqa: PLC0415
 
         return EnvoyServer(current(), PROMPT_STREAMS, tls)
     options = _options(settings, shares_port=shares_port)
-    if settings.engine == "native":
+    if engine == "native":
         return _native_server(settings, tls, shares_port=shares_port)
     return grpc.aio.server(options=options)
 

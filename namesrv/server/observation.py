@@ -14,6 +14,8 @@ from groundwork.call_observers import CallObserver
 from groundwork.endpoints import Endpoint
 from groundwork.metrics_server import MetricsServer, metrics_registry
 from groundwork.telemetry import open_telemetry
+from namesrv.server.chosen_engine import ChosenEngine
+from namesrv.server.engine_metrics import EngineMetrics
 from namesrv.settings import NamesrvSettings
 
 
@@ -27,12 +29,20 @@ class Readiness(Protocol):
 class Observation:
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
-    def __init__(self, settings: NamesrvSettings, metrics_of: Callable[[CollectorRegistry], Readiness]) -> None:
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        metrics_of: Callable[[CollectorRegistry], Readiness],
+        server: object,
+        engine: ChosenEngine,
+    ) -> None:
         """Takes the listener's port; answers and sends once started.
 
         Args:
             settings: Whether and where.
             metrics_of: Adds what is told of the server, if anybody wants to know.
+            server: Carries the calls, and may answer some of them by itself.
+            engine: Which engine that is.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -40,12 +50,16 @@ class Observation:
         """
         registry = metrics_registry()
         self._telemetry = open_telemetry("namesrv", os.environ, registry, traces_follow_callers=True)
+        self.begins_traces = self._telemetry is not None and self._telemetry.begins_traces
+        """Whether any call may be traced, which only the sampler knows."""
         self._listener: MetricsServer | None = None
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
         traces = self._telemetry.call_traces if self._telemetry else None
         if settings.metrics_listen or self._telemetry:
-            self.observers = (CallMetrics(registry),) if traces is None else (CallMetrics(registry), traces)
+            calls = CallMetrics(registry, getattr(server, "hits", dict))
+            self.observers = (calls,) if traces is None else (calls, traces)
+            EngineMetrics(registry, engine, getattr(server, "stats", dict))
             metrics = metrics_of(registry)
             if settings.metrics_listen:
                 listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)

@@ -13,6 +13,7 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.core.watches import Follower
 from namesrv.server.admin_servicer import AdminServicer
 from namesrv.server.audit_calls import AuditCalls
+from namesrv.server.chosen_engine import ChosenEngine
 from namesrv.server.config_calls import ConfigCalls
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.explain_calls import ExplainCalls
@@ -57,6 +58,7 @@ class Copy:
         *,
         product_env: ProductEnv | None,
         started_at_millis: int,
+        engine: ChosenEngine,
     ) -> None:
         self.manager = manager
         self.warm_up = LeadersWarmUp(manager, clock)
@@ -70,6 +72,7 @@ class Copy:
             self.watchers,
             product_env=product_env,
             started_at_millis=started_at_millis,
+            engine=engine,
         )
         self.admin = _CopyAdminServicer(self, clock, config, started_at_millis)
 

@@ -19,6 +19,7 @@ from groundwork.version import __version__
 from namesrv.core.errors import RegistryWarming
 from namesrv.core.replica import ReplicaManager
 from namesrv.core.replica_intake import ReplicaIntake
+from namesrv.server.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.engines import build_server
 from namesrv.server.forwarding import OPTIONS, ForwardedService
@@ -64,13 +65,15 @@ class ReplicaServer:
         set_log_level(settings.log_level)
         self._settings = settings
         try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             credentials = follow_security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
-        except ValueError as error:
+        except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         self._place = place
-        self._grpc = build_server(settings, self._security.tls, shares_port=place is not None)
+        self._grpc = build_server(self._engine.name, settings, self._security.tls, shares_port=place is not None)
         self.endpoint = settings.endpoint
         if place is None:
             self._bind()
@@ -101,7 +104,9 @@ class ReplicaServer:
         self._serves: bool | None = None
         self._was_warm = False
         try:
-            self._observation = Observation(settings, lambda registry: ReplicaMetrics(registry, self, self._own_stalls))
+            self._observation = Observation(
+                settings, lambda registry: ReplicaMetrics(registry, self, self._own_stalls), self._grpc, self._engine
+            )
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -147,7 +152,8 @@ class ReplicaServer:
             name=self._name,
             follows=[str(leader) for leader in settings.leaders],
             listen=str(self.endpoint),
-            engine=settings.engine,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
@@ -227,9 +233,11 @@ class ReplicaServer:
                 self._config,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,
+                engine=self._engine,
             ),
         )
-        serve_from(self._grpc, manager)
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, manager)
         self._copies += 1
         self._was_warm = manager.warm
         self._running[self._copy] = self._background.create_task(self._copy.run())
@@ -269,6 +277,7 @@ class ReplicaServer:
             observers=self._observation.observers,
             doorkeeper=self._security.doorkeeper(None),
         )
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
 
     async def _reached(self, revision: int) -> None:
         """Waits until look-ups here see a revision of the owner, for a bounded time."""
@@ -294,6 +303,8 @@ class ReplicaServer:
                 started_at_millis=self._started_at_millis,
                 loop_lag_millis=self._own_stalls.longest_delay() * 1000,
                 task_count=self._tasks.latest(),
+                engine=self._engine.name,
+                engine_because=self._engine.why,
             )
         answer.replica.CopyFrom(self.status())
         return answer

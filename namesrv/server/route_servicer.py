@@ -12,6 +12,7 @@ from namesrv.core.route_info_manager import RouteInfoManager
 from namesrv.core.route_state import Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.server import wire
+from namesrv.server.chosen_engine import ChosenEngine
 from namesrv.server.digest_calls import DigestCalls
 from namesrv.server.kept_answers import CLUSTERS_TAG, may_keep
 from namesrv.server.look_up_calls import LookUpCalls
@@ -38,6 +39,7 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         *,
         product_env: ProductEnv | None,
         started_at_millis: int,
+        engine: ChosenEngine,
     ) -> None:
         LookUpCalls.__init__(self, manager, warm_up, product_env)
         TopicListCalls.__init__(self, manager)
@@ -47,6 +49,7 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         self._own_stalls = own_stalls
         self._started_at_millis = started_at_millis
         self._tasks = TaskCount()
+        self._engine = engine
 
     async def GetBrokerClusterInfo(  # noqa: N802
         self, _request: pb.GetBrokerClusterInfoRequest, context: Context
@@ -91,4 +94,6 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
             loop_lag_millis=self._own_stalls.longest_delay() * 1000,
             compacted_revision=self._manager.change_log.compacted_revision,
             task_count=self._tasks.latest(),
+            engine=self._engine.name,
+            engine_because=self._engine.why,
         )

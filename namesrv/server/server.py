@@ -27,6 +27,7 @@ from namesrv.epoch_file import format_epoch, next_epoch
 from namesrv.server.admin_servicer import AdminServicer
 from namesrv.server.channel_notices import ChannelNotices
 from namesrv.server.channel_streams import ChannelStreams
+from namesrv.server.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.config_store import ConfigStore
 from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.engines import build_server, worker_server
@@ -75,12 +76,14 @@ class NamesrvServer:
         settings = self._config.settings
         set_log_level(settings.log_level)
         try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
-        except ValueError as error:
+        except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         shares_port = place is not None
-        self._grpc = build_server(settings, self._security.tls, shares_port=shares_port)
+        self._grpc = build_server(self._engine.name, settings, self._security.tls, shares_port=shares_port)
         port = bind(self._grpc, settings, self._security.tls, shares_port=shares_port)
         self.endpoint = settings.endpoint._replace(port=port)
         self._for_workers = worker_server(place.target) if place is not None else None
@@ -96,7 +99,6 @@ class NamesrvServer:
             settings.behaviour,
         )
         listen_for_mass_loss(self._manager)
-        serve_from(self._grpc, self._manager)
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
@@ -120,6 +122,8 @@ class NamesrvServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationTally()
         self._observation = self._observed(settings, product_env_credentials)
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, self._manager)
         self._add_services(settings, RegistrationParts(clock.monotonic))
 
     def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observation:
@@ -134,7 +138,7 @@ class NamesrvServer:
             self._durable.snapshot_age_seconds,
         )
         try:
-            return Observation(settings, lambda registry: NamesrvMetrics(registry, sources))
+            return Observation(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -153,7 +157,8 @@ class NamesrvServer:
             name=identity.name,
             epoch=identity.epoch,
             listen=str(self.endpoint),
-            engine=settings.engine,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
@@ -208,6 +213,7 @@ class NamesrvServer:
                     self._watchers,
                     product_env=self._product_env,
                     started_at_millis=self._started_at_millis,
+                    engine=self._engine,
                 ),
             ),
             (
@@ -223,6 +229,7 @@ class NamesrvServer:
             ),
         ]
         doorkeeper = self._security.doorkeeper(self._manager)
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
         for server in filter(None, (self._grpc, self._for_workers)):
             add_services(server, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)

@@ -41,7 +41,7 @@ def engine_here(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["grpcio", "envoy"])
+@pytest.fixture(params=ENGINES)
 def engine_with_tls(request: pytest.FixtureRequest) -> str:
     """Each engine that has TLS."""
     return present(request.param)

@@ -61,7 +61,7 @@ class KeptAnswers:
 
     def put(self, call: Call, message: bytes) -> None:
         """Keeps an answer."""
-        if call.rests_on is None or not message.startswith(self._header):
+        if self._manager is None or call.rests_on is None or not message.startswith(self._header):
             return
         tags, generation = call.rests_on
         self._remember(call)
@@ -69,7 +69,7 @@ class KeptAnswers:
 
     def put_refusal(self, call: Call) -> None:
         """Keeps a status."""
-        if call.rests_on is None:
+        if self._manager is None or call.rests_on is None:
             return
         tags, generation = call.rests_on
         code: int = call.code().value[0]

@@ -22,8 +22,10 @@ class Wire(Protocol):
     """Where the commands for calls go."""
 
     engine: namesrv_engine.Engine
-    generation: int
-    """Of the tables: how often they have changed, as the engine counts."""
+
+    @property
+    def generation(self) -> int:
+        """Of the tables: how often they have changed, as the engine counts."""
 
     def flush_soon(self) -> None:
         """Has what was told to the engine reach it before the event loop waits."""
@@ -131,7 +133,8 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
 
     def _encoded(self, message: Any) -> bytes:
         encode: Any = self.handler.response_serializer
-        return message if encode is None else encode(message)
+        encoded: bytes = message if encode is None else encode(message)
+        return encoded
 
     def _decoded(self, message: bytes | None) -> Any:
         decode: Any = self.handler.request_deserializer

@@ -88,7 +88,8 @@ class NativeServer(grpc.aio.Server):
         self._manager: RouteInfoManager | None = None
         self._answers: KeptAnswers | None = None
         self._calls: dict[int, Call] = {}
-        self._flushing = self._stopping = False
+        self._flushing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._background: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -127,7 +128,8 @@ class NativeServer(grpc.aio.Server):
         self._answers = KeptAnswers(self.engine, permits=self._options.permits)
         if self._manager is not None:
             self._answers.serve(self._manager)
-        asyncio.get_running_loop().add_reader(self.engine.fileno(), self._on_events)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()
 
     async def stop(self, grace: float | None = None) -> None:
@@ -136,7 +138,6 @@ class NativeServer(grpc.aio.Server):
             self._close_sockets()
             self._stopped.set()
             return
-        self._stopping = True
         self.engine.stop(DRAIN)
         await self._until_calls_ended(grace or 0.0)
         for call in list(self._calls.values()):
@@ -170,8 +171,10 @@ class NativeServer(grpc.aio.Server):
 
     def forget_callers(self) -> None:
         """Whoever calls must show again that he may. Thread-safe."""
-        if self._answers is not None:
+        if self._answers is not None and self._loop is not None:
             self.engine.forget_classes()
+            # A call may have passed by the permits of before, and be remembered only now.
+            self._loop.call_soon_threadsafe(self.engine.forget_classes)
 
     @property
     def generation(self) -> int:
@@ -282,7 +285,6 @@ class NativeServer(grpc.aio.Server):
             methods,
             threads=options.threads,
             permits=options.permits,
-            ask_each=0,
             cache_bytes=options.cache_bytes,
             max_message=options.max_message,
             max_metadata=options.max_metadata,

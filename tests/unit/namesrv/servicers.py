@@ -6,6 +6,7 @@ import itertools
 
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
+from namesrv.server.chosen_engine import ChosenEngine
 from namesrv.server.own_stalls import OwnStalls
 from namesrv.server.route_servicer import RouteServicer
 from namesrv.server.watchers import Watchers
@@ -27,4 +28,5 @@ def route_servicer(
         Watchers(manager, warm_up, clock),
         product_env=None,
         started_at_millis=started_at_millis,
+        engine=ChosenEngine("none", "a unit test"),
     )
