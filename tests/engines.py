@@ -11,4 +11,6 @@ def present(engine: str) -> str:
     """The engine itself; skips the test if it is not installed."""
     if engine == "envoy":
         pytest.importorskip("pyvoy", reason="pyvoy is missing")
+    if engine == "native":
+        pytest.importorskip("namesrv_engine", reason="namesrv-engine is not installed (make setup needs cargo for it)")
     return engine

@@ -37,6 +37,10 @@ const MAX_FRAME: u32 = 16_384;
 /// What HTTP/2 itself refuses of metadata; below, a call is told what is wrong with it.
 const METADATA_FACTOR: usize = 2;
 
+/// How long a client that speaks something else is listened to, and how much, so that it can read why it is turned away.
+const FAREWELL: Duration = Duration::from_secs(1);
+const MAX_UNREAD: u64 = 64 << 10;
+
 const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
 
 const HTTP_1_ANSWER: &[u8] =
@@ -112,8 +116,7 @@ async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, came: &[u8], tls: b
             &peer.address,
             "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone",
         );
-        let _ = timeout(Duration::from_secs(1), wire.write_all(HTTP_1_ANSWER)).await; // whoever went needs no answer
-        let _ = timeout(Duration::from_secs(1), wire.shutdown()).await;
+        let _ = timeout(FAREWELL, wire.write_all(HTTP_1_ANSWER)).await; // whoever went needs no answer
     } else if !came.is_empty() {
         notices.tell(
             "client_speaks_no_http_2",
@@ -121,6 +124,12 @@ async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, came: &[u8], tls: b
             "a client speaks neither HTTP/2 nor anything that is known here",
         );
     }
+    // What has not been read makes the system reset the connection, and the client lose our answer.
+    let goodbye = async {
+        wire.shutdown().await?;
+        tokio::io::copy(&mut wire.take(MAX_UNREAD), &mut tokio::io::sink()).await
+    };
+    let _ = timeout(FAREWELL, goodbye).await;
 }
 
 /// Whether the peer is still there.

@@ -38,7 +38,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["grpcio", "native"])
 def engine_here(request: pytest.FixtureRequest) -> str:
     """Each engine that runs in any process, such as this one."""
-    return str(request.param)
+    return present(request.param)
 
 
 @pytest.fixture(params=ENGINES)
