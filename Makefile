@@ -13,7 +13,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.PHONY: help setup engine protos demo test faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,11 @@ $(READY): requirements/dev.txt pyproject.toml hatch_build.py $(PROTOS)
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install --disable-pip-version-check --no-deps --editable .
 	$(BIN)/python -m route_pipeline.java
+	@$(MAKE) --no-print-directory engine
 	@touch $@
+
+engine:  ## Build the native engine and install it, where cargo 1.85 or later is found
+	@sh engine/install.sh $(BIN)/pip
 
 protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
@@ -61,6 +65,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python docs/generate_clients.py --check
+	@sh engine/lint.sh
 
 guard: setup  ## Fail if a look-up or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard

@@ -20,7 +20,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{CallInfo, Event};
 use crate::cache::key_into;
-use crate::message::Assembler;
+use crate::inflate::{Encoding, unpacked};
+use crate::message::{Assembler, Message};
 use crate::payload::Payload;
 use crate::peer::Peer;
 use crate::request::{Head, Refusal, head_of};
@@ -182,8 +183,13 @@ impl Begun {
         tokio::task::spawn_local(perform(Held::new(self, info, mailbox, place, body)));
     }
 
+    async fn unpacked(&self, message: Message) -> Result<Bytes, Status> {
+        let (shared, encoding) = (self.shared(), Encoding::of(&self.headers)?);
+        unpacked(message, encoding, shared.limits.max_message, &shared.assembling, &self.room.unpacking).await
+    }
+
     fn assembler(&self) -> Assembler {
-        Assembler::new(self.shared().limits.max_message, Arc::clone(&self.shared().assembling))
+        Assembler::new(self.shared().limits.max_message, &self.shared().assembling)
     }
 
     /// Waits for the rest of a request that is one message, then answers.
@@ -202,6 +208,10 @@ impl Begun {
             }
         };
         drop(assembler);
+        let message = match message {
+            Some(Ok(message)) if message.compressed => Some(self.unpacked(message).await),
+            other => other.map(|message| message.map(|message| message.bytes)),
+        };
         match message {
             None => {}
             Some(Ok(message)) => {
@@ -236,7 +246,7 @@ async fn turn_away(room: Rc<Room>, mut responder: Responder, mut body: RecvStrea
 }
 
 /// Reads a body that is one message.
-async fn only_message(assembler: &mut Assembler, first: Bytes, body: &mut RecvStream) -> Result<Bytes, Status> {
+async fn only_message(assembler: &mut Assembler, first: Bytes, body: &mut RecvStream) -> Result<Message, Status> {
     let mut message = None;
     let mut chunk = Some(first);
     while let Some(bytes) = chunk {

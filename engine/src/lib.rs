@@ -19,6 +19,8 @@ mod door;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
+mod inflate;
+#[cfg(not(loom))]
 mod limits;
 #[cfg(not(loom))]
 mod message;

@@ -31,47 +31,74 @@ impl Assembling {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let before = self.held.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > self.most {
-            self.held.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
+    /// Nothing so far, which is given back when it is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> HeldBytes {
+        HeldBytes { all: Arc::clone(self), bytes: 0 }
+    }
+}
+
+/// Bytes that somebody holds of those that there may be.
+#[derive(Debug)]
+pub(crate) struct HeldBytes {
+    all: Arc<Assembling>,
+    bytes: usize,
+}
+
+impl HeldBytes {
+    /// Holds more. Refused if all together would be too many.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Status> {
+        let all = &self.all;
+        let before = all.held.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > all.most {
+            all.held.fetch_sub(bytes, Ordering::Relaxed);
+            let text = format!("more than {} bytes of requests are coming in", all.most);
+            return Err(Status::new(Code::ResourceExhausted, text));
         }
-        true
+        self.bytes += bytes;
+        Ok(())
     }
 
-    fn give_back(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    fn shrink(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.all.held.fetch_sub(bytes, Ordering::Relaxed);
     }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+/// A message as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) bytes: Bytes,
+    pub(crate) compressed: bool,
 }
 
 /// Cuts a request into messages.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     max_message: usize,
-    all: Arc<Assembling>,
     held: BytesMut,
-    counted: usize,
+    counted: HeldBytes,
 }
 
 impl Assembler {
-    pub(crate) fn new(max_message: usize, all: Arc<Assembling>) -> Self {
-        Self { max_message, all, held: BytesMut::new(), counted: 0 }
+    pub(crate) fn new(max_message: usize, all: &Arc<Assembling>) -> Self {
+        Self { max_message, held: BytesMut::new(), counted: all.hold() }
     }
 
     /// The message of a body that is there whole, and holds nothing else. None: it takes an assembler to tell.
     pub(crate) fn whole(body: &Bytes, max_message: usize) -> Option<Bytes> {
-        let declared = declared(body)?.ok()?;
-        (declared <= max_message && body.len() == PREFIX + declared).then(|| body.slice(PREFIX..))
+        let (compressed, length) = declared(body)?.ok()?;
+        (!compressed && length <= max_message && body.len() == PREFIX + length).then(|| body.slice(PREFIX..))
     }
 
     /// Takes what has come. Refuses what is larger than it may be.
     pub(crate) fn feed(&mut self, chunk: &Bytes) -> Result<(), Status> {
-        if !self.all.take(chunk.len()) {
-            let text = format!("more than {} bytes of requests are coming in", self.all.most);
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        self.counted += chunk.len();
+        self.counted.grow(chunk.len())?;
         if self.held.is_empty() {
             self.held.reserve(chunk.len().max(FIRST_RESERVE.min(declared_or_zero(chunk) + PREFIX)));
         }
@@ -80,20 +107,20 @@ impl Assembler {
     }
 
     /// The next message; None until all of it is there.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(length) = declared(&self.held) else { return Ok(None) };
-        let length = self.checked(length?)?;
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, Status> {
+        let Some(told) = declared(&self.held) else { return Ok(None) };
+        let (compressed, length) = told?;
+        let length = self.checked(length)?;
         if self.held.len() < PREFIX + length {
             return Ok(None);
         }
         self.held.advance(PREFIX);
-        let message = self.held.split_to(length).freeze();
-        self.all.give_back(PREFIX + length);
-        self.counted -= PREFIX + length;
+        let bytes = self.held.split_to(length).freeze();
+        self.counted.shrink(PREFIX + length);
         if self.held.is_empty() {
             self.held = BytesMut::new(); // otherwise it would keep the message's memory after it
         }
-        Ok(Some(message))
+        Ok(Some(Message { bytes, compressed }))
     }
 
     /// Whether the body ended in the middle of a message.
@@ -102,38 +129,34 @@ impl Assembler {
     }
 
     fn check(&self) -> Result<(), Status> {
-        declared(&self.held).map_or(Ok(()), |length| self.checked(length?).map(drop))
+        declared(&self.held).map_or(Ok(()), |told| self.checked(told?.1).map(drop))
     }
 
     fn checked(&self, length: usize) -> Result<usize, Status> {
         if length <= self.max_message {
             return Ok(length);
         }
-        // The words of grpcio, so that a client need not know which engine it meets.
-        let text = format!("Received message larger than max ({length} vs. {})", self.max_message);
-        Err(Status::new(Code::ResourceExhausted, text))
+        Err(too_large(length, self.max_message))
     }
 }
 
-impl Drop for Assembler {
-    fn drop(&mut self) {
-        self.all.give_back(self.counted);
-    }
+/// The words of grpcio, so that a client need not know which engine it meets.
+pub(crate) fn too_large(length: usize, most: usize) -> Status {
+    Status::new(Code::ResourceExhausted, format!("Received message larger than max ({length} vs. {most})"))
 }
 
-/// The length that the prefix declares; None until all of it is there.
-fn declared(body: &[u8]) -> Option<Result<usize, Status>> {
+/// Whether the message is compressed, and the length that the prefix declares; None until all of it is there.
+fn declared(body: &[u8]) -> Option<Result<(bool, usize), Status>> {
     let prefix: &[u8; PREFIX] = body.get(..PREFIX)?.try_into().ok()?;
     let [flags, length @ ..] = *prefix;
     Some(match flags {
-        0 => Ok(u32::from_be_bytes(length) as usize),
-        1 => Err(Status::new(Code::Unimplemented, "requests may not be compressed here; send them as they are")),
+        0 | 1 => Ok((flags == 1, u32::from_be_bytes(length) as usize)),
         _ => Err(Status::new(Code::Internal, "a message begins with flags that gRPC does not have")),
     })
 }
 
 fn declared_or_zero(body: &[u8]) -> usize {
-    declared(body).and_then(Result::ok).unwrap_or(0)
+    declared(body).and_then(Result::ok).map_or(0, |(_, length)| length)
 }
 
 #[cfg(test)]
@@ -142,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn assembler(max_message: usize, most: usize) -> Assembler {
-        Assembler::new(max_message, Arc::new(Assembling::new(most)))
+        Assembler::new(max_message, &Arc::new(Assembling::new(most)))
     }
 
     fn framed(message: &[u8]) -> Vec<u8> {
@@ -156,7 +179,7 @@ mod tests {
     fn a_message_may_have_so_many_bytes_and_not_one_more() {
         let mut at_limit = assembler(10, 100);
         at_limit.feed(&framed(&[7; 10]).into()).expect("within the limit");
-        assert_eq!(at_limit.next().expect("within the limit"), Some(Bytes::from_static(&[7; 10])));
+        assert_eq!(at_limit.next().expect("within the limit").expect("whole").bytes, [7; 10][..]);
         let error = assembler(10, 100).feed(&framed(&[7; 11]).into()).expect_err("past the limit");
         assert_eq!(error.code, Code::ResourceExhausted);
         assert!(error.text.contains("11 vs. 10"));
@@ -171,9 +194,9 @@ mod tests {
     #[test]
     fn all_half_messages_together_are_bounded_and_given_back() {
         let all = Arc::new(Assembling::new(20));
-        let mut one = Assembler::new(100, Arc::clone(&all));
+        let mut one = Assembler::new(100, &all);
         one.feed(&framed(&[1; 15]).slice_off(15)).expect("fits");
-        let mut other = Assembler::new(100, Arc::clone(&all));
+        let mut other = Assembler::new(100, &all);
         assert_eq!(other.feed(&Bytes::from(vec![0; 6])).expect_err("does not fit").code, Code::ResourceExhausted);
         drop(one);
         assert_eq!(all.held(), 0);
@@ -181,11 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn compressed_messages_and_unknown_flags_are_refused() {
-        for (flags, code) in [(1, Code::Unimplemented), (2, Code::Internal)] {
-            let error = assembler(10, 100).feed(&Bytes::copy_from_slice(&[flags, 0, 0, 0, 1, 9])).expect_err("refused");
-            assert_eq!(error.code, code);
-        }
+    fn compressed_messages_are_told_apart_and_unknown_flags_refused() {
+        let mut compressed = assembler(10, 100);
+        compressed.feed(&Bytes::from_static(&[1, 0, 0, 0, 1, 9])).expect("valid");
+        assert!(compressed.next().expect("valid").expect("whole").compressed);
+        let error = assembler(10, 100).feed(&Bytes::from_static(&[2, 0, 0, 0, 1, 9])).expect_err("refused");
+        assert_eq!(error.code, Code::Internal);
     }
 
     trait SliceOff {
@@ -207,14 +231,14 @@ mod tests {
         ) {
             let wire: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
             let all = Arc::new(Assembling::new(1 << 20));
-            let mut assembler = Assembler::new(200, Arc::clone(&all));
+            let mut assembler = Assembler::new(200, &all);
             let (mut at, mut out, mut cuts) = (0, Vec::new(), cuts.into_iter().cycle());
             while at < wire.len() {
                 let end = wire.len().min(at + cuts.next().unwrap_or(1));
                 assembler.feed(&Bytes::copy_from_slice(&wire[at..end])).expect("valid");
                 at = end;
                 while let Some(message) = assembler.next().expect("valid") {
-                    out.push(message.to_vec());
+                    out.push(message.bytes.to_vec());
                 }
             }
             prop_assert_eq!(out, messages);
@@ -227,13 +251,13 @@ mod tests {
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 0..20),
         ) {
             let all = Arc::new(Assembling::new(300));
-            let mut assembler = Assembler::new(200, Arc::clone(&all));
+            let mut assembler = Assembler::new(200, &all);
             for chunk in chunks {
                 if assembler.feed(&Bytes::from(chunk)).is_err() {
                     break;
                 }
                 while let Ok(Some(message)) = assembler.next() {
-                    prop_assert!(message.len() <= 200);
+                    prop_assert!(message.bytes.len() <= 200);
                 }
                 prop_assert!(all.held() <= 300);
             }

@@ -178,7 +178,10 @@ impl<T> Paced<T> {
         self.turn_bytes = 0;
     }
 
-    fn read(&mut self, bytes: &[u8]) {
+    fn came(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return; // nothing came, so nothing says that the peer is alive
+        }
         let seen = self.scan.scan(bytes);
         self.turn += seen.turn;
         self.turn_bytes += bytes.len();
@@ -216,12 +219,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             let mut part = ReadBuf::new(&mut few[..room]);
             let polled = Pin::new(&mut this.inner).poll_read(cx, &mut part);
             buffer.put_slice(part.filled());
-            this.read(part.filled());
+            this.came(part.filled());
             return this.or_next_turn(polled);
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
-        this.read(&buffer.filled()[before..]);
+        this.came(&buffer.filled()[before..]);
         this.or_next_turn(polled)
     }
 }
@@ -325,6 +328,21 @@ mod tests {
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_comes_says_that_a_peer_is_alive() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let alive = Rc::new(Cell::new(false));
+        let mut paced = Paced::new(server, Rc::clone(&alive));
+        let mut preface = [0; PREFACE.len()];
+        paced.read_exact(&mut preface).await.expect("reads");
+        let mut byte = [0];
+        tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
+        assert!(!alive.get());
+        client.write_all(&[1]).await.expect("room");
+        paced.read_exact(&mut byte).await.expect("reads");
+        assert!(alive.get());
     }
 
     #[tokio::test(start_paused = true)]

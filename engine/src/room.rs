@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
@@ -84,6 +85,8 @@ pub(crate) struct Room {
     numbers: Cell<u64>,
     /// Bytes that wait for readers, of all connections of this thread.
     waiting: Rc<Cell<usize>>,
+    /// Whose turn it is to unpack a message.
+    pub(crate) unpacking: Semaphore,
     /// Where keys for the cache are built.
     pub(crate) key: RefCell<Vec<u8>>,
 }
@@ -99,6 +102,7 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         connections: RefCell::default(),
         numbers: Cell::new(0),
         waiting: Rc::default(),
+        unpacking: Semaphore::new(1),
         key: RefCell::default(),
     });
     let local = LocalSet::new();

@@ -162,10 +162,14 @@ impl Held {
         loop {
             match reading.assembler.next() {
                 Ok(None) => {}
+                Ok(Some(message)) if message.compressed => {
+                    let text = "the messages of a stream may not be compressed here; send them as they are";
+                    return Poll::Ready(self.refuse(&Status::new(Code::Unimplemented, text)));
+                }
                 Ok(Some(message)) => {
                     reading.wanted = false;
                     reading.patience = None;
-                    self.call.room.shared.tell(Event::Message(self.info.id, Some(message)));
+                    self.call.room.shared.tell(Event::Message(self.info.id, Some(message.bytes)));
                     return Poll::Ready(Step::Again);
                 }
                 Err(status) => return Poll::Ready(self.refuse(&status)),

@@ -35,7 +35,7 @@ impl Status {
     pub(crate) fn trailers(&self) -> HeaderMap {
         let mut trailers = trailers(self.code as u8, &self.text);
         if self.code == Code::Unimplemented {
-            trailers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            trailers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity,deflate,gzip"));
         }
         trailers
     }

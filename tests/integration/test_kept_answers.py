@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import Any
 
@@ -44,19 +45,20 @@ class Reader:
         self._thread.start()
 
     def _read(self) -> None:
-        while not self._stop.is_set():
-            for topic in TOPICS:
-                told = self._machine.told
-                try:
-                    answer = self.stub.GetTopicRoute(pb.GetTopicRouteRequest(topic=topic), timeout=TIMEOUT)
-                except grpc.RpcError:
-                    continue  # it is not there, or the test is over
-                revision = answer.header.revision
-                if revision < told:
-                    self.problems.append(f"{topic} of revision {revision}, where {told} had been told of")
-                expected = self._machine.expected.get(revision, {}).get((topic, None))
-                if answer.route.SerializeToString(deterministic=True) != normal(expected):
-                    self.problems.append(f"{topic}: the header of revision {revision} with another one's route")
+        for topic in itertools.cycle(TOPICS):
+            if self._stop.is_set():
+                return
+            told = self._machine.told
+            try:
+                answer = self.stub.GetTopicRoute(pb.GetTopicRouteRequest(topic=topic), timeout=TIMEOUT)
+            except grpc.RpcError:
+                continue  # it is not there, or the test is over
+            revision = answer.header.revision
+            if revision < told:
+                self.problems.append(f"{topic} of revision {revision}, where {told} had been told of")
+            expected = self._machine.expected.get(revision, {}).get((topic, None))
+            if answer.route.SerializeToString(deterministic=True) != normal(expected):
+                self.problems.append(f"{topic}: the header of revision {revision} with another one's route")
 
     def look_up(self, topic: str, zone: str | None) -> pb.GetTopicRouteResponse | None:
         try:
@@ -66,10 +68,13 @@ class Reader:
                 raise
             return None
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self._stop.set()
-        self._channel.close()
+
+    def close(self) -> None:
+        """After the server has ended, so that no call of its is under way."""
         self._thread.join(TIMEOUT)
+        self._channel.close()
 
 
 def normal(route: bytes | None) -> bytes:
@@ -136,11 +141,13 @@ class KeptAnswersAgainstTables(WatchesAgainstLookUps):
             }
 
     def teardown(self) -> None:
-        for reader in self.readers:
-            reader.close()
         if self.server is not None:
+            for reader in self.readers:
+                reader.stop()
             hits = self.server.hits()
             self.loop.run_until_complete(self.server.stop(0.0))
+            for reader in self.readers:
+                reader.close()
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
             assert sum(count for count, _ in hits.values()), "nothing was answered by the engine itself"

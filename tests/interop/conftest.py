@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.engines import present
 from tests.interop.programs import Programs, build_go, build_java, build_node
 from tests.processes import Client, NamesrvProcess
 
@@ -38,7 +39,7 @@ def programs(request: pytest.FixtureRequest) -> Programs:
 @pytest.fixture(scope="module", params=["grpcio", "native"])
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
-    return str(request.param)
+    return present(request.param)
 
 
 @pytest.fixture
