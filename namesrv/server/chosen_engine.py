@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import structlog
@@ -67,6 +68,8 @@ def _native_problem() -> str | None:
         return f"{NATIVE_PACKAGE} is not installed ({error})"
     except Exception as error:  # noqa: BLE001 - a broken binary raises anything
         return f"{NATIVE_PACKAGE} cannot be loaded ({error})"
+    if find_spec("cryptography") is None:
+        return "cryptography is not installed (pip install 'namesrv[native]')"
     if version != __version__:
         return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
     return None

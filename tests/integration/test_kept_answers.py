@@ -158,7 +158,7 @@ def dict_of(group: Any) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
-class TestKeptAnswers(KeptAnswersAgainstTables.TestCase):  # type: ignore[name-defined,misc]
+class TestKeptAnswers(KeptAnswersAgainstTables.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(
         max_examples=25, stateful_step_count=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
     )

@@ -38,7 +38,7 @@ def test_native_breaks_no_rule_of_http_2(h2spec: Path, tls: bool, tmp_path: Path
     flags = Place.make(tmp_path).flags("TLS", with_permits=False) if tls else ()
     with NamesrvProcess(*flags, engine="native") as namesrv:
         host, port = namesrv.endpoint
-        command = [h2spec, "-h", host, "-p", str(port), "-P", CALL, "-o", "10", *(["-t", "-k"] if tls else [])]
+        command = [str(h2spec), "-h", host, "-p", str(port), "-P", CALL, "-o", "10", *(["-t", "-k"] if tls else [])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     passed = re.search(r"(\d+) tests, (\d+) passed, 0 skipped, 0 failed", done.stdout)
     assert passed, done.stdout[done.stdout.find("Failures:") :]
