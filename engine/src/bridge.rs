@@ -5,7 +5,7 @@
 //! A call brings one event, and at most one more of each kind at a time, so the list is bounded by the calls under way.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -125,8 +125,8 @@ impl Bridge {
     }
 
     /// Readable while there are events.
-    pub(crate) fn fileno(&self) -> RawFd {
-        self.wake.as_raw_fd()
+    pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
     }
 
     pub(crate) fn inbox(&self, thread: usize) -> Arc<Inbox> {

@@ -1,6 +1,6 @@
 //! The engine as Rust sees it: made, given listeners and certificates, started, stopped.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -114,8 +114,8 @@ impl Engine {
 
     /// Readable while there are events.
     #[must_use]
-    pub fn fileno(&self) -> RawFd {
-        self.shared.bridge.fileno().as_raw_fd()
+    pub fn wakeup(&self) -> BorrowedFd<'_> {
+        self.shared.bridge.wakeup()
     }
 
     /// The oldest events, `EVENTS_PER_TURN` at most.

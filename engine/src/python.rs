@@ -188,7 +188,7 @@ impl PyEngine {
     }
 
     fn fileno(&self) -> RawFd {
-        self.engine.fileno().as_raw_fd()
+        self.engine.wakeup().as_raw_fd()
     }
 
     /// The oldest events: (kind, call, what comes with it).
