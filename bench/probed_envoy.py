@@ -16,15 +16,15 @@ import structlog
 
 from bench.loop_probe import LoopProbe
 from bench.probed_namesrv import LONGEST_LIFE_SECONDS
-from namesrv.server.envoy import app
-from namesrv.server.envoy.call import Receive, Send
+from namesrv.process import inside_envoy
+from namesrv.server.engines.envoy.call import Receive, Send
 
 _log = structlog.get_logger(__name__)
 
 
 def application(scope: Mapping[str, Any], receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
     """The name server's application; its life is that of a probe, too."""
-    answering = app.application(scope, receive, send)
+    answering = inside_envoy.application(scope, receive, send)
     return _probed(answering) if scope["type"] == "lifespan" else answering
 
 

@@ -15,10 +15,10 @@ import uvloop
 from bench.loop_probe import LoopProbe
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command
+from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
-from namesrv.server.envoy.launch import become_envoy
+from namesrv.server.engines.envoy.launch import become_envoy
 from namesrv.server.server import NamesrvServer
-from namesrv.settings import NamesrvSettings
 
 LONGEST_LIFE_SECONDS = 600.0
 """It ends by then even if whoever started it is gone."""

@@ -30,10 +30,10 @@ from google.protobuf.descriptor_pb2 import (
 )
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from namesrv.server.admin_servicer import AdminServicer
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.rpc import unimplemented
+from namesrv.server.rpc.handlers import unimplemented
+from namesrv.server.services.admin.servicer import AdminServicer
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.server.services.route.servicer import RouteServicer
 
 DOCS = Path(__file__).resolve().parent
 PROTOS = DOCS.parent / "protos"

@@ -18,10 +18,10 @@ from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from groundwork.version import __version__
+from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
-from namesrv.server.envoy.launch import CannotLaunch, become_envoy
-from namesrv.settings import NamesrvSettings
-from namesrv.workers import Workers
+from namesrv.process.workers import Workers
+from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 
 PROGRAM = "namesrv"
 
@@ -40,7 +40,7 @@ def serve(settings: NamesrvSettings) -> None:
         raise typer.Exit(_supervise(settings))
     if settings.engine == "envoy":
         _become_envoy(settings)
-    from namesrv.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
+    from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:
         await serve_until(settings, _stop_event())

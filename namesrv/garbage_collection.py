@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from namesrv.core.steps import ResultT, Steps
+from namesrv.core.slices import ResultT, Steps
 
 YOUNG, MIDDLE, FULL = 5_000, 10, 1_000
 """Net new objects before a run over the youngest, such runs before one over the middle generation, and those before a

@@ -19,10 +19,10 @@ from namesrv_api.v1 import (
 from groundwork.call_observers import CallObserver
 from groundwork.listening import check_bindable
 from groundwork.tls import ListenerTls
-from namesrv.server.call_gate import CallBounds, Doorkeeper
-from namesrv.server.request_memory import RequestMemory
-from namesrv.server.rpc import add_service
-from namesrv.settings import NamesrvSettings
+from namesrv.config.settings import NamesrvSettings
+from namesrv.server.auth.admission import CallBounds, Doorkeeper
+from namesrv.server.rpc.handlers import add_service
+from namesrv.server.rpc.request_memory import RequestMemory
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],

@@ -17,37 +17,37 @@ from groundwork.channels import ClientSecurity
 from groundwork.logs import set_log_level
 from groundwork.security_settings import certificates
 from groundwork.version import __version__
-from namesrv.config_file import ConfigFile
-from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.pins import Pins
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import NamesrvIdentity
-from namesrv.data_dir import DataDir
-from namesrv.epoch_file import format_epoch, next_epoch
-from namesrv.server.admin_servicer import AdminServicer
-from namesrv.server.channel_notices import ChannelNotices
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.config_store import ConfigStore
-from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
-from namesrv.server.engines import build_server, worker_server
-from namesrv.server.event_log import listen_for_mass_loss
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.snapshot.pins import Pins
+from namesrv.server.auth.security import Security, product_env_security
+from namesrv.server.background.channel_notices import ChannelNotices
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.expiry_scanner import SilenceScans
+from namesrv.server.background.pin_expiry import drop_expired_pins
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.counters import RegistrationTally
+from namesrv.server.engines.factory import build_server, worker_server
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
-from namesrv.server.metrics import NamesrvMetrics, Sources
-from namesrv.server.observation import Observation
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.pin_expiry import drop_expired_pins
-from namesrv.server.product_env import ProductEnv
-from namesrv.server.registration_parts import RegistrationParts
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.security import Security, product_env_security
-from namesrv.server.silence_scans import SilenceScans
-from namesrv.server.table_writer import TableWriter
-from namesrv.server.tallies import RegistrationTally
-from namesrv.server.warm_start import watch_warm_up
-from namesrv.server.watchers import Watchers
-from namesrv.server.worker_place import WorkerPlace
-from namesrv.settings import NamesrvSettings
+from namesrv.server.observability.exports import Observation
+from namesrv.server.observability.metrics import NamesrvMetrics, Sources
+from namesrv.server.route_logging import listen_for_mass_loss
+from namesrv.server.services.admin.servicer import AdminServicer
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.server.services.route.cluster_test import ProductEnv
+from namesrv.server.services.route.servicer import RouteServicer
+from namesrv.server.stores.config_store import ConfigStore
+from namesrv.server.stores.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
+from namesrv.server.stores.warm_start import watch_warm_up
+from namesrv.server.worker_role import WorkerPlace
+from namesrv.storage.config_file import ConfigFile
+from namesrv.storage.data_dir import DataDir
+from namesrv.storage.epoch_file import format_epoch, next_epoch
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse

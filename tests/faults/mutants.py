@@ -57,21 +57,23 @@ MUTANTS = (
         "a name server that did not run itself blames the brokers",
         (
             Line(
-                "namesrv/server/channel_streams.py", "elif self._own_stalls.channel_ends_are_doubtful():", "elif False:"
+                "namesrv/server/background/channel_streams.py",
+                "elif self._own_stalls.channel_ends_are_doubtful():",
+                "elif False:",
             ),
         ),
         _test("blames"),
     ),
     Mutant(
         "it takes itself for warm at once",
-        (Line("namesrv/core/warm_up.py", "        return self._is_warm\n", "        return True\n"),),
+        (Line("namesrv/core/routes/warm_up.py", "        return self._is_warm\n", "        return True\n"),),
         _runs("kill-namesrv", "end-namesrv"),
     ),
     Mutant(
         "the end of a channel removes nobody",
         (
             Line(
-                "namesrv/server/channel_streams.py",
+                "namesrv/server/background/channel_streams.py",
                 "lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]",
                 "lost = [channel_id for channel_id in () if not self._may_come_back(channel_id)]",
             ),
@@ -81,21 +83,27 @@ MUTANTS = (
     Mutant(
         "the late end of an old channel removes a broker that has a new one",
         (
-            Line("namesrv/core/channels.py", "            self._open[channel_id].discard(key)\n", "            pass\n"),
-            Line("namesrv/core/broker_removals.py", "lambda live: live.channel_id in ended,", "lambda live: True,"),
+            Line(
+                "namesrv/core/liveness/channels.py",
+                "            self._open[channel_id].discard(key)\n",
+                "            pass\n",
+            ),
+            Line(
+                "namesrv/core/routes/broker_removals.py", "lambda live: live.channel_id in ended,", "lambda live: True,"
+            ),
         ),
         _test("late_end"),
     ),
     Mutant(
         "what an operator changes is not written to the disk",
-        (Line("namesrv/durable_file.py", "            self._save(content)\n", "            pass\n"),),
+        (Line("namesrv/storage/durable_file.py", "            self._save(content)\n", "            pass\n"),),
         _runs("kill-namesrv"),
     ),
     Mutant(
         "topics that a table no longer has stay",
         (
             Line(
-                "namesrv/core/route_info_manager.py",
+                "namesrv/core/routes/route_info_manager.py",
                 "        if exactly and registration.base_version is None:\n",
                 "        if False:\n",
             ),
@@ -106,7 +114,7 @@ MUTANTS = (
         "a watch is not told of every other change of a topic",
         (
             Line(
-                "namesrv/core/watches.py",
+                "namesrv/core/watch/watch_index.py",
                 "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n",
                 "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n"
                 '        """Wrong."""\n'
@@ -120,7 +128,7 @@ MUTANTS = (
         "the mass-loss guard never trips",
         (
             Line(
-                "namesrv/core/mass_loss_guard.py",
+                "namesrv/core/liveness/mass_loss_guard.py",
                 "        return lost >= behaviour.mass_loss_min_brokers and",
                 "        return False and",
             ),
@@ -145,12 +153,18 @@ MUTANTS = (
     ),
     Mutant(
         "a copy that is too old says that it can be relied on",
-        (Line("namesrv/server/replica_server.py", "        if behind > stale_seconds:\n", "        if False:\n"),),
+        (Line("namesrv/server/replica/server.py", "        if behind > stale_seconds:\n", "        if False:\n"),),
         _test("copy", "runs"),
     ),
     Mutant(
         "a copy passes over the first row of each change",
-        (Line("namesrv/core/replica.py", "_put_rows(edit, change.rows)\n", "_put_rows(edit, change.rows[1:])\n"),),
+        (
+            Line(
+                "namesrv/core/replica/manager.py",
+                "_put_rows(edit, change.rows)\n",
+                "_put_rows(edit, change.rows[1:])\n",
+            ),
+        ),
         _test("copy", "runs"),
     ),
     Mutant(

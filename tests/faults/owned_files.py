@@ -10,14 +10,14 @@ from pathlib import Path
 
 from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics_file import TopicsFile
-from namesrv.config_file import ConfigFile
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.kv_config import KvConfigTable
-from namesrv.epoch_file import next_epoch
-from namesrv.intents_file import IntentsFile
-from namesrv.kv_config_file import KvConfigFile
-from namesrv.server.audit_file import AUDIT_FILE, RotatingFile
-from namesrv.snapshot_file import SnapshotFile
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.routes.kv_config import KvConfigTable
+from namesrv.storage.audit_file import AUDIT_FILE, RotatingFile
+from namesrv.storage.config_file import ConfigFile
+from namesrv.storage.epoch_file import next_epoch
+from namesrv.storage.intents_file import IntentsFile
+from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.snapshot_file import SnapshotFile
 from route_client.disk_cache import DiskCache
 from route_client.route import QueueData, TopicRoute
 

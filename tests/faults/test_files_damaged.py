@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
-from namesrv.data_dir import DataDirError
+from namesrv.storage.data_dir import DataDirError
 from tests.faults.operated_server import DURABLE, OperatedServer
 from tests.faults.owned_files import OWNED, WITH_COPY
 from tests.rot import rot, skip_without_checksums

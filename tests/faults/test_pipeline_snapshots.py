@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from namesrv.core.records import DataVersion
+from namesrv.core.records.rows import DataVersion
 from route_pipeline.compaction import compact
 from route_pipeline.ingest import ingest
 from route_pipeline.store import RouteStore

@@ -8,15 +8,16 @@ from __future__ import annotations
 import typer
 
 from groundwork.settings import add_command
-from namesrv.server.envoy import app, engine
-from namesrv.server.envoy.launch import become_envoy
-from namesrv.settings import NamesrvSettings
+from namesrv.config.settings import NamesrvSettings
+from namesrv.process import inside_envoy
+from namesrv.server.engines.envoy import engine
+from namesrv.server.engines.envoy.launch import become_envoy
 
 FEW = 2
 
 engine.MAX_UNREAD = FEW
 
-application = app.application
+application = inside_envoy.application
 
 
 def serve(settings: NamesrvSettings) -> None:

@@ -10,11 +10,11 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.server.call_gate import CallBounds
-from namesrv.server.engines import build_server
-from namesrv.server.request_memory import RequestMemory
-from namesrv.server.rpc import add_service
-from namesrv.settings import NamesrvSettings
+from namesrv.config.settings import NamesrvSettings
+from namesrv.server.auth.admission import CallBounds
+from namesrv.server.engines.factory import build_server
+from namesrv.server.rpc.handlers import add_service
+from namesrv.server.rpc.request_memory import RequestMemory
 
 CALLS = {
     "look-up": ("/namesrv_api.v1.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest()),

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import structlog
 
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.kv_config import KvConfigTable
-from namesrv.intents_file import IntentsFile
-from namesrv.kv_config_file import KvConfigFile
-from namesrv.snapshot_file import SnapshotFile
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.routes.kv_config import KvConfigTable
+from namesrv.storage.intents_file import IntentsFile
+from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.snapshot_file import SnapshotFile
 
 ROUNDS = 20
 MOST_SECONDS = 80.0

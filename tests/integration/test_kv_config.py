@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from namesrv.server import limits
+from namesrv.config import limits
 from tests.processes import BIN, Client, NamesrvProcess, eventually
 from tests.registrations import registration
 

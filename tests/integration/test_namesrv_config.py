@@ -13,8 +13,8 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.config_file import CONFIG_FILE
-from namesrv.server.config_calls import MAX_CONFIG_VALUES
+from namesrv.server.services.admin.config import MAX_CONFIG_VALUES
+from namesrv.storage.config_file import CONFIG_FILE
 from tests.processes import BIN, Client, NamesrvProcess, eventually
 from tests.registrations import registration
 

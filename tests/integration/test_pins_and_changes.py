@@ -10,7 +10,7 @@ from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from namesrv.core.pins import MAX_PINNED_REVISIONS
+from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS
 from tests.processes import Client, NamesrvProcess, eventually
 from tests.registrations import identity, registration
 from tests.route_rows import RouteRows, key_of

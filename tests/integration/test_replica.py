@@ -17,7 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.server.listener import SERVICES
-from namesrv.server.replica_calls import LEADERS_CALLS
+from namesrv.server.replica.calls import LEADERS_CALLS
 from tests.integration.secured import TOKENS, Place
 from tests.processes import Client, NamesrvProcess, eventually
 from tests.registrations import identity, registration

@@ -16,8 +16,8 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_da
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from namesrv.core.change_log import MAX_CHANGE_ROWS
-from namesrv.server import limits
+from namesrv.config import limits
+from namesrv.core.routes.change_log import MAX_CHANGE_ROWS
 from tests.processes import Client, NamesrvProcess, eventually
 from tests.registrations import identity, registration, topic_config
 from tests.watch_validators import LookUp, WatchedStream, check_promises, last_bookmark

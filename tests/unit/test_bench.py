@@ -16,9 +16,9 @@ from bench.loop_probe import LoopFigures, LoopProbe
 from bench.naive_server import NaiveNamesrv
 from bench.pauses import Pauses
 from bench.workload import Profile, part, registration, topic_name
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import NamesrvIdentity
-from namesrv.core.steps import finish
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.slices import finish
 
 
 def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(

@@ -19,7 +19,7 @@ from bench.peers.calls import Call, Grpc, Remoting
 from bench.peers.summary import CPU, P99, RATE, errors_of, figures_of, ratios_of
 from bench.peers.workloads import all_workloads, clustered_table, spread_table
 from bench.workload import Broker, Profile
-from namesrv.settings import Engine
+from namesrv.config.settings import Engine
 
 
 def opened(frame: remoting.Frame) -> tuple[dict[str, Any], Any]:

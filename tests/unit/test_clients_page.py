@@ -14,7 +14,7 @@ import grpc
 import pytest
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from namesrv.server.status import CODES
+from namesrv.server.rpc.status import CODES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATOR = DOCS / "generate_clients.py"

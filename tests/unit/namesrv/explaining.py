@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from namesrv.core.changes import Cause
-from namesrv.core.explain_route import Explanation, Question, explain_route
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records import BrokerKey, DataVersion
-from namesrv.core.steps import finish
-from namesrv.server.rpc import Context
+from namesrv.core.history.explain_route import Explanation, Question, explain_route
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.slices import finish
+from namesrv.server.rpc.handlers import Context
 from tests.unit.namesrv.fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.records import (
+from namesrv.core.records.rows import (
     BrokerKey,
     DataVersion,
     QueueNumbers,
@@ -18,9 +18,9 @@ from namesrv.core.records import (
     RemovedBroker,
     TopicConfig,
 )
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import NamesrvIdentity
-from namesrv.core.steps import finish
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.slices import finish
 
 CLUSTER = "DefaultCluster"
 A = "127.0.0.1:10911"

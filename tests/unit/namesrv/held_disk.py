@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from namesrv.data_dir import write_atomically
+from namesrv.storage.data_dir import write_atomically
 
 LONGEST_SECONDS = 20.0
 

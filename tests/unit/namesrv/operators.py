@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.changes import Cause
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import BrokerKey, DataVersion
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import finish
 from tests.unit.namesrv.fleet import CLUSTER, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core import blast_radius, deadline_heap, queue_data_table, route_info_manager, table_edit, topic_table
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records import BrokerKey, LiveKey
-from namesrv.core.route_state import Unconfirmed
-from namesrv.core.steps import Steps, finish
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.liveness import deadline_heap
+from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.routes import route_info_manager
+from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.slices import Steps, finish
+from namesrv.core.tables import blast_radius, edit, topics
+from namesrv.core.tables import queue_data as queue_data_table
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
 from tests.unit.namesrv.reference_model import ReferenceModel
@@ -41,10 +44,10 @@ LOSS_PLANS = st.lists(st.tuples(st.sampled_from(SIGNS_OF_LIFE), st.integers(0, 3
 def small_slices() -> Iterator[None]:
     """Writers give way after every few topics, and QueueDatas are dropped as soon as they are not used."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_edit, "SLICE", 2)
+        patch.setattr(edit, "SLICE", 2)
         patch.setattr(route_info_manager, "GROUP_SLICE", 1)
         patch.setattr(blast_radius, "TOPIC_SLICE", 1)
-        patch.setattr(topic_table, "MERGE_SLICE", 1)
+        patch.setattr(topics, "MERGE_SLICE", 1)
         patch.setattr(deadline_heap, "SLICE", 2)
         patch.setattr(queue_data_table, "UNUSED_PER_BROKER", 0)
         yield

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import ChannelGone, NamesrvError, NeedFullRegistration, StaleStateVersion
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""

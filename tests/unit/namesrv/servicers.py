@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from namesrv.core.pins import Pins
-from namesrv.core.warm_up import WarmUp
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.watchers import Watchers
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.snapshot.pins import Pins
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.services.route.servicer import RouteServicer
 from tests.unit.namesrv.fleet import Fleet
 
 

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
-from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import (
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
+from namesrv.core.records.rows import (
     BrokerKey,
     DataVersion,
     LiveKey,
@@ -30,7 +28,9 @@ from namesrv.core.records import (
     RemovalReason,
     TopicConfig,
 )
-from namesrv.core.steps import Steps, finish
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import Steps, finish
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest
 from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, Plan, ReferenceMachine, small_slices
 from tests.unit.namesrv.reference_model import ReferenceModel

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from namesrv.server import at_once
+from namesrv.server.rpc import inline_calls
 
 
 async def answer() -> int:
@@ -28,7 +28,7 @@ async def wait_whatever_comes() -> int:
     for _ in range(2):
         try:
             await asyncio.sleep(0)
-        except at_once.Waited:
+        except inline_calls.Waited:
             continue
     return 7
 
@@ -36,25 +36,25 @@ async def wait_whatever_comes() -> int:
 async def say_what_it_was_told() -> str:
     try:
         await asyncio.sleep(0)
-    except at_once.Waited as told:
+    except inline_calls.Waited as told:
         return str(told)
     return "nothing"
 
 
 def test_what_does_not_wait_is_run_to_its_end() -> None:
-    assert at_once.run(answer()) == 7
+    assert inline_calls.run(answer()) == 7
 
 
 def test_an_error_comes_through() -> None:
     with pytest.raises(KeyError):
-        at_once.run(fail())
+        inline_calls.run(fail())
 
 
 @pytest.mark.parametrize("waiting", [wait, wait_whatever_comes])
 def test_what_waits_is_ended_with_an_error(waiting: Callable[[], Coroutine[Any, Any, int]]) -> None:
-    with pytest.raises(at_once.Waited):
-        at_once.run(waiting())
+    with pytest.raises(inline_calls.Waited):
+        inline_calls.run(waiting())
 
 
 def test_what_waits_may_still_say_that_it_failed() -> None:
-    assert at_once.run(say_what_it_was_told()) == "a call that is answered at once waits for something"
+    assert inline_calls.run(say_what_it_was_told()) == "a call that is answered at once waits for something"

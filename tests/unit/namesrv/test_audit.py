@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from namesrv.core.audit import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
-from namesrv.core.changes import (
+from namesrv.core.history.audit import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
+from namesrv.core.records.changes import (
     Cause,
     Change,
     ClusterPut,
@@ -28,8 +28,8 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records import (
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import (
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,

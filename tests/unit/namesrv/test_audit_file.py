@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.changes import Cause, KvPut, QueuesRemoved, Row
-from namesrv.core.records import BrokerKey, RemovalReason
-from namesrv.server.audit_file import AUDIT_FILE, COMPLAINT_SECONDS, AuditFile, RotatingFile
+from namesrv.core.records.changes import Cause, KvPut, QueuesRemoved, Row
+from namesrv.core.records.rows import BrokerKey, RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.storage.audit_file import AUDIT_FILE, COMPLAINT_SECONDS, AuditFile, RotatingFile
 from tests.processes import eventually
 from tests.unit.namesrv.fleet import VirtualClock
 

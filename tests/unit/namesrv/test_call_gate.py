@@ -10,12 +10,12 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 from structlog.testing import capture_logs
 
 from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
-from namesrv.core.records import BrokerKey
-from namesrv.server import callers
-from namesrv.server.call_gate import REFUSAL_LOG_SECONDS, CallBounds, CallGate, Doorkeeper
-from namesrv.server.callers import Context, caller_of
-from namesrv.server.permits import GroupPattern, Permits, Principal
-from namesrv.server.status import rich_error
+from namesrv.core.records.rows import BrokerKey
+from namesrv.server.auth import callers
+from namesrv.server.auth.admission import REFUSAL_LOG_SECONDS, CallBounds, CallGate, Doorkeeper
+from namesrv.server.auth.callers import Context, caller_of
+from namesrv.server.auth.permits import GroupPattern, Permits, Principal
+from namesrv.server.rpc.status import rich_error
 
 LOOK_UP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
 WATCH = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["WatchTopicRoutes"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.changes import Cause, Change, QueuesRemoved, Row
-from namesrv.core.records import BrokerKey, RemovalReason
+from namesrv.core.records.changes import Cause, Change, QueuesRemoved, Row
+from namesrv.core.records.rows import BrokerKey, RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
 
 CAUSE = Cause("test")
 

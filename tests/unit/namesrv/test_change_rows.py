@@ -9,13 +9,13 @@ from itertools import pairwise
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.change_rows import CHANGE_SLICE, change_messages
-from namesrv.core.changes import Cause, ClusterPut
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.kv_config import EMPTY
-from namesrv.core.records import BrokerKey, DataVersion
-from namesrv.core.snapshot import CHUNK_BYTES, WHOLE, SnapshotShard
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import Cause, ClusterPut
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import finish
+from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotShard
+from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
 from tests.route_rows import RouteRows, key_of
 from tests.unit.namesrv.fleet import CLUSTER, HA, A, B, Fleet
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import queue_data_table
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.change_rows import change_messages
-from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.kv_config import EMPTY
-from namesrv.core.records import BrokerKey, DataVersion, QueueNumbers, TopicConfig
-from namesrv.core.snapshot import SnapshotShard
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, TopicConfig
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import finish
+from namesrv.core.snapshot.route_snapshot import SnapshotShard
+from namesrv.core.streams.change_rows import change_messages
+from namesrv.core.tables import queue_data
 from tests.route_rows import RouteRows, key_of
 from tests.unit.namesrv.fleet import Fleet
 
@@ -60,7 +60,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         self.fleet = Fleet()
         self.channels: list[str] = []
         self.seen: dict[int, RouteRows] = {}
-        self.patched = mock.patch.object(queue_data_table, "UNUSED_PER_BROKER", 0)
+        self.patched = mock.patch.object(queue_data, "UNUSED_PER_BROKER", 0)
         self.patched.start()
 
     @initialize(behaviour=_BEHAVIOURS)

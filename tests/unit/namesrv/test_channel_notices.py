@@ -10,16 +10,16 @@ from typing import Self
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.config.limits import MAX_CHANNEL_EVENTS
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause
-from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.steps import finish
-from namesrv.server import channel_notices
-from namesrv.server.channel_notices import CHANNEL_SLICE, ChannelNotices
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.limits import MAX_CHANNEL_EVENTS
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.table_writer import TableWriter
+from namesrv.core.records.changes import Cause
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.slices import finish
+from namesrv.server.background import channel_notices
+from namesrv.server.background.channel_notices import CHANNEL_SLICE, ChannelNotices
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.table_writer import TableWriter
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 C = "127.0.0.1:30911"

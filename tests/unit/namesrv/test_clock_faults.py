@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.records import DataVersion
-from namesrv.server.own_stalls import TICK_SECONDS, OwnStalls
+from namesrv.core.records.rows import DataVersion
+from namesrv.server.background.stall_detector import TICK_SECONDS, OwnStalls
 from tests.unit.namesrv.fleet import A, B, Fleet
 
 HOUR = 3_600.0

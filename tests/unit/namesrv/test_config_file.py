@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.config_file import CONFIG_FILE, ConfigFile
-from namesrv.data_dir import DataDirError
+from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
+from namesrv.storage.data_dir import DataDirError
 
 FIRST = {"enableTopicList": "false"}
 SECOND = {"enableTopicList": "true", "logLevel": "debug"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config_keys import (
+from namesrv.config.keys import (
     AT_ONCE,
     AT_RESTART,
     CONFIG_KEYS,
@@ -19,9 +19,9 @@ from namesrv.config_keys import (
     key_of,
     with_texts,
 )
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
-from namesrv.settings import NamesrvSettings
 
 ROCKETMQ_KEYS = {
     "clusterTest",

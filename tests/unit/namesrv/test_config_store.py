@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.config_file import CONFIG_FILE, ConfigFile
-from namesrv.core.changes import Cause, ConfigPut
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.data_dir import DataDirError
-from namesrv.server.config_store import ConfigStore
-from namesrv.settings import NamesrvSettings
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.server.stores.config_store import ConfigStore
+from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
+from namesrv.storage.data_dir import DataDirError
 from tests.unit.namesrv.held_disk import HeldDisk, until
 
 CAUSE = Cause("UpdateNamesrvConfig", "ipv4:127.0.0.1:1")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.data_dir import DataDir, DataDirError
+from namesrv.storage.data_dir import DataDir, DataDirError
 
 
 def test_the_folder_is_made(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.deadline_heap import SLICE, DeadlineHeap
-from namesrv.core.steps import finish
+from namesrv.core.liveness.deadline_heap import SLICE, DeadlineHeap
+from namesrv.core.slices import finish
 
 
 def overdue(heap: DeadlineHeap[str], now: float) -> list[str]:

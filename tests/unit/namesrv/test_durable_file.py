@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from namesrv.data_dir import DataDirError
-from namesrv.durable_file import BrokenFile, DurableFile
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.durable_file import BrokenFile, DurableFile
 from tests.rot import rot, skip_without_checksums
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.data_dir import DataDirError
-from namesrv.epoch_file import EPOCH_FILE, next_epoch
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.epoch_file import EPOCH_FILE, next_epoch
 
 
 def test_epochs_sort_in_the_order_of_starts_also_when_the_clock_steps_back(tmp_path: Path) -> None:

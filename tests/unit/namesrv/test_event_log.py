@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.server.event_log import listen_for_mass_loss
+from namesrv.server.route_logging import listen_for_mass_loss
 from tests.unit.namesrv.fleet import Fleet
 
 

@@ -8,13 +8,13 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.changes import Cause
+from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.explain_route import MAX_TEXT_LENGTH
-from namesrv.core.intents import HoldKey, Intent, IntentKind
-from namesrv.core.steps import finish
-from namesrv.server import limits
-from namesrv.server.explain_calls import ExplainCalls
+from namesrv.core.history.explain_route import MAX_TEXT_LENGTH
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind
+from namesrv.core.slices import finish
+from namesrv.server.services.admin.explain import ExplainCalls
 from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
 from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.changes import Cause
-from namesrv.core.explain_route import WALK_SLICE, Explanation, Question, explain_route
-from namesrv.core.kv_config import EMPTY
-from namesrv.core.records import BrokerKey, DataVersion, RemovalReason
-from namesrv.core.steps import finish
+from namesrv.core.history.explain_route import WALK_SLICE, Explanation, Question, explain_route
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import finish
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.explain_route import Explanation
-from namesrv.core.intents import IntentKind
-from namesrv.core.records import RemovalReason
-from namesrv.core.steps import finish
+from namesrv.core.history.explain_route import Explanation
+from namesrv.core.records.intents import IntentKind
+from namesrv.core.records.rows import RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.slices import finish
 from tests.unit.namesrv.explaining import (
     CAUSE,
     GROUP,

@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis.stateful import rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.changes import Cause
 from namesrv.core.errors import RevisionCompacted, ShuttingDown
-from namesrv.core.follow_messages import follow_messages
-from namesrv.core.kv_config import EMPTY
-from namesrv.core.records import DataVersion
-from namesrv.core.snapshot import WHOLE, SnapshotShard
-from namesrv.core.steps import finish
-from namesrv.core.watches import Follower
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import finish
+from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
+from namesrv.core.streams.follow import follow_messages
+from namesrv.core.watch.watch_index import Follower
 from tests.followed_rows import FollowedRows
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.test_changes_make_snapshots import ChangesMakeSnapshots

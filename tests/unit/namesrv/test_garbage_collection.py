@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from namesrv.core.steps import Steps, finish
+from namesrv.core.slices import Steps, finish
 from namesrv.garbage_collection import MIDDLE, collecting
 
 

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
+from namesrv.config import limits
 from namesrv.core.errors import (
     BrokerNotRegistered,
     IntentNotFound,
@@ -20,13 +21,12 @@ from namesrv.core.errors import (
     NoDataDir,
     TopicNotFound,
 )
-from namesrv.core.route_state import Unconfirmed
-from namesrv.intents_file import IntentsFile
-from namesrv.server import limits
-from namesrv.server.intent_calls import CLUSTERS_NAMED, IntentCalls
-from namesrv.server.intent_store import IntentStore
-from namesrv.server.rpc import Context
-from namesrv.server.table_writer import TableWriter
+from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.admin.intents import CLUSTERS_NAMED, IntentCalls
+from namesrv.server.stores.intent_store import IntentStore
+from namesrv.storage.intents_file import IntentsFile
 from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 
 C = "127.0.0.1:30911"

@@ -13,17 +13,23 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.changes import Cause
+from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown, TopicNotFound
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import BlastRadius, BrokerKey
-from namesrv.core.steps import Steps
-from namesrv.data_dir import DataDirError
-from namesrv.intents_file import INTENTS_FILE, IntentsFile
-from namesrv.server import limits
-from namesrv.server.intent_store import INTENT_ENDED, LONGEST_RETRY_SECONDS, POLL_SECONDS, IntentChange, IntentStore
-from namesrv.server.table_writer import TableWriter
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import BlastRadius, BrokerKey
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import Steps
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.stores.intent_store import (
+    INTENT_ENDED,
+    LONGEST_RETRY_SECONDS,
+    POLL_SECONDS,
+    IntentChange,
+    IntentStore,
+)
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 from tests.unit.namesrv.fleet import CLUSTER, Fleet
 from tests.unit.namesrv.held_disk import HeldDisk, until

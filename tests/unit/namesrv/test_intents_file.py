@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records import BrokerKey
-from namesrv.data_dir import DataDirError
-from namesrv.intents_file import IntentsFile
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import BrokerKey
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.intents_file import IntentsFile
 
 DRAIN = Intent(IntentKind.WIPE_WRITE_PERM, BrokerKey("größer", "broker-a"), "ops", 1_700_000_000_000, "disk\nswap")
 HOLD = Intent(IntentKind.TOPIC_HOLD, HoldKey("Topic", None), "10.0.0.1:5", 1_700_000_000_001, "", 1_800_000_000_000)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core import fragments
-from namesrv.core.records import BrokerData, BrokerKey
-from namesrv.core.snapshot import topic_row
+from namesrv.core.records import fragments
+from namesrv.core.records.rows import BrokerData, BrokerKey
+from namesrv.core.snapshot.route_snapshot import topic_row
 from tests.unit.namesrv.fleet import addrs_of
 
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)

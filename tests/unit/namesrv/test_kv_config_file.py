@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.kv_config import EMPTY, KvConfigTable
-from namesrv.data_dir import DataDirError, write_atomically
-from namesrv.kv_config_file import KvConfigFile
+from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
+from namesrv.storage.data_dir import DataDirError, write_atomically
+from namesrv.storage.kv_config_file import KvConfigFile
 
 ONE = KvConfigTable.of({"ns": {"key": "one"}})
 TWO = KvConfigTable.of({"ns": {"key": "two"}, "größer": {"€": 'quoted "text"\n'}})

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.changes import Cause
+from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.core.kv_config import EMPTY, KvConfigTable
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.kv_config_file import KvConfigFile
-from namesrv.server import limits
-from namesrv.server.kv_config_store import KvChange, KvConfigStore
+from namesrv.core.records.changes import Cause
+from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
+from namesrv.storage.kv_config_file import KvConfigFile
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.held_disk import HeldDisk, until
 

@@ -11,15 +11,16 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
+from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
-from namesrv.server import limits, wire
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.registration_parts import RegistrationParts
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.request_memory import RequestMemory
-from namesrv.server.rpc import Context
-from namesrv.server.table_writer import TableWriter
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.services import request_validation
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
 from tests.registrations import identity, registration
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.servicers import route_servicer
@@ -53,17 +54,17 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
         route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
         for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
     ]
-    assert sum(1 for _ in wire.topic_configs(topics[:-1], ())) == 200_000
+    assert sum(1 for _ in request_validation.topic_configs(topics[:-1], ())) == 200_000
     with pytest.raises(LimitExceeded) as caught:
-        list(wire.topic_configs(topics, ()))
+        list(request_validation.topic_configs(topics, ()))
     assert caught.value.metadata == {"what": "topics of one registration", "value": "200001", "limit": "200000"}
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
     longest = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
-    wire.check_address("broker.broker_addr", longest)
+    request_validation.check_address("broker.broker_addr", longest)
     with pytest.raises(InvalidField, match="has 261 characters, at most 260"):
-        wire.check_address("broker.broker_addr", f"h{longest}")
+        request_validation.check_address("broker.broker_addr", f"h{longest}")
 
 
 def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register_again(

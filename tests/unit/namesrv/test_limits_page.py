@@ -10,13 +10,15 @@ from types import ModuleType
 import pytest
 
 from groundwork import endpoints, topic_rules
-from namesrv import config_keys
-from namesrv.core import change_log, pins
-from namesrv.server import config_calls, config_store, limits
-from namesrv.settings import NamesrvSettings
+from namesrv.config import keys, limits
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.routes import change_log
+from namesrv.core.snapshot import pins
+from namesrv.server.services.admin import config
+from namesrv.server.stores import config_store
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
-MODULES = (limits, topic_rules, endpoints, change_log, pins, config_keys, config_calls, config_store)
+MODULES = (limits, topic_rules, endpoints, change_log, pins, keys, config, config_store)
 SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
 """Settings that are limits on what a caller may do."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from namesrv.core.route_state import Unconfirmed
+from namesrv.core.routes.route_state import Unconfirmed
 from tests.unit.namesrv.fleet import Fleet
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.server.own_stalls import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, OwnStalls
+from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, OwnStalls
 from tests.unit.namesrv.fleet import VirtualClock
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from namesrv.config.limits import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS
 from namesrv.core.errors import NotPermitted
-from namesrv.core.records import BrokerKey
-from namesrv.permits_file import PermitsError, read_permits
-from namesrv.server.limits import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS
-from namesrv.server.permits import GroupPattern, Permission, Permits, Principal
+from namesrv.core.records.rows import BrokerKey
+from namesrv.server.auth.permits import GroupPattern, Permission, Permits, Principal
+from namesrv.server.auth.permits_file import PermitsError, read_permits
 
 TOML = """
 [principals.broker-a]

@@ -8,8 +8,8 @@ import weakref
 import pytest
 
 from namesrv.core.errors import LimitExceeded, SnapshotGone
-from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
-from namesrv.core.records import DataVersion
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
 from tests.unit.namesrv.fleet import Fleet
 
 LEASE = 600.0

@@ -17,16 +17,16 @@ from structlog.testing import capture_logs
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
+from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
-from namesrv.server import limits
-from namesrv.server.product_env import (
+from namesrv.server.rpc.status import rich_error
+from namesrv.server.services.route.cluster_test import (
     ASK_LAST_SECONDS,
     CLUSTER_TEST_KEY,
     ROUTES_BETWEEN_PAUSES,
     ProductEnv,
     asked_by_cluster_test,
 )
-from namesrv.server.status import rich_error
 from tests.unit.namesrv.fleet import VirtualClock
 
 ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]

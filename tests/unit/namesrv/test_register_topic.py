@@ -6,11 +6,12 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
+from namesrv.config import limits
 from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
-from namesrv.core.records import BrokerKey
-from namesrv.core.route_info_manager import GROUP_SLICE
-from namesrv.core.steps import finish
-from namesrv.server import limits, wire
+from namesrv.core.records.rows import BrokerKey
+from namesrv.core.routes.route_info_manager import GROUP_SLICE
+from namesrv.core.slices import finish
+from namesrv.server.services import request_validation
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
@@ -31,7 +32,7 @@ def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **changes: int | 
 
 
 def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, tuple[int, int, int, int]]:
-    return wire.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
+    return request_validation.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
 
 
 def test_a_topic_comes_to_the_groups_that_are_named_with_one_revision(fleet: Fleet) -> None:

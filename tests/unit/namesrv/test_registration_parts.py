@@ -6,10 +6,10 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
+from namesrv.config.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
 from namesrv.core.errors import InvalidField, LimitExceeded, NeedFullRegistration
-from namesrv.core.records import DataVersion, LiveKey
-from namesrv.server.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
-from namesrv.server.registration_parts import RegistrationParts
+from namesrv.core.records.rows import DataVersion, LiveKey
+from namesrv.server.services.registration.parts import RegistrationParts
 from tests.unit.namesrv.fleet import VERSION, VirtualClock
 
 KEY = LiveKey("c", "127.0.0.1:1")

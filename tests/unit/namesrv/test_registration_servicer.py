@@ -9,12 +9,12 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.core.errors import ChannelGone, InvalidField
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.registration_parts import RegistrationParts
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.rpc import Context
-from namesrv.server.table_writer import TableWriter
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
 from tests.registrations import registration
 from tests.unit.namesrv.fleet import Fleet
 

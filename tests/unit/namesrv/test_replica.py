@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config_keys import CONFIG_KEYS
+from namesrv.config.keys import CONFIG_KEYS
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.change_rows import route_changes
-from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import RevisionCompacted
-from namesrv.core.follow_messages import follow_messages, replica_message
-from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.records import DataVersion
-from namesrv.core.replica import LeaderChange, OutOfStep, ReplicaManager
-from namesrv.core.replica_feed import READER_SETTINGS, ReplicaFeed
-from namesrv.core.replica_intake import ReplicaIntake
-from namesrv.core.route_digest import FRONT, RouteDigests
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import Unconfirmed
-from namesrv.core.snapshot import WHOLE
-from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.core.steps import finish
-from namesrv.core.watches import Follower
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.replica.intake import ReplicaIntake
+from namesrv.core.replica.manager import LeaderChange, OutOfStep, ReplicaManager
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.digests import FRONT, RouteDigests
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.slices import finish
+from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.core.snapshot.route_snapshot import WHOLE
+from namesrv.core.streams.change_rows import route_changes
+from namesrv.core.streams.follow import follow_messages, replica_message
+from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
+from namesrv.core.watch.watch_index import Follower
 from tests.route_rows import RouteRows
 from tests.unit.namesrv.fleet import A, Fleet, VirtualClock
 from tests.unit.namesrv.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.changes import Cause
+from namesrv.config import limits
 from namesrv.core.errors import InvalidField, Overloaded
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records import BrokerKey, DataVersion, QueueNumbers
-from namesrv.core.route_digest import FRONT, MAX_TRIES, SLICE, DigestedBroker, Position, RouteDigests
-from namesrv.core.steps import finish
-from namesrv.server import limits
-from namesrv.server.digest_calls import DigestCalls
-from namesrv.server.paging import page_token
-from namesrv.server.rpc import Context
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers
+from namesrv.core.routes.digests import FRONT, MAX_TRIES, SLICE, DigestedBroker, Position, RouteDigests
+from namesrv.core.slices import finish
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.paging import page_token
+from namesrv.server.services.route.digests import DigestCalls
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 CONTEXT = cast("Context", None)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegistration, ShuttingDown
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
-from namesrv.core.steps import finish
-from namesrv.core.table_edit import SLICE
+from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
+from namesrv.core.slices import finish
+from namesrv.core.tables.edit import SLICE
 from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded
-from namesrv.server import limits
-from namesrv.server.own_stalls import TICK_SECONDS
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.rpc import Context
+from namesrv.server.background.stall_detector import TICK_SECONDS
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.route.servicer import RouteServicer
 from tests.unit.namesrv.fleet import A, B, Fleet
 from tests.unit.namesrv.servicers import route_servicer
 

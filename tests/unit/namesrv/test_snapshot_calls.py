@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.change_log import ChangeLog
+from namesrv.config import limits
 from namesrv.core.errors import (
     EpochChanged,
     InvalidField,
@@ -20,13 +20,13 @@ from namesrv.core.errors import (
     ShuttingDown,
     SnapshotGone,
 )
-from namesrv.core.pins import Pins
-from namesrv.core.records import DataVersion
-from namesrv.core.warm_up import WarmUp
-from namesrv.server import limits
-from namesrv.server.rpc import Context
-from namesrv.server.snapshot_calls import SnapshotCalls
-from namesrv.server.watchers import Watchers
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.snapshot.pins import Pins
+from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.route.snapshots import SnapshotCalls
 from tests.unit.namesrv.fleet import Fleet
 
 CONTEXT = cast("Context", None)

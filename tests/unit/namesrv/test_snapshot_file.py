@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from namesrv import snapshot_file
-from namesrv.snapshot_file import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
+from namesrv.storage import snapshot_file
+from namesrv.storage.snapshot_file import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 
 FORMAT = b"namesrv route snapshot, format 1\n"

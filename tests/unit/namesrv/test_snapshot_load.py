@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
-from namesrv.core.records import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, RemovalReason
-from namesrv.core.route_state import Unconfirmed
-from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
+from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, RemovalReason
+from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.slices import finish
+from namesrv.core.snapshot.load import UnusableSnapshot
 from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")

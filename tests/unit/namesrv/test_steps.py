@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.steps import SORT_SLICE, finish, sorted_in_slices
+from namesrv.core.slices import SORT_SLICE, finish, sorted_in_slices
 
 
 @given(st.lists(st.text(max_size=5), max_size=2_000))

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from namesrv.core.errors import Overloaded
-from namesrv.core.steps import Steps
-from namesrv.server.table_writer import MOST_TURNS, TableWriter, drive
+from namesrv.core.slices import Steps
+from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, drive
 from tests.unit.namesrv.fleet import VirtualClock
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import QueuesRemoved
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records import BlastRadius, BrokerKey, RemovalReason
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import QueuesRemoved
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import BlastRadius, BrokerKey, RemovalReason
+from namesrv.core.slices import finish
 from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,

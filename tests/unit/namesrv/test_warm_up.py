@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause
-from namesrv.core.records import BrokerKey, RemovalReason
-from namesrv.core.steps import finish
-from namesrv.core.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import BrokerKey, RemovalReason
+from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.core.slices import finish
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 WARM_UP = 45.0

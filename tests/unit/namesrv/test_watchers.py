@@ -12,6 +12,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.config import limits
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import (
     InvalidField,
@@ -22,18 +23,18 @@ from namesrv.core.errors import (
     RevisionCompacted,
     ShuttingDown,
 )
-from namesrv.core.records import DataVersion
-from namesrv.core.subscriptions import Subscription
-from namesrv.core.warm_up import WarmUp
-from namesrv.server import limits, watchers
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.watch.subscriptions import Subscription
+from namesrv.server.background import watch_streams
+from namesrv.server.background.table_writer import drive
+from namesrv.server.background.watch_streams import Watchers
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.request_memory import RequestMemory
-from namesrv.server.rpc import Context, add_service
-from namesrv.server.status import rich_error
-from namesrv.server.table_writer import drive
-from namesrv.server.watch_calls import WatchCalls
-from namesrv.server.watcher_list_calls import WatcherListCalls
-from namesrv.server.watchers import Watchers
+from namesrv.server.rpc.handlers import Context, add_service
+from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.rpc.status import rich_error
+from namesrv.server.services.admin.watcher_list import WatcherListCalls
+from namesrv.server.services.route.watches import WatchCalls
 from tests.unit.namesrv.fleet import B, Fleet
 
 Messages = AsyncIterator[bytes]
@@ -120,7 +121,9 @@ def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
 def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
     async def work(server: Server) -> None:
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watchers.WAKE_SLICE * 2 + 1)]
+            streams = [
+                await stack.enter_async_context(server.watch("T1")) for _ in range(watch_streams.WAKE_SLICE * 2 + 1)
+            ]
             for stream in streams:
                 await next_of(stream)
             waiting = [asyncio.ensure_future(next_of(stream)) for stream in streams]
@@ -135,7 +138,7 @@ def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
     async def work(server: Server) -> None:
         fleet = server.fleet
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watchers.WAKE_SLICE * 3)]
+            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watch_streams.WAKE_SLICE * 3)]
 
             async def read_up_to(stream: Messages, revision: int) -> None:
                 while (message := await next_of(stream)).header.revision < revision:
@@ -183,8 +186,8 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
             assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
             seconds = [error.retry_after_seconds or 0.0 for error in errors]
             assert len(set(seconds)) > 40
-            assert min(seconds) >= watchers.FIRST_RETURN_SECONDS
-            assert max(seconds) <= watchers.FIRST_RETURN_SECONDS + 1.0 + 50 / watchers.RETURNS_PER_SECOND
+            assert min(seconds) >= watch_streams.FIRST_RETURN_SECONDS
+            assert max(seconds) <= watch_streams.FIRST_RETURN_SECONDS + 1.0 + 50 / watch_streams.RETURNS_PER_SECOND
 
     run(work)
 
@@ -372,8 +375,8 @@ def test_a_bookmark_is_not_a_lag() -> None:
     async def work(server: Server) -> None:
         async with server.watch("T1") as stream:
             await next_of(stream)
-            for part in range(watchers.BOOKMARK_SECONDS):
-                await drive(server.watchers.watches.make_bookmarks_due(part, watchers.BOOKMARK_SECONDS))
+            for part in range(watch_streams.BOOKMARK_SECONDS):
+                await drive(server.watchers.watches.make_bookmarks_due(part, watch_streams.BOOKMARK_SECONDS))
             asking = asyncio.ensure_future(next_of(stream))
             for _ in range(5):
                 await asyncio.sleep(0)

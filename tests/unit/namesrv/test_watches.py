@@ -9,16 +9,16 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import watch_messages, watches
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import LimitExceeded, Overloaded, RevisionCompacted
-from namesrv.core.kv_config import EMPTY, ORDER_TOPIC_CONFIG
-from namesrv.core.records import DataVersion
-from namesrv.core.steps import finish
-from namesrv.core.subscriptions import Subscription
-from namesrv.core.watches import Follower, RouteWatch, Watches
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
+from namesrv.core.slices import finish
+from namesrv.core.watch import messages, watch_index
+from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.watch.watch_index import Follower, RouteWatch, Watches
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 CAUSE = Cause("test")
@@ -117,7 +117,7 @@ def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once
     told: set[str] = set()
     while message := fleet.message(watch):
         told |= {change.topic for change in message.changes}
-        assert len(message.changes) <= watches.MESSAGE_TOPICS
+        assert len(message.changes) <= watch_index.MESSAGE_TOPICS
     assert told == names
     assert fleet.woken() == []
 
@@ -317,7 +317,7 @@ def test_those_who_watch_the_same_are_sent_the_same_bytes(fleet: WatchedFleet, m
 
 
 def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_messages, "SHARED_BYTES", 0)
+    monkeypatch.setattr(messages, "SHARED_BYTES", 0)
     watch = fleet.watch("T1", "T2")
     fleet.told(watch)
     assert len(fleet.watches._messages._shared) == 1
@@ -349,7 +349,7 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
 def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "MESSAGE_BYTES", 1)
+    monkeypatch.setattr(watch_index, "MESSAGE_BYTES", 1)
     watch = fleet.watch("T1", "T2")
     first, last = fleet.message(watch), fleet.message(watch)
     assert first is not None

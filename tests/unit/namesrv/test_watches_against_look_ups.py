@@ -12,14 +12,14 @@ from hypothesis.stateful import initialize, precondition, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import subscriptions, watches
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.route_touches import ORDER_MESSAGE_ENABLE
-from namesrv.core.steps import Steps, finish
-from namesrv.core.subscriptions import Subscription
-from namesrv.core.watches import RouteWatch, Watches
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.slices import Steps, finish
+from namesrv.core.watch import subscriptions, watch_index
+from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
+from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.watch.watch_index import RouteWatch, Watches
 from tests.unit.namesrv.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 from tests.watch_validators import LookUp, Route, WatchedStream, check_promises, last_bookmark
 
@@ -94,10 +94,10 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
         wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
     )
     def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, wanted: list[Subscription]) -> None:
-        self.patch.setattr(watches, "MESSAGE_TOPICS", 2)
-        self.patch.setattr(watches, "MARK_SLICE", 1)
-        self.patch.setattr(watches, "TOPIC_SLICE", 2)
-        self.patch.setattr(watches, "CHANGE_SLICE", 1)
+        self.patch.setattr(watch_index, "MESSAGE_TOPICS", 2)
+        self.patch.setattr(watch_index, "MARK_SLICE", 1)
+        self.patch.setattr(watch_index, "TOPIC_SLICE", 2)
+        self.patch.setattr(watch_index, "CHANGE_SLICE", 1)
         self.patch.setattr(subscriptions, "LOOK_SLICE", 2)
         self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from namesrv.core.records import BrokerKey, DataVersion, QueueData
-from namesrv.core.table_edit import _with_queue_data
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueData
+from namesrv.core.tables.edit import _with_queue_data
 from tests.unit.namesrv.fleet import Fleet
 
 GROUPS = 40

@@ -5,13 +5,13 @@ from __future__ import annotations
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core import errors
-from namesrv.core.records import RemovalReason
-from namesrv.server.admin_servicer import AdminServicer
+from namesrv.core.records.rows import RemovalReason
 from namesrv.server.listener import SERVICES
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.rpc import unimplemented
-from namesrv.server.status import CODES
+from namesrv.server.rpc.handlers import unimplemented
+from namesrv.server.rpc.status import CODES
+from namesrv.server.services.admin.servicer import AdminServicer
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.server.services.route.servicer import RouteServicer
 
 REGISTRATION, ROUTE, ADMIN = SERVICES
 

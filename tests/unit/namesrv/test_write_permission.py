@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.changes import IntentLifted, IntentPut, QueuesPut
 from namesrv.core.errors import ShuttingDown
-from namesrv.core.intents import HoldKey
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import BlastRadius, BrokerKey, WriteRule
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import IntentLifted, IntentPut, QueuesPut
+from namesrv.core.records.intents import HoldKey
+from namesrv.core.records.rows import BlastRadius, BrokerKey, WriteRule
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import finish
 from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,

@@ -20,11 +20,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from namesrv.core.change_rows import change_messages
-from namesrv.core.records import DataVersion
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import NamesrvIdentity
-from namesrv.core.snapshot import RouteSnapshot, SnapshotShard
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotShard
+from namesrv.core.streams.change_rows import change_messages
 from tests.route_rows import RouteRows
 from tests.unit.namesrv.fleet import Fleet, VirtualClock
 

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from namesrv.server.envoy.answering import run
-from namesrv.server.envoy.call import Call
-from namesrv.server.envoy.messages import framed
-from namesrv.server.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
+from namesrv.config.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
+from namesrv.server.engines.envoy.answering import run
+from namesrv.server.engines.envoy.call import Call
+from namesrv.server.engines.envoy.messages import framed
 
 TE, TYPE = (b"te", b"trailers"), (b"content-type", b"application/grpc")
 PATH = "/a.B/C"

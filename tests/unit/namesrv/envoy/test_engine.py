@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from namesrv.server.envoy import engine
-from namesrv.server.envoy.admin import ADMIN_SOCKET
-from namesrv.server.envoy.engine import EnvoyServer
-from namesrv.server.envoy.inside import Handed, Inside
-from namesrv.server.envoy.messages import framed
+from namesrv.server.engines.envoy import engine
+from namesrv.server.engines.envoy.admin import ADMIN_SOCKET
+from namesrv.server.engines.envoy.engine import EnvoyServer
+from namesrv.server.engines.envoy.inside import Handed, Inside
+from namesrv.server.engines.envoy.messages import framed
 
 HEADERS = ((b"te", b"trailers"), (b"content-type", b"application/grpc"))
 PATH, CHANNEL = "/a.B/Stream", "/a.B/Channel"

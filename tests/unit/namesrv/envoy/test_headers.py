@@ -8,9 +8,9 @@ from urllib.parse import quote, unquote
 import grpc
 import pytest
 
-from namesrv.server.envoy.headers import headers_of, metadata_of, peer_of, status_headers, timeout_seconds
-from namesrv.server.envoy.identity import names_of
-from namesrv.server.envoy.messages import RefusedRequest
+from namesrv.server.engines.envoy.headers import headers_of, metadata_of, peer_of, status_headers, timeout_seconds
+from namesrv.server.engines.envoy.identity import names_of
+from namesrv.server.engines.envoy.messages import RefusedRequest
 from tests.certificates import Authority
 
 

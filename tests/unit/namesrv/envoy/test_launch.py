@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from groundwork.tls import ListenerFiles
-from namesrv.server.envoy.bootstrap import bootstrap, max_connections, secrets
-from namesrv.server.envoy.inside import Handed, NotInEnvoy, current
-from namesrv.server.envoy.launch import APPLICATION, CannotLaunch, become_envoy
-from namesrv.settings import NamesrvSettings
+from namesrv.config.settings import NamesrvSettings
+from namesrv.server.engines.envoy.bootstrap import bootstrap, max_connections, secrets
+from namesrv.server.engines.envoy.inside import Handed, NotInEnvoy, current
+from namesrv.server.engines.envoy.launch import APPLICATION, CannotLaunch, become_envoy
 
 
 @pytest.fixture

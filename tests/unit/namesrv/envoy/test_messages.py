@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.server.envoy.messages import MessageReader, RefusedRequest, framed
+from namesrv.server.engines.envoy.messages import MessageReader, RefusedRequest, framed
 
 LIMIT = 1_000
 

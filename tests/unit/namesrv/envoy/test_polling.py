@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from namesrv.server.envoy.polling import TURNS_PER_PERIOD, PeerPoll
+from namesrv.server.engines.envoy.polling import TURNS_PER_PERIOD, PeerPoll
 
 
 class Asked:

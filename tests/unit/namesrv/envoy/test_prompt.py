@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from namesrv.server.envoy.messages import framed
-from namesrv.server.envoy.prompt import NOTHING_TO_RUN, PromptCalls, is_plain, task_factory
-from namesrv.server.limits import MAX_METADATA_BYTES
+from namesrv.config.limits import MAX_METADATA_BYTES
+from namesrv.server.engines.envoy.messages import framed
+from namesrv.server.engines.envoy.prompt import NOTHING_TO_RUN, PromptCalls, is_plain, task_factory
 
 TE, TYPE = (b"te", b"trailers"), (b"content-type", b"application/grpc")
 SCOPE = {"path": "/a.B/C", "headers": [TE, TYPE]}

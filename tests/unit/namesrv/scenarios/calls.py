@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import cast
 
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.intent_calls import IntentCalls
-from namesrv.server.intent_store import IntentStore
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.registration_parts import RegistrationParts
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.rpc import Context
-from namesrv.server.table_writer import TableWriter
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.admin.intents import IntentCalls
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.server.stores.intent_store import IntentStore
 from tests.unit.namesrv.fleet import Fleet
 from tests.unit.namesrv.servicers import route_servicer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import WRITE, BrokerKey, DataVersion, RegisterBrokerResult, TopicConfig
-from namesrv.core.steps import finish
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import WRITE, BrokerKey, DataVersion, RegisterBrokerResult, TopicConfig
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import finish
 from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 OTHER_CLUSTER = "other-cluster"

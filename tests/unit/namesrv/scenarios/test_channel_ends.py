@@ -10,8 +10,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv.core.errors import ChannelGone
-from namesrv.core.records import RemovalReason
-from namesrv.server.channel_streams import DOUBTED_SECONDS
+from namesrv.core.records.rows import RemovalReason
+from namesrv.server.background.channel_streams import DOUBTED_SECONDS
 from tests.unit.namesrv.fleet import A, B, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
 

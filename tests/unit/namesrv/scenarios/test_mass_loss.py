@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.broker_removals import BROKERS_PER_CHANGE
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
-from namesrv.core.steps import finish
+from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
+from namesrv.core.routes.broker_removals import BROKERS_PER_CHANGE
+from namesrv.core.slices import finish
 from tests.unit.namesrv.fleet import CLUSTER, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import GroupPut
 from namesrv.core.errors import StaleStateVersion
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, RemovalReason
-from namesrv.core.steps import finish
-from namesrv.core.table_edit import SLICE
+from namesrv.core.records.changes import GroupPut
+from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.slices import finish
+from namesrv.core.tables.edit import SLICE
 from tests.unit.namesrv.fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,

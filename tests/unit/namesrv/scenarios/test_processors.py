@@ -17,14 +17,14 @@ from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
-from namesrv.core.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
-from namesrv.core.records import DataVersion
-from namesrv.core.warm_up import WarmUp
-from namesrv.kv_config_file import KvConfigFile
-from namesrv.server import wire
-from namesrv.settings import NamesrvSettings
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.server.services import request_validation
+from namesrv.storage.kv_config_file import KvConfigFile
 from tests.registrations import identity, registration
 from tests.unit.namesrv.fleet import CLUSTER, A, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
@@ -212,7 +212,7 @@ def test_versions_are_equal_only_in_all_their_parts() -> None:
     message = registration().data_version
     message.ClearField("counter")
     with pytest.raises(InvalidField, match=r"data_version\.counter"):
-        wire.data_version("data_version", message)
+        request_validation.data_version("data_version", message)
 
 
 def test_a_registration_of_10000_topics_arrives_as_it_was_sent(fleet: Fleet, calls: Calls) -> None:

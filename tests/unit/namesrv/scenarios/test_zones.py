@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import InvalidField, TopicNotFound
-from namesrv.core.route_join import SYNC_MEMBER_TOPIC_PREFIX
+from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
 from tests.unit.namesrv.fleet import A, B, addrs_of
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version

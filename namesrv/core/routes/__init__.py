@@ -1,0 +1,5 @@
+"""What happens to the routes (RocketMQ: RouteInfoManager).
+
+Registrations, removals, operators' changes, lookups, and the change log. Imports tables, liveness and snapshots.
+Begin reading in ``route_info_manager``.
+"""

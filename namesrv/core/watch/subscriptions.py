@@ -1,0 +1,109 @@
+"""What watchers ask for, and who asked for a topic: an index, so that a change is passed over once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from namesrv.core.slices import Steps
+
+SUBSCRIBE_SLICE = 1_000
+"""Names that are put into the index before giving way: about a millisecond."""
+
+LOOK_SLICE = 2_000
+"""Topics that are looked up in the index before giving way: about a millisecond."""
+
+WatcherT = TypeVar("WatcherT")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics that one watcher asks for."""
+
+    topics: frozenset[str]
+    """By name, whether they are there or not."""
+    prefixes: tuple[str, ...] = ()
+    """By the beginning of their name; the empty one is of all topics."""
+    zone_name: str | None = None
+    """Zone that the routes are for; None: all zones."""
+
+    @property
+    def name_count(self) -> int:
+        """Names and prefixes: what it takes in the index."""
+        return len(self.topics) + len(self.prefixes)
+
+    def of_these(self, topics: Collection[str]) -> Iterator[str | None]:
+        """Those of some topics that it asks for. None stands for a pause."""
+        by_name = not self.prefixes and len(self.topics) < len(topics)
+        for count, topic in enumerate(self.topics if by_name else tuple(topics), 1):
+            if topic in topics if by_name else topic in self.topics or topic.startswith(self.prefixes):
+                yield topic
+            if count % LOOK_SLICE == 0:
+                yield None
+
+
+class SubscriptionIndex(Generic[WatcherT]):
+    """Who watches a topic, by its name and by the beginnings of it."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[WatcherT, None]] = {}
+        self._by_prefix: dict[str, dict[WatcherT, None]] = {}
+        self._lengths: tuple[int, ...] = ()
+        """Lengths of the prefixes: a topic has at most one beginning of each."""
+
+    def add(self, watcher: WatcherT, subscription: Subscription) -> Steps[None]:
+        """Adds a watcher. Until the steps are at their end, it is told of some of its topics only."""
+        for prefix in subscription.prefixes:
+            self._by_prefix.setdefault(prefix, {})[watcher] = None
+        self._lengths = tuple({len(prefix) for prefix in self._by_prefix})
+        by_topic = self._by_topic
+        for count, topic in enumerate(subscription.topics, 1):
+            by_topic.setdefault(topic, {})[watcher] = None
+            if count % SUBSCRIBE_SLICE == 0:
+                yield
+
+    def remove(self, watcher: WatcherT, subscription: Subscription) -> None:
+        """Removes a watcher, also one that was added in part."""
+        for table, names in ((self._by_topic, subscription.topics), (self._by_prefix, subscription.prefixes)):
+            for name in names:
+                watchers = table.get(name)
+                if watchers is not None:
+                    watchers.pop(watcher, None)
+                    if not watchers:
+                        del table[name]
+        self._lengths = tuple({len(prefix) for prefix in self._by_prefix})
+
+    def named(self, topics: Collection[str]) -> Iterator[str | None]:
+        """Those of some topics that anybody watches by their name. None stands for a pause."""
+        by_topic = self._by_topic
+        shorter, longer = (by_topic, topics) if len(by_topic) < len(topics) else (topics, by_topic)
+        for count, topic in enumerate(tuple(shorter), 1):
+            if topic in longer:
+                yield topic
+            if count % LOOK_SLICE == 0:
+                yield None
+
+    def begun(self, topics: Collection[str]) -> Iterator[tuple[str, str] | None]:
+        """Those of some topics that anybody watches by their beginning, each with it. None stands for a pause.
+
+        A topic comes once for each of its beginnings that is watched.
+        """
+        by_prefix = self._by_prefix
+        if not by_prefix:
+            return
+        for count, topic in enumerate(tuple(topics), 1):
+            for length in self._lengths:
+                prefix = topic[:length]
+                if prefix in by_prefix and len(prefix) == length:
+                    yield prefix, topic
+            if count % LOOK_SLICE == 0:
+                yield None
+
+    def watchers_of_topic(self, topic: str) -> tuple[WatcherT, ...]:
+        """Everybody who watches a topic by its name."""
+        return tuple(self._by_topic.get(topic, ()))
+
+    def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
+        """Everybody who watches topics by this beginning."""
+        return tuple(self._by_prefix.get(prefix, ()))

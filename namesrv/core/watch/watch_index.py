@@ -1,0 +1,377 @@
+"""The open watches: which of them a change concerns, and what each is sent next.
+
+A watch holds what it asked for, and the topics of it that changed since its last message; what it is sent is their
+route at the moment. So a reader that is slow skips states in between, and bursts are merged: however many changes came
+meanwhile, a topic is sent once. Changes are passed over once, through an index, and not once for each watch.
+
+A message is made in one step, and only when all changes up to the current revision have been passed over. If it leaves
+nothing over, it has a bookmark, and all that was sent is then exactly the state at that revision.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from namesrv.core.errors import LimitExceeded, NamesrvError, Overloaded, RevisionCompacted
+from namesrv.core.records.changes import Change
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.slices import Steps
+from namesrv.core.watch.affected_topics import MAX_GONE, GoneBroker, Touches
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscriptions import Subscription, SubscriptionIndex
+
+MESSAGE_TOPICS = 500
+"""Most topics in a message: making it is one step, of about a millisecond."""
+
+MESSAGE_BYTES = 256 * 1024
+"""Size from which on no further topic is put into a message."""
+
+MARK_SLICE = 2_000
+"""Watches that are told of a changed topic before giving way: about a millisecond."""
+
+CHANGE_SLICE = 50
+"""Changes that are passed over for one watch before giving way: less than a millisecond, unless each is of thousands of
+topics."""
+
+TOPIC_SLICE = 5_000
+"""Topics that a watch is told of at once before giving way: about a millisecond."""
+
+Gone = tuple[GoneBroker, ...]
+"""What left the route of a topic."""
+
+_MANY = 1_000
+"""A watch with fewer waiting topics is not the one to end where too many wait in all."""
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """A reader of every change. It holds no change, so that none stays in memory for it."""
+
+    wake: Callable[[], None]
+    """Called when there is something to read."""
+    revision: int
+    """What it has been sent."""
+    failure: NamesrvError | None = None
+    """Why it must end."""
+    behind_since: float | None = None
+    """When the oldest change was published that it has been woken for and not been sent, by the monotonic clock."""
+
+
+@dataclass(slots=True, eq=False)
+class RouteWatch(Follower):
+    """A reader of some topics' routes."""
+
+    subscription: Subscription = field(kw_only=True)
+    waiting: dict[str, Gone] = field(default_factory=dict)
+    """Topics to be sent, with what left their routes since they were sent last."""
+    unsaid: set[str] = field(default_factory=set)
+    """Topics that are not known here, and of which nothing is said before the name server is warm."""
+    is_filling: bool = True
+    """Whether what it begins with is not complete yet."""
+    bookmark_due: bool = True
+    """Whether it is to be sent a bookmark though nothing changed. The first message shows that the watch stands."""
+
+
+class Watches:
+    """All watches and followers of one name server, which is told of every change."""
+
+    def __init__(
+        self, manager: RouteInfoManager, is_warm: Callable[[], bool], *, max_names: int, max_waiting: int
+    ) -> None:
+        """Starts without watches.
+
+        Args:
+            manager: Whose routes they watch.
+            is_warm: Whether what is not in the tables does not exist.
+            max_names: Most names and prefixes of all watches together.
+            max_waiting: Most changed topics that wait to be sent, of all watches together.
+        """
+        self._manager = manager
+        self._is_warm = is_warm
+        self._max_names = max_names
+        self._max_waiting = max_waiting
+        self._messages = WatchMessages(manager)
+        self._touches = Touches(manager)
+        self._index: SubscriptionIndex[RouteWatch] = SubscriptionIndex()
+        self._watches: dict[RouteWatch, None] = {}
+        self._followers: dict[Follower, None] = {}
+        self._to_wake: dict[Follower, None] = {}
+        self._name_count = 0
+        self._unsaid_until = -1 if is_warm() else None
+        """Revision at which what is not there was said to be absent; None: that is still to come."""
+        self.revision = manager.revision
+        """Changes up to this one have been passed over."""
+        self.waiting_count = 0
+        """Topics that wait to be sent, of all watches together."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all changes have been passed over."""
+        return self.revision == self._manager.revision
+
+    # Opening and closing
+
+    def open(self, subscription: Subscription, wake: Callable[[], None]) -> RouteWatch:
+        """Opens a watch. It is told nothing before ``join``, and sent nothing before ``fill`` or ``catch_up`` is done.
+
+        Raises:
+            LimitExceeded: All watches together ask for too many names.
+        """
+        names = self._name_count + subscription.name_count
+        if names > self._max_names:
+            raise LimitExceeded("topics and prefixes watched, of all watches", names, self._max_names)
+        self._name_count = names
+        return RouteWatch(wake, -1, subscription=subscription)
+
+    def join(self, watch: RouteWatch) -> Steps[None]:
+        """Has a watch told of changes from now on.
+
+        ``settle`` before it, or it is told of changes from before, too; and afterwards, or one under way may be missed.
+        """
+        self._watches[watch] = None
+        yield from self._index.add(watch, watch.subscription)
+
+    def fill(self, watch: RouteWatch) -> Steps[None]:
+        """Has a watch begin with the current routes of its topics."""
+        for count, topic in enumerate(watch.subscription.topics, 1):
+            self._mark(watch, topic, ())
+            if count % MARK_SLICE == 0:
+                yield
+        for prefix in watch.subscription.prefixes:
+            yield from self._fill_prefix(watch, prefix)
+        watch.is_filling = False
+
+    def _fill_prefix(self, watch: RouteWatch, prefix: str) -> Steps[None]:
+        after, first = prefix, self._manager.tables.topic_queue_table.get(prefix)
+        if first is not None:  # a list has what comes after a name
+            self._mark(watch, prefix, ())
+        while names := (yield from self._manager.topic_lists.all_after(after, MARK_SLICE)):
+            for name in names:
+                if not name.startswith(prefix):
+                    return
+                self._mark(watch, name, ())
+            after = names[-1]
+            yield
+
+    def catch_up(self, watch: RouteWatch, after_revision: int) -> Steps[None]:
+        """Has a watch begin with what changed after a revision. All changes must have been passed over.
+
+        Raises:
+            RevisionCompacted: The change log does not reach back to it.
+        """
+        log, target = self._manager.change_log, self.revision
+        log.check_reaches(after_revision)
+        watch.revision = after_revision
+        change = log.after(after_revision)
+        count, touches = 0, Touches(self._manager)
+        while change is not None and change.revision <= target:
+            for touch in touches.of(change):
+                for topic in watch.subscription.of_these(touch.topics):
+                    if topic is None:
+                        yield
+                    else:
+                        self._mark(watch, topic, touch.gone)
+            count += 1
+            if count % CHANGE_SLICE == 0:
+                yield
+            change = change.next
+        if self._unsaid_until is None or after_revision <= self._unsaid_until:
+            yield from self._mark_unknown(watch, watch.subscription.topics)
+        watch.is_filling = False
+
+    def _mark_unknown(self, watch: RouteWatch, topics: frozenset[str] | set[str]) -> Steps[None]:
+        """Has a watch told of those topics that are not there: it may not have been, as long as nobody was warm."""
+        for count, topic in enumerate(tuple(topics), 1):
+            if topic not in self._manager.tables.topic_queue_table:
+                self._mark(watch, topic, ())
+            if count % MARK_SLICE == 0:
+                yield
+
+    def close(self, watch: RouteWatch) -> None:
+        """Forgets a watch."""
+        self._watches.pop(watch, None)
+        self._index.remove(watch, watch.subscription)
+        self._name_count -= watch.subscription.name_count
+        self._to_wake.pop(watch, None)
+        self.waiting_count -= len(watch.waiting)
+        watch.waiting = {}
+
+    def follow(self, follower: Follower) -> None:
+        """Has somebody woken at every change from now on."""
+        self._followers[follower] = None
+
+    def unfollow(self, follower: Follower) -> None:
+        """Forgets a follower."""
+        self._followers.pop(follower, None)
+        self._to_wake.pop(follower, None)
+
+    # Changes
+
+    def settle(self) -> Steps[None]:
+        """Passes over all changes up to the current revision. Two of these must not be under way at once."""
+        log, before = self._manager.change_log, self.revision
+        while not self.is_settled:
+            if not self._watches:
+                self.revision = self._manager.revision
+            elif self.revision < log.compacted_revision:
+                self._lose_count()
+            else:
+                change = log.after(self.revision)
+                assert change is not None, "there are later ones"
+                yield from self._pass_over(change)
+                self.revision = change.revision
+                yield
+        self._touches.caught_up()
+        if self.revision != before:
+            self._to_wake.update(self._followers)
+
+    def _pass_over(self, change: Change) -> Steps[None]:
+        by_topic: dict[str, Gone] = {}
+        by_prefix: dict[str, list[dict[str, Gone]]] = {}
+        for touch in self._touches.of(change):
+            for topic in self._index.named(touch.topics):
+                if topic is None:
+                    yield
+                else:
+                    by_topic[topic] = by_topic.get(topic, ()) + touch.gone
+            for found in self._index.begun(touch.topics):
+                if found is None:
+                    yield
+                else:
+                    _note(by_prefix, *found, touch.gone)
+        yield from self._mark_by_topic(by_topic)
+        yield from self._mark_by_prefix(by_prefix)
+
+    def _mark_by_topic(self, touched: Mapping[str, Gone]) -> Steps[None]:
+        count = 0
+        for topic, gone in touched.items():
+            for watch in self._index.watchers_of_topic(topic):
+                if watch in self._watches:  # it may have been closed meanwhile
+                    self._mark(watch, topic, gone)
+                    self._to_wake[watch] = None
+                count += 1
+                if count % MARK_SLICE == 0:
+                    yield
+
+    def _mark_by_prefix(self, touched: Mapping[str, list[dict[str, Gone]]]) -> Steps[None]:
+        count = 0
+        for prefix, slices in touched.items():
+            for watch, topics in itertools.product(self._index.watchers_of_prefix(prefix), slices):
+                if watch in self._watches:
+                    self._mark_all(watch, topics)
+                    self._to_wake[watch] = None
+                count += 2 + len(topics)
+                if count >= TOPIC_SLICE:
+                    count = 0
+                    yield
+
+    def _lose_count(self) -> None:
+        """So much has changed since the last look that the change log has dropped some of it."""
+        log, last = self._manager.change_log, self._manager.revision
+        for watch in self._watches:
+            watch.failure = RevisionCompacted(watch.revision, log.compacted_revision, last)
+        self._to_wake.update(dict.fromkeys(self._watches))
+        self.revision = last
+
+    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:
+        before = watch.waiting.get(topic)
+        if before is not None:
+            if gone:
+                watch.waiting[topic] = (before + gone)[-MAX_GONE:]
+        elif self._has_room(watch, 1):
+            watch.waiting[topic] = gone
+            self.waiting_count += 1
+
+    def _mark_all(self, watch: RouteWatch, topics: dict[str, Gone]) -> None:
+        """The same for many topics, some thirty times as quick."""
+        if not self._has_room(watch, len(topics)):
+            return
+        waiting = {**topics, **watch.waiting}
+        for topic in topics.keys() & watch.waiting.keys():
+            if gone := topics[topic]:
+                waiting[topic] = (waiting[topic] + gone)[-MAX_GONE:]
+        self.waiting_count += len(waiting) - len(watch.waiting)
+        watch.waiting = waiting
+
+    def _has_room(self, watch: RouteWatch, count: int) -> bool:
+        """Whether so many more topics may wait for a watch. If there are too many in all, one that has many ends."""
+        if self.waiting_count + count > self._max_waiting and len(watch.waiting) + count >= _MANY:
+            self.waiting_count -= len(watch.waiting)
+            watch.waiting = {}
+            watch.failure = Overloaded(f"{self._max_waiting} changed topics wait to be sent to watches already")
+            self._to_wake[watch] = None
+        return watch.failure is None
+
+    def say_what_is_absent(self) -> Steps[None]:
+        """The name server is warm: from now on what is not there is said to be absent."""
+        self._unsaid_until = self._manager.revision
+        for watch in tuple(self._watches):
+            if watch in self._watches and watch.unsaid:
+                yield from self._mark_unknown(watch, watch.unsaid)
+                self._to_wake[watch] = None
+
+    def make_bookmarks_due(self, part: int, parts: int) -> Steps[None]:
+        """Has one part of all watches sent a bookmark each, if it has been sent none at the current revision."""
+        for count, watch in enumerate(tuple(self._watches)):
+            if count % parts == part and watch.revision < self.revision:
+                watch.bookmark_due = True
+                self._to_wake[watch] = None
+            if count % MARK_SLICE == MARK_SLICE - 1:
+                yield
+
+    def take_to_wake(self) -> list[Follower]:
+        """Watches and followers that have something to read, those first that have had it longest."""
+        to_wake, self._to_wake = list(self._to_wake), {}
+        return to_wake
+
+    # Messages
+
+    def next_message(self, watch: RouteWatch) -> bytes | None:
+        """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
+
+        Raises:
+            NamesrvError: The watch must end.
+        """
+        if watch.failure is not None:
+            raise watch.failure
+        if watch.is_filling:
+            return None
+        if not self.is_settled:
+            self._to_wake[watch] = None
+            return None
+        changes = self._take_changes(watch)
+        if not changes and not watch.bookmark_due:
+            return None
+        is_all = not watch.waiting
+        watch.revision = self.revision
+        watch.bookmark_due = watch.bookmark_due and not is_all
+        return self._messages.message(changes, bookmark=is_all)
+
+    def _take_changes(self, watch: RouteWatch) -> list[bytes]:
+        """Takes the changes of a message from those that wait; all that wait if there is nothing to say of them."""
+        waiting, zone_name, is_warm = watch.waiting, watch.subscription.zone_name, self._is_warm()
+        changes: list[bytes] = []
+        size = 0
+        while waiting and len(changes) < MESSAGE_TOPICS and size < MESSAGE_BYTES:
+            topic, gone = waiting.popitem()
+            self.waiting_count -= 1
+            change = self._messages.change(topic, zone_name, gone)
+            if change is None and not is_warm:
+                watch.unsaid.add(topic)
+                continue
+            watch.unsaid.discard(topic)
+            changes.append(self._messages.absent(topic) if change is None else change)
+            size += len(changes[-1])
+        return changes
+
+
+def _note(by_prefix: dict[str, list[dict[str, Gone]]], prefix: str, topic: str, gone: Gone) -> None:
+    """Notes that a topic with this beginning was touched. A slice is what a watch is told of at once."""
+    slices = by_prefix.setdefault(prefix, [{}])
+    if len(slices[-1]) >= TOPIC_SLICE and topic not in slices[-1]:
+        slices.append({})
+    topics = slices[-1]
+    before = topics.get(topic)
+    topics[topic] = before + gone if before else gone

@@ -1,0 +1,62 @@
+"""One process of a name server that runs in several: started by the supervisor, which tells it who it is.
+
+Ends with its supervisor, however that ends: the kernel kills it then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+
+import uvloop
+
+from groundwork.logs import configure_logs
+from groundwork.settings import exit_with
+from namesrv.config.settings import NamesrvSettings
+from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.process.serving import serve_until
+from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
+from namesrv.server.listener import CannotListen
+from namesrv.server.worker_role import WorkerPlace
+from namesrv.storage.data_dir import DataDirError
+
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
+
+
+def main() -> None:
+    """Reads from standard input what the supervisor wants, and serves until SIGTERM."""
+    told = json.loads(sys.stdin.buffer.readline())
+    _end_with_supervisor(told["supervisor"])
+    settings = NamesrvSettings(**told["settings"])
+    place = WorkerPlace(told["socket"], told["owns_tables"])
+    try:
+        if settings.engine == "envoy":
+            become_envoy(settings, place)
+        configure_logs(settings.log_format, settings.log_level)
+        tune_garbage_collection()
+        uvloop.run(_serve(settings, place))
+    except (CannotLaunch, CannotListen, DataDirError) as error:
+        exit_with("namesrv", str(error))
+
+
+async def _serve(settings: NamesrvSettings, place: WorkerPlace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal sends it to all; the supervisor decides
+    await serve_until(settings, stop, place)
+
+
+def _end_with_supervisor(supervisor: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # it ended before the kernel was told
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""One copy of a leader's tables, with everything that answers from it. A copy lasts as long as its leader's epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from namesrv.core.clock import Clock
+from namesrv.core.errors import EpochChanged, NamesrvError, RevisionCompacted
+from namesrv.core.replica.manager import ReplicaManager
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.snapshot.pins import Pins
+from namesrv.core.watch.watch_index import Follower
+from namesrv.server.background.pin_expiry import drop_expired_pins
+from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.services.admin.audit import AuditCalls
+from namesrv.server.services.admin.config import ConfigCalls
+from namesrv.server.services.admin.explain import ExplainCalls
+from namesrv.server.services.admin.intents import IntentCalls
+from namesrv.server.services.admin.kv_config import KvConfigCalls
+from namesrv.server.services.admin.servicer import AdminServicer
+from namesrv.server.services.admin.watcher_list import WatcherListCalls
+from namesrv.server.services.route.cluster_test import ProductEnv
+from namesrv.server.services.route.servicer import RouteServicer
+from namesrv.server.stores.config_store import ConfigStore
+from namesrv.server.stores.intent_store import IntentStore
+from namesrv.server.stores.kv_config_store import KvConfigStore
+
+
+class LeadersWarmUp(WarmUp):
+    """A copy is as warm as its leader."""
+
+    def __init__(self, manager: ReplicaManager, clock: Clock) -> None:
+        super().__init__(manager, clock, 0.0)
+        self._copy = manager
+
+    def is_warm(self) -> bool:
+        """Whether what is not in the tables does not exist."""
+        return self._copy.warm
+
+    def must_wait(self) -> bool:
+        """Never: a copy that is there has all that its leader has."""
+        return False
+
+
+class Copy:
+    """Tables, watches, pins and servicers. Must be made inside the event loop, once the tables are whole."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        clock: Clock,
+        own_stalls: OwnStalls,
+        config: ConfigStore,
+        *,
+        product_env: ProductEnv | None,
+        started_at_millis: int,
+    ) -> None:
+        self.manager = manager
+        self.warm_up = LeadersWarmUp(manager, clock)
+        self.watchers = Watchers(manager, self.warm_up, clock)
+        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
+        self.route = RouteServicer(
+            manager,
+            own_stalls,
+            self.warm_up,
+            self._pins,
+            self.watchers,
+            product_env=product_env,
+            started_at_millis=started_at_millis,
+        )
+        self.admin = _CopyAdminServicer(self, clock, config, started_at_millis)
+
+    async def run(self) -> None:
+        """What has to run as long as the copy is served. Runs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watchers.tell_changes())
+            tasks.create_task(self.watchers.give_bookmarks())
+            tasks.create_task(drop_expired_pins(self._pins))
+
+    async def retire(self, successor: ReplicaManager) -> None:
+        """Tells all readers of changes to start again, at the copy that is served now."""
+        log, identity = self.manager.change_log, self.manager.identity
+
+        def failure_of(reader: Follower) -> NamesrvError:
+            if successor.identity.epoch != identity.epoch:
+                return EpochChanged(identity.epoch, successor.identity.epoch)
+            return RevisionCompacted(
+                max(0, reader.revision), successor.change_log.compacted_revision, log.last.revision
+            )
+
+        await self.watchers.end_all(failure_of)
+
+
+class _CopyAdminServicer(AdminServicer):
+    """Of a copy only what reads is ever called; what changes something, the leader does."""
+
+    def __init__(self, copy: Copy, clock: Clock, config: ConfigStore, started_at_millis: int) -> None:
+        manager, writer = copy.manager, TableWriter()
+        KvConfigCalls.__init__(self, manager, KvConfigStore(manager, None))
+        ConfigCalls.__init__(self, manager, config)
+        IntentCalls.__init__(self, manager, writer, IntentStore(manager, writer, None, clock.wall_millis))
+        AuditCalls.__init__(self, manager)
+        ExplainCalls.__init__(self, manager, started_at_millis)
+        WatcherListCalls.__init__(self, manager, copy.watchers)
