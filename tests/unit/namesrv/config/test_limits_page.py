@@ -17,7 +17,7 @@ from namesrv.core.snapshot import pins
 from namesrv.server.services.admin import config
 from namesrv.server.stores import config_store
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "limits.md"
 MODULES = (limits, topic_rules, endpoints, change_log, pins, keys, config, config_store)
 SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
 """Settings that are limits on what a caller may do."""

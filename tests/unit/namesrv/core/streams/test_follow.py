@@ -17,8 +17,8 @@ from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
 from namesrv.core.streams.follow import follow_messages
 from namesrv.core.watch.watch_index import Follower
 from tests.followed_rows import FollowedRows
+from tests.unit.namesrv.core.test_changes_make_snapshots import ChangesMakeSnapshots
 from tests.unit.namesrv.fleet import Fleet
-from tests.unit.namesrv.test_changes_make_snapshots import ChangesMakeSnapshots
 
 SHARDS = [SnapshotShard(index, 3) for index in range(3)]
 
