@@ -41,7 +41,7 @@ test: setup  ## Run all tests but those of the containers
 	$(BIN)/pytest tests/interop
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tests.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+	$(BIN)/python -m tools.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
 fuzz: setup  ## Try 20,000 almost right inputs on every parser, and on every call of a real server (an hour)
 	FUZZ_EXAMPLES=20000 $(BIN)/pytest tests/fuzz -n 2
@@ -60,7 +60,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
-	$(BIN)/python docs/generate_clients.py --check
+	$(BIN)/python tools/generate_clients.py --check
 
 guard: setup  ## Fail if a look-up or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
@@ -79,18 +79,18 @@ bench-full: setup  ## Measure everything (an hour and a half), and write docs/pe
 	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
 	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
 	$(BIN)/python -m bench.workers
-	$(BIN)/python -m tests.faults.detection --json bench/results/detection.json
+	$(BIN)/python -m tools.faults.load.detection --json bench/results/detection.json
 	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
 	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md
 
 images:  ## Build both container images
-	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
+	$(PYTHON) -m tools.containers.images -- $(IMAGE_OPTIONS)
 
 pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromium)
-	$(BIN)/python -m docs.make_screenshots
+	$(BIN)/python -m tools.make_screenshots
 
 dist: setup  ## Build the wheel and the sdist into dist/, and run each from an empty environment
-	$(BIN)/python -m tests.distribution
+	$(BIN)/python -m tools.distribution
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade --all-extras --group dev -o requirements/dev.txt

@@ -27,7 +27,7 @@ from bench.loop_probe import LoopFigures
 from bench.peers.servers import own_engines
 from bench.steady_look_ups import CALLS_PER_SECOND, SteadyLookUps
 from bench.workload import Profile, part, registration
-from tests.processes import OpenedChannel, Process, eventually
+from support.processes import OpenedChannel, Process, eventually
 
 BAR_MILLIS = 10.0
 """What the design allows the event loop to be held up for, garbage collections included."""

@@ -25,8 +25,8 @@ from broker_agent.timing import Timing
 from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
-from tests.integration.agents import OddNameServer, free_port
-from tests.processes import NamesrvProcess
+from support.agents import OddNameServer, free_port
+from support.processes import NamesrvProcess
 
 ROUND_SECONDS = 1.0
 """Time for a round: less than the slow name server takes, so that bad ones use it up."""

@@ -25,8 +25,8 @@ import pyarrow.dataset as ds
 
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.workload import Profile
-from tests.processes import BIN, Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
+from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
 
 BROKERS = 1_000
 TOPICS = 100_000

@@ -31,8 +31,8 @@ import pyarrow.dataset as ds
 from route_pipeline.change_log import read_changes
 from route_pipeline.session import QUICK_START, spark_session
 from route_pipeline.store import RouteStore
-from tests.processes import BIN, Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
+from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
 
 CHANGES_PER_SECOND = 300
 BROKERS = 50

@@ -226,7 +226,7 @@ TARGETS = [
     Target(
         "a lost broker is gone from routes",
         "killed 1 s, stopped or cut off 15 s",
-        "python -m tests.faults.detection",
+        "python -m tools.faults.load.detection",
         _figures(
             "detection",
             "s",

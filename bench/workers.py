@@ -18,7 +18,7 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
 from bench.peers.servers import own_engines
 from bench.workload import Profile
-from tests.processes import NamesrvProcess, eventually
+from support.processes import NamesrvProcess, eventually
 
 PROFILE = Profile(topics=20_000, brokers=1_000, width=1)
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"

@@ -20,8 +20,8 @@ from route_pipeline.ingest import ingest
 from route_pipeline.report_data import collect_report
 from route_pipeline.session import QUICK_START, spark_session
 from route_pipeline.store import RouteStore
-from tests.unit.namesrv.fleet import VirtualClock
-from tests.unit.route_pipeline.fleet_life import FleetLife, serving_life
+from support.core_fleet import VirtualClock
+from support.fleet_life import FleetLife, serving_life
 
 SEED = 9191
 INGESTS = 12

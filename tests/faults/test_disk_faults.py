@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from groundwork.rich_errors import RichError
-from tests.faults.operated_server import DURABLE, OperatedServer
-from tests.processes import BIN, Client, NamesrvProcess, eventually
+from support.processes import BIN, Client, NamesrvProcess, eventually
+from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 
 SNAPSHOTS = ("--snapshot-interval-millis", "100")
 DISK_BYTES = 1024 * 1024

@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 
 from groundwork.failpoints import VARIABLE
-from tests.faults.owned_files import OWNED, WITH_COPY
+from tools.faults.owned_files import OWNED, WITH_COPY
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("failpoints.txt")
@@ -38,7 +38,7 @@ class Steps:
         self.faults = scratch / "faults"
         with (scratch / "stderr").open("wb") as errors:
             self._program = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.file_steps"],
+                [sys.executable, "-m", "tools.faults.file_steps"],
                 cwd=ROOT,
                 env={**os.environ, VARIABLE: str(self.faults)},
                 stdin=subprocess.PIPE,

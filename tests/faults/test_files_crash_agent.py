@@ -12,10 +12,10 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
 from groundwork.failpoints import VARIABLE
-from tests.faults.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
+from support.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
+from support.processes import Client, eventually
 from tests.faults.test_files_crash import CRASHED, LIST
-from tests.integration.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
-from tests.processes import Client, eventually
+from tools.faults.fleet.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
 
 RUNS = int(os.environ.get("FAULTS_AGENT_CRASHES", "6"))
 """Points at which an agent is crashed, by chance; with a hundred or more, each. One takes two to four seconds."""

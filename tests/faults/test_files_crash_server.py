@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.faults.operated_server import DURABLE, OperatedServer
+from support.processes import eventually
 from tests.faults.test_files_crash import CRASHED, LIST
-from tests.processes import eventually
+from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
 """Points at which a server is crashed, by chance; with a hundred or more, each. One takes two to five seconds."""

@@ -1,6 +1,6 @@
 """While hostile clients do what they can, others are answered; then the server holds no more than before.
 
-Times are measured by ``python -m tests.faults.hostile``; a test that asserts them would depend on the machine.
+Times are measured by ``python -m tools.faults.load.hostile``; a test that asserts them would depend on the machine.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from groundwork.channels import ClientFiles
-from tests.engines import ENGINES, present
-from tests.faults.attacks import ATTACKS, ATTACKS_ON_TLS
-from tests.faults.hostile import Held, register_topics, under_attack
+from support.engines import ENGINES, present
+from support.processes import NamesrvProcess, eventually
 from tests.integration.secured import Place, connected
-from tests.processes import NamesrvProcess, eventually
+from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS
+from tools.faults.load.hostile import Held, register_topics, under_attack
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
 """How long each attack lasts; 10 in the long profile."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.history import Record
-from tests.faults.invariants import violations
+from tools.faults.history import Record
+from tools.faults.invariants import violations
 
 SERVER = "namesrv-1"
 MASTER = "broker-b-0"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.history import History
-from tests.faults.pipeline import Pipeline
-from tests.processes import NamesrvProcess, eventually
-from tests.registrations import registration
+from support.processes import NamesrvProcess, eventually
+from support.registrations import registration
+from tools.faults.fleet.pipeline import Pipeline
+from tools.faults.history import History
 
 SPARK_SECONDS = 120.0
 TIMEOUT = 10.0

@@ -21,11 +21,11 @@ from groundwork import disk
 from groundwork.failpoints import VARIABLE, Failpoints
 from route_pipeline.ingest import IngestError, ingest
 from route_pipeline.store import RouteStore
+from support.core_fleet import VirtualClock
+from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
+from support.processes import BIN, eventually
 from tests.integration.route_history import versions_of
 from tests.integration.spark_session import spark
-from tests.processes import BIN, eventually
-from tests.unit.namesrv.fleet import VirtualClock
-from tests.unit.route_pipeline.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

@@ -16,10 +16,10 @@ from namesrv.core.records.rows import DataVersion
 from route_pipeline.compaction import compact
 from route_pipeline.ingest import ingest
 from route_pipeline.store import RouteStore
+from support.core_fleet import VirtualClock
+from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from tests.integration.route_history import state_at, versions_of
 from tests.integration.spark_session import spark
-from tests.unit.namesrv.fleet import VirtualClock
-from tests.unit.route_pipeline.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.integration.agents import asking_all_the_time
+from support.agents import asking_all_the_time
+from support.processes import NamesrvProcess, eventually
 from tests.integration.test_replica import register
 from tests.integration.test_workers import at, processes, workers
-from tests.processes import NamesrvProcess, eventually
 
 KILLS = 3
 OWNER, OTHER = 0, 1

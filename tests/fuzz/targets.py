@@ -38,7 +38,7 @@ from route_client.errors import EndpointListError
 from route_client.route import from_wire, to_wire
 from route_pipeline.offsets import OffsetError, from_json, to_json
 from route_pipeline.options import ReadRequest
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 CACHED_TOPIC, FLEET = "topic", "fleet"
 _AUDIT_BYTES = 1_048_576

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.rich_errors import RichError
-from tests.engines import ENGINES, present
+from support.agents import NEVER_SCAN, Agent
+from support.engines import ENGINES, present
+from support.processes import TOPICS, NamesrvProcess
 from tests.fuzz.messages import methods_of, path_of, requests
-from tests.integration.agents import NEVER_SCAN, Agent
-from tests.processes import TOPICS, NamesrvProcess
 
 EXAMPLES = 5 * int(os.environ.get("FUZZ_EXAMPLES", "60"))
 TIMEOUT = 20.0

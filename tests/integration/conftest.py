@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import ENGINES, present
+from support.engines import ENGINES, present
+from support.processes import Client, NamesrvProcess
 from tests.integration.secured import Place
-from tests.processes import Client, NamesrvProcess
 
 NOT_ON_ENVOY = frozenset(
     f"test_{name}.py"

@@ -17,9 +17,9 @@ from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from tests.certificates import Authority, Files
-from tests.processes import BIN, Client
-from tests.registrations import registration
+from support.certificates import Authority, Files
+from support.processes import BIN, Client
+from support.registrations import registration
 
 CALLERS = ("client", "broker", "admin")
 TOKENS = {caller: f"token-of-the-{caller}" for caller in CALLERS}

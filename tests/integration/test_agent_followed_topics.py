@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.agents import EXACTLY, HERE, Agent, name_servers, topics_of
+from support.agents import EXACTLY, HERE, Agent, name_servers, topics_of
+from support.processes import Process, eventually
 from tests.integration.topics_writer import as_registered, table
-from tests.processes import Process, eventually
 
 FOLLOW = ("--topics-mode", "follow")
 TIMES = 100

@@ -9,9 +9,9 @@ import grpc
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-from tests import metrics_page
-from tests.integration.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
-from tests.processes import TOPICS, eventually
+from support import metrics_page
+from support.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
+from support.processes import TOPICS, eventually
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 

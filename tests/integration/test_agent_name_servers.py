@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from tests.integration.agents import (
+from support.agents import (
     EXACTLY,
     NEVER_SCAN,
     Agent,
@@ -26,8 +26,8 @@ from tests.integration.agents import (
     name_servers,
     topics_of,
 )
+from support.processes import NamesrvProcess, eventually
 from tests.integration.topics_writer import as_registered, table
-from tests.processes import NamesrvProcess, eventually
 
 GARBAGE = bytes(range(256)) * 16
 

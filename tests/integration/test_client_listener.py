@@ -26,7 +26,7 @@ from broker_agent.errors import StartError
 from broker_agent.rpc_errors import ErrorAnswers
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from tests.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
+from support.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 BROKER = route_data_pb2.BrokerIdentity(

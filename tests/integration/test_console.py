@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from namesrv_console.events import MAX_VIEWERS
-from tests.console_process import ConsoleProcess
+from support.console_process import ConsoleProcess
+from support.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
+from support.registrations import identity, registration
 from tests.integration.secured import Place, connected
-from tests.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
-from tests.registrations import identity, registration
 
 NOBODY = "127.0.0.1:1"
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.console_process import ConsoleProcess, chromium
+from support.console_process import ConsoleProcess, chromium
+from support.processes import BIN, NamesrvProcess, eventually
 from tests.integration.secured import LIVE_SECONDS, Place
-from tests.processes import BIN, NamesrvProcess, eventually
 
 TOKEN = "a-token-that-is-long"
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from tests.console_process import ConsoleProcess, chromium
-from tests.processes import Client, NamesrvProcess, OpenedChannel, eventually
-from tests.registrations import identity, registration
+from support.console_process import ConsoleProcess, chromium
+from support.processes import Client, NamesrvProcess, OpenedChannel, eventually
+from support.registrations import identity, registration
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

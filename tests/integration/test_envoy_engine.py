@@ -18,9 +18,9 @@ from namesrv_api.v1 import route_service_pb2
 
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
+from support.processes import Client, NamesrvProcess, Process, eventually
 from tests.integration.secured import refused_start
 from tests.integration.test_stalled_readers import fill
-from tests.processes import Client, NamesrvProcess, Process, eventually
 
 pytest.importorskip("pyvoy", reason="pyvoy is missing")
 

@@ -12,9 +12,9 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from tests.followed_rows import FollowedRows
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
+from support.followed_rows import FollowedRows
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
 
 TIMEOUT = 20.0
 FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"

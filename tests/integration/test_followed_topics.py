@@ -7,8 +7,8 @@ from pathlib import Path
 
 from broker_agent.topic_config import decode_topics
 from broker_agent.topic_config_manager import TopicConfigManager
+from support.processes import Process, eventually
 from tests.integration import topics_writer
-from tests.processes import Process, eventually
 
 REWRITES = 100
 

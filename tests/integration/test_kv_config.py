@@ -16,8 +16,8 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
-from tests.processes import BIN, Client, NamesrvProcess, eventually
-from tests.registrations import registration
+from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.registrations import registration
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"

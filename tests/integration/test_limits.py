@@ -21,8 +21,8 @@ from namesrv.config.limits import (
     MAX_STAGED_BYTES,
     MAX_TOPICS_PER_REGISTRATION,
 )
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
 
 TIMEOUT = 20.0
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"

@@ -9,9 +9,9 @@ from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
-from tests import metrics_page
-from tests.processes import BIN, NamesrvProcess, eventually
-from tests.registrations import identity, registration
+from support import metrics_page
+from support.processes import BIN, NamesrvProcess, eventually
+from support.registrations import identity, registration
 
 PACKAGE = "namesrv_api.v1"
 

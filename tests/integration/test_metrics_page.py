@@ -9,12 +9,12 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
-from tests import metrics_page
-from tests.integration.agents import Agent, AgentClient
+from support import metrics_page
+from support.agents import Agent, AgentClient
+from support.processes import NamesrvProcess, eventually
+from support.registrations import registration
 from tests.integration.secured import Place, connected
 from tests.integration.test_tls_programs import agent_flags, give_agent_its_address
-from tests.processes import NamesrvProcess, eventually
-from tests.registrations import registration
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 Described = tuple[str, frozenset[str]]

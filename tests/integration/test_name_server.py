@@ -18,8 +18,8 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.rich_errors import RichError
 from namesrv.config.limits import MAX_MESSAGE_BYTES
 from namesrv.server.listener import SERVICES
-from tests.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
-from tests.registrations import data_version, identity, registration
+from support.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
+from support.registrations import data_version, identity, registration
 
 TIMEOUT = 20.0
 REGISTRATION = "/namesrv_api.v1.RegistrationService"

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
-from tests.processes import Client, NamesrvProcess
-from tests.registrations import registration
+from support.processes import Client, NamesrvProcess
+from support.registrations import registration
 
 NOBODY = "127.0.0.1:1"
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
-from tests.integration.agents import Agent, free_port, joined
+from support.agents import Agent, free_port, joined
+from support.processes import Client, NamesrvProcess, eventually
 from tests.integration.secured import Place
 from tests.integration.test_tls_programs import agent_flags, give_agent_its_address
-from tests.processes import Client, NamesrvProcess, eventually
 
 
 def run(*arguments: str, exit_code: int = 0) -> str:

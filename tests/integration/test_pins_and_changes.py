@@ -11,9 +11,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
-from tests.route_rows import RouteRows, key_of
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
+from support.route_rows import RouteRows, key_of
 
 TIMEOUT = 20.0
 ROUTES = "/namesrv_api.v1.RouteService"

@@ -18,10 +18,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.rich_errors import RichError
 from namesrv.server.listener import SERVICES
 from namesrv.server.replica.calls import LEADERS_CALLS
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
+from support.route_rows import RouteRows
 from tests.integration.secured import TOKENS, Place
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
-from tests.route_rows import RouteRows
 
 TIMEOUT = 20.0
 ROUTE, ADMIN = "/namesrv_api.v1.RouteService", "/namesrv_api.v1.AdminService"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from nsctl.cli import app
+from support.processes import NamesrvProcess, eventually
 from tests.integration.test_replica import NEVER_SCANS, register, replica_of, status
-from tests.processes import NamesrvProcess, eventually
 
 
 def nsctl(*arguments: str) -> str:

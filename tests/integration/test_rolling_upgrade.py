@@ -13,8 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from groundwork.endpoints import Endpoint
 from route_client import AioRouteClient, KnownRoute, RouteClient, RouteClientError
-from tests.integration.agents import Agent, asking_all_the_time, joined, topics_of
-from tests.processes import NamesrvProcess, eventually
+from support.agents import Agent, asking_all_the_time, joined, topics_of
+from support.processes import NamesrvProcess, eventually
 
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:11011"
 TOPIC = "TopicTest"

@@ -18,8 +18,8 @@ from namesrv_api.v1 import registration_service_pb2
 from route_client import ClientSettings, KnownRoute, RouteChange, RouteClient, Stale, TopicRoute
 from route_client.route import from_wire
 from route_client.safety import all_really_went
-from tests.processes import Client, NamesrvProcess, OpenedChannel, eventually
-from tests.registrations import identity, registration
+from support.processes import Client, NamesrvProcess, OpenedChannel, eventually
+from support.registrations import identity, registration
 
 TOPICS = ("topic-a", "topic-b", "topic-c")
 BROKERS = {"broker-a": "127.0.0.1:10911", "broker-b": "127.0.0.1:10921", "broker-c": "127.0.0.1:10931"}

@@ -17,8 +17,8 @@ from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.connection import NamesrvError
 from route_pipeline.options import ReadRequest
 from route_pipeline.store import RouteStore, StoreError
-from tests.processes import NamesrvProcess
-from tests.registrations import identity, registration
+from support.processes import NamesrvProcess
+from support.registrations import identity, registration
 from tests.unit.route_pipeline.fake_namesrv import queue, serving, snapshot, topics_chunk
 
 NOBODY = "127.0.0.1:1"

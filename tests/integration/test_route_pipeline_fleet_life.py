@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.ingest import ingest
 from route_pipeline.store import RouteStore
+from support.core_fleet import VirtualClock
+from support.fleet_life import ExpectedHistory, FleetLife, serving_life
 from tests.integration.route_history import versions_of
 from tests.integration.spark_session import spark
-from tests.unit.namesrv.fleet import VirtualClock
-from tests.unit.route_pipeline.fleet_life import ExpectedHistory, FleetLife, serving_life
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

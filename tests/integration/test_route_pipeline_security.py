@@ -14,9 +14,9 @@ import pytest
 from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.connection import NamesrvError
 from route_pipeline.options import ReadRequest
-from tests.certificates import Authority, Files
+from support.certificates import Authority, Files
+from support.processes import NamesrvProcess
 from tests.integration.secured import TOKENS, Place, connected, register
-from tests.processes import NamesrvProcess
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,9 @@ from route_pipeline.questions import events_of, route_at
 from route_pipeline.report import print_report
 from route_pipeline.store import RouteStore
 from route_pipeline.summaries import read_summaries
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
 from tests.integration.spark_session import spark
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
     Response,

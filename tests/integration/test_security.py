@@ -16,6 +16,8 @@ from namesrv_api.v1.route_data_pb2 import QueueData
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.health_check import check_health
 from groundwork.rich_errors import RichError
+from support.processes import NamesrvProcess, eventually
+from support.registrations import data_version, identity, registration
 from tests.integration.secured import (
     CALLERS,
     LIVE_SECONDS,
@@ -31,8 +33,6 @@ from tests.integration.secured import (
     refused_start,
     register,
 )
-from tests.processes import NamesrvProcess, eventually
-from tests.registrations import data_version, identity, registration
 
 KINDS = ("no TLS", "TLS", "mTLS", "token")
 OTHER = identity("127.0.0.1:10922", name="broker-b")

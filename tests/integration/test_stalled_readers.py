@@ -10,8 +10,8 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from tests.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration
+from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
 
 STALLED_READERS = 64
 TOPICS_PER_BROKER = 20_000

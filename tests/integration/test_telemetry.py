@@ -11,10 +11,10 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.integration.agents import Agent, free_port
+from support.agents import Agent, free_port
+from support.processes import BIN, NamesrvProcess, eventually
+from support.registrations import registration
 from tests.integration.collector import QUICKLY, Collector, attributes, collector
-from tests.processes import BIN, NamesrvProcess, eventually
-from tests.registrations import registration
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
 REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"

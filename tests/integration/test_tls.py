@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
-from tests.certificates import DAY, Authority
+from support.certificates import DAY, Authority
+from support.processes import BIN, NamesrvProcess, Process, eventually
 from tests.integration.secured import (
     LIVE_SECONDS,
     ROUTE,
@@ -30,7 +31,6 @@ from tests.integration.secured import (
     refused_start,
     register,
 )
-from tests.processes import BIN, NamesrvProcess, Process, eventually
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
-from tests.certificates import DAY
-from tests.integration.agents import Agent
+from support.agents import Agent
+from support.certificates import DAY
+from support.processes import BIN, TOPICS, NamesrvProcess, eventually
 from tests.integration.secured import LIVE_SECONDS, Place, connected, look_up, permits
-from tests.processes import BIN, TOPICS, NamesrvProcess, eventually
 
 
 def agent_flags(place: Place, caller: str) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ import pytest
 from groundwork.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.tls import ListenerFiles, ListenerTls
-from tests.certificates import Authority, Files
-from tests.processes import eventually
+from support.certificates import Authority, Files
+from support.processes import eventually
 
 RELOADS = 1_000
 WARM_UP = 200

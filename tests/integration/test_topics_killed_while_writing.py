@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker_agent.topic_config import load_topic_config_table
 from broker_agent.topics_file import copy_of
-from tests.processes import Process, eventually
+from support.processes import Process, eventually
 
 ROUNDS = 5
 CHANGES = """

@@ -18,9 +18,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
 from namesrv.core.routes.change_log import MAX_CHANGE_ROWS
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration, topic_config
-from tests.watch_validators import LookUp, WatchedStream, check_promises, last_bookmark
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration, topic_config
+from support.watch_validators import LookUp, WatchedStream, check_promises, last_bookmark
 
 TIMEOUT = 20.0
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"

@@ -23,10 +23,10 @@ from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from tests.integration.agents import Agent
-from tests.processes import Client, NamesrvProcess, eventually
-from tests.registrations import identity, registration, topic_config
-from tests.watch_validators import LookUp, Route, WatchedStream, check_promises, held_at_bookmarks, last_bookmark
+from support.agents import Agent
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration, topic_config
+from support.watch_validators import LookUp, Route, WatchedStream, check_promises, held_at_bookmarks, last_bookmark
 
 TIMEOUT = 20.0
 OF_BROKERS = ("T0", "T1", "T2", "T3")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.processes import Client, NamesrvProcess
 from tests.interop.programs import Programs, build_go, build_java, build_node
-from tests.processes import Client, NamesrvProcess
 
 
 @pytest.fixture(scope="session")

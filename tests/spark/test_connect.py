@@ -20,7 +20,7 @@ from route_pipeline.data_source import register
 from route_pipeline.ingest import IngestError, follow, ingest
 from route_pipeline.java import ensure_java_home
 from route_pipeline.store import RouteStore
-from tests.processes import BIN, NamesrvProcess, eventually
+from support.processes import BIN, NamesrvProcess, eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 """What Spark's start-connect-server.sh starts, which not every installation has."""

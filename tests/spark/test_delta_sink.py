@@ -19,9 +19,9 @@ from route_pipeline.ingest import ingest
 from route_pipeline.session import spark_session
 from route_pipeline.sinks import DELTA, SinkError, check_sink, session_settings
 from route_pipeline.store import RouteStore
+from support.processes import BIN, NamesrvProcess
+from support.registrations import identity, registration
 from tests.integration.spark_session import FAST_START
-from tests.processes import BIN, NamesrvProcess
-from tests.registrations import identity, registration
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
     fleet_chunk,

@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.containers.conftest import engine
-from tests.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
 from tests.spark.image import IMAGE, build_spark_image
+from tools.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
 
 __all__ = ["engine"]  # pytest finds the fixture by its name in this module
 

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from route_pipeline.java import ensure_java_home
-from tests.processes import BIN, NamesrvProcess, eventually
+from support.processes import BIN, NamesrvProcess, eventually
 
 SUBMIT = Path(__file__).parents[2] / "deploy" / "spark" / "submit.sh"
 RUN_SECONDS = 300

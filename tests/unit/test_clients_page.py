@@ -42,7 +42,7 @@ def codes(generator: ModuleType) -> dict[str, str]:
 def test_the_page_is_up_to_date() -> None:
     done = subprocess.run([sys.executable, GENERATOR, "--check"], check=False, capture_output=True, text=True)
 
-    assert done.returncode == 0, f"run: python docs/generate_clients.py\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"run: python tools/generate_clients.py\n{done.stdout}{done.stderr}"
 
 
 def test_every_error_reason_has_a_grpc_code(codes: dict[str, str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests import watch_validators as validators
-from tests.watch_validators import Client, LookUp, Route, WatchedStream
+from support import watch_validators as validators
+from support.watch_validators import Client, LookUp, Route, WatchedStream
 
 EPOCH = "e1"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.processes import eventually
 from tests.integration.route_client.sessions import TOPIC
-from tests.processes import eventually
 from tests.unit.route_client.fake_name_server import FakeNameServer
 from tests.unit.route_client.routes import wire_route
 

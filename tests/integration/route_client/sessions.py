@@ -11,7 +11,7 @@ from route_client import (
     RouteClient,
     Stale,
 )
-from tests.processes import eventually
+from support.processes import eventually
 from tests.unit.route_client.fake_name_server import FakeNameServer
 from tests.unit.route_client.routes import route
 

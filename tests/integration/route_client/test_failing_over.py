@@ -14,8 +14,8 @@ from route_client import (
     RouteClient,
 )
 from route_client.watch_stream import WatchStream
+from support.processes import eventually
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
-from tests.processes import eventually
 from tests.unit.route_client.fake_name_server import FakeNameServer
 from tests.unit.route_client.routes import route, wire_route
 

@@ -16,8 +16,8 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
+from support.processes import eventually
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
-from tests.processes import eventually
 from tests.unit.route_client.fake_name_server import FakeNameServer
 from tests.unit.route_client.routes import route, wire_route
 

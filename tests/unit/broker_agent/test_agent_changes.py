@@ -29,7 +29,7 @@ from broker_agent.topic_config import TopicConfig
 from broker_agent.topic_config_manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from tests.processes import eventually
+from support.processes import eventually
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.test_broker_controller import (
     MakeSettings,

@@ -22,7 +22,7 @@ from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topic_config_manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
-from tests.processes import eventually
+from support.processes import eventually
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 
 StartNameServer = Callable[..., FakeNameServer]

@@ -16,7 +16,7 @@ from groundwork.certificates import (
     read_key_pair,
     validity_of,
 )
-from tests.certificates import DAY, Authority, encrypt
+from support.certificates import DAY, Authority, encrypt
 
 
 @pytest.fixture

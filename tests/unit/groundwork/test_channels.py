@@ -12,7 +12,7 @@ from groundwork.certificates import CertificateError
 from groundwork.channels import MAX_TOKEN_LENGTH, ClientFiles, ClientSecurity, read_token
 from groundwork.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
-from tests.certificates import Authority
+from support.certificates import Authority
 
 
 class Both(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 
 @pytest.fixture

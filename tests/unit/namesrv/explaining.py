@@ -10,7 +10,7 @@ from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion
 from namesrv.core.slices import finish
 from namesrv.server.rpc.handlers import Context
-from tests.unit.namesrv.fleet import CLUSTER, Fleet
+from support.core_fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""

@@ -9,7 +9,7 @@ from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, Fleet
+from support.core_fleet import CLUSTER, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test", "an operator", "because")

@@ -21,7 +21,7 @@ from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
 from namesrv.core.slices import Steps, finish
 from namesrv.core.tables import blast_radius, edit, topics
 from namesrv.core.tables import queue_data as queue_data_table
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
 from tests.unit.namesrv.reference_model import ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data

@@ -9,7 +9,7 @@ from namesrv.core.snapshot.pins import Pins
 from namesrv.server.background.stall_detector import OwnStalls
 from namesrv.server.background.watch_streams import Watchers
 from namesrv.server.services.route.servicer import RouteServicer
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 
 def route_servicer(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.processes import eventually
+from support.processes import eventually
 from tests.unit.broker_agent.fake_name_server import FakeNameServer
 from tests.unit.broker_agent.fan_out import FanOut
 

@@ -21,8 +21,8 @@ from namesrv.server.rpc.request_memory import RequestMemory
 from namesrv.server.services import request_validation
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
-from tests.registrations import identity, registration
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
+from support.registrations import identity, registration
 from tests.unit.namesrv.servicers import route_servicer
 
 

@@ -21,8 +21,8 @@ from namesrv.core.slices import finish
 from namesrv.core.snapshot.route_snapshot import SnapshotShard
 from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
-from tests.route_rows import RouteRows, key_of
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
+from support.route_rows import RouteRows, key_of
 
 _CLUSTERS = st.sampled_from(["c1", "c2"])
 _NAMES = st.sampled_from(["broker-a", "broker-b"])

@@ -12,7 +12,7 @@ from namesrv.server.services.admin.intents import IntentCalls
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
 from namesrv.server.stores.intent_store import IntentStore
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 from tests.unit.namesrv.servicers import route_servicer
 
 

@@ -10,7 +10,7 @@ from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTabl
 from namesrv.core.records.rows import WRITE, BrokerKey, DataVersion, RegisterBrokerResult, TopicConfig
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 OTHER_CLUSTER = "other-cluster"
 GROUP = BrokerKey(CLUSTER, "broker-a")

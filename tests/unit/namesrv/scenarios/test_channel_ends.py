@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from namesrv.core.errors import ChannelGone
 from namesrv.core.records.rows import RemovalReason
 from namesrv.server.background.channel_streams import DOUBTED_SECONDS
-from tests.unit.namesrv.fleet import A, B, Fleet
+from support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0

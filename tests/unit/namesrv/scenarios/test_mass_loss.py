@@ -14,7 +14,7 @@ from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
 from namesrv.core.routes.broker_removals import BROKERS_PER_CHANGE
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, Fleet, addrs_of
+from support.core_fleet import CLUSTER, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0

@@ -10,7 +10,7 @@ from namesrv.core.records.changes import GroupPut
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.slices import finish
 from namesrv.core.tables.edit import SLICE
-from tests.unit.namesrv.fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
+from support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,

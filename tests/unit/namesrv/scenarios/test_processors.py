@@ -25,8 +25,8 @@ from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTab
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.services import request_validation
 from namesrv.storage.kv_config_file import KvConfigFile
-from tests.registrations import identity, registration
-from tests.unit.namesrv.fleet import CLUSTER, A, Fleet
+from support.core_fleet import CLUSTER, A, Fleet
+from support.registrations import identity, registration
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import GROUP, TEST, all_topics, names
 

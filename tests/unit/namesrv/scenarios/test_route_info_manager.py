@@ -7,7 +7,7 @@ import pytest
 from namesrv.core.records.rows import BrokerKey, LiveKey, TopicConfig
 from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, VERSION, A, Fleet, addrs_of
+from support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,

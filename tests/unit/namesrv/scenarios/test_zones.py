@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import InvalidField, TopicNotFound
 from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
-from tests.unit.namesrv.fleet import A, B, addrs_of
+from support.core_fleet import A, B, addrs_of
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version
 

@@ -6,7 +6,7 @@ import pytest
 
 from namesrv.core.records.rows import DataVersion
 from namesrv.server.background.stall_detector import TICK_SECONDS, OwnStalls
-from tests.unit.namesrv.fleet import A, B, Fleet
+from support.core_fleet import A, B, Fleet
 
 HOUR = 3_600.0
 FIVE_MINUTES = 300.0

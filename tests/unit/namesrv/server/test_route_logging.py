@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.server.route_logging import listen_for_mass_loss
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 
 @pytest.fixture

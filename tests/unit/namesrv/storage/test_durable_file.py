@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.durable_file import BrokenFile, DurableFile
-from tests.rot import rot, skip_without_checksums
+from support.rot import rot, skip_without_checksums
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
 
 NAME = "sealed"

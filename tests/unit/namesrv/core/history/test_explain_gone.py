@@ -10,8 +10,8 @@ from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import finish
+from support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
 
 # Gone
 

@@ -10,6 +10,7 @@ from namesrv.core.records.intents import IntentKind
 from namesrv.core.records.rows import RemovalReason
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.slices import finish
+from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import (
     CAUSE,
     GROUP,
@@ -25,7 +26,6 @@ from tests.unit.namesrv.explaining import (
     only,
     release,
 )
-from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 
 # In the route
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.routes.route_state import Unconfirmed
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 
 def fleet_of(count: int) -> tuple[Fleet, list[str]]:

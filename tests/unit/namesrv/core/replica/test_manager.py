@@ -30,9 +30,9 @@ from namesrv.core.streams.change_rows import route_changes
 from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
-from tests.route_rows import RouteRows
+from support.core_fleet import A, Fleet, VirtualClock
+from support.route_rows import RouteRows
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
-from tests.unit.namesrv.fleet import A, Fleet, VirtualClock
 
 _CAUSE = Cause("test", "somebody", "because")
 _TOPICS = ["T1", "T2", "T3", "T4"]

@@ -23,7 +23,7 @@ from namesrv.core.slices import finish
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.paging import page_token
 from namesrv.server.services.route.digests import DigestCalls
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, A, B, Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""

@@ -12,7 +12,7 @@ from namesrv.core.records.rows import BrokerKey
 from namesrv.core.routes.route_info_manager import GROUP_SLICE
 from namesrv.core.slices import finish
 from namesrv.server.services import request_validation
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, A, B, Fleet
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
 NUMBERS = (4, 4, 6, 0)

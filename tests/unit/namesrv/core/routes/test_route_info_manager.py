@@ -11,7 +11,7 @@ from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegist
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.slices import finish
 from namesrv.core.tables.edit import SLICE
-from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)
 

@@ -12,7 +12,7 @@ from namesrv.core.records.changes import QueuesRemoved
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.records.rows import BlastRadius, BrokerKey, RemovalReason
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
+from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
     GROUP,

@@ -9,7 +9,7 @@ import pytest
 
 from namesrv.core.routes.topic_lists import FILTER_SLICE, UNIT, UNIT_SUB, TopicLists
 from namesrv.core.slices import Steps, finish
-from tests.unit.namesrv.fleet import A, B, Fleet
+from support.core_fleet import A, B, Fleet
 
 C = "127.0.0.1:30911"
 BOTH = UNIT | UNIT_SUB

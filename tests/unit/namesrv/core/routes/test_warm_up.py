@@ -12,7 +12,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, RemovalReason
 from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, WarmUp
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, A, B, Fleet
 
 WARM_UP = 45.0
 

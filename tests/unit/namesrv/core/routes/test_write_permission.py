@@ -10,7 +10,7 @@ from namesrv.core.records.intents import HoldKey
 from namesrv.core.records.rows import BlastRadius, BrokerKey, WriteRule
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import finish
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
     GROUP,

@@ -18,7 +18,7 @@ from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, DataVersion, Li
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.slices import finish
 from namesrv.core.snapshot.load import UnusableSnapshot
-from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test")

@@ -10,7 +10,7 @@ import pytest
 from namesrv.core.errors import LimitExceeded, SnapshotGone
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 LEASE = 600.0
 

@@ -16,8 +16,8 @@ from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import finish
 from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotShard
 from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
-from tests.route_rows import RouteRows, key_of
-from tests.unit.namesrv.fleet import CLUSTER, HA, A, B, Fleet
+from support.core_fleet import CLUSTER, HA, A, B, Fleet
+from support.route_rows import RouteRows, key_of
 
 CAUSE = Cause("test")
 GROUP = BrokerKey(CLUSTER, "broker-a")

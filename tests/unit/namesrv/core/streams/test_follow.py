@@ -16,9 +16,9 @@ from namesrv.core.slices import finish
 from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
 from namesrv.core.streams.follow import follow_messages
 from namesrv.core.watch.watch_index import Follower
-from tests.followed_rows import FollowedRows
+from support.core_fleet import Fleet
+from support.followed_rows import FollowedRows
 from tests.unit.namesrv.core.test_changes_make_snapshots import ChangesMakeSnapshots
-from tests.unit.namesrv.fleet import Fleet
 
 SHARDS = [SnapshotShard(index, 3) for index in range(3)]
 

@@ -6,7 +6,7 @@ import random
 
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueData
 from namesrv.core.tables.edit import _with_queue_data
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 GROUPS = 40
 WIDE = 512

@@ -19,7 +19,7 @@ from namesrv.core.slices import finish
 from namesrv.core.watch import messages, watch_index
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, Watches
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, A, B, Fleet
 
 CAUSE = Cause("test")
 

@@ -20,8 +20,8 @@ from namesrv.core.watch import subscriptions, watch_index
 from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, Watches
+from support.watch_validators import LookUp, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
-from tests.watch_validators import LookUp, Route, WatchedStream, check_promises, last_bookmark
 
 TOPICS = ["T1", "T2", "T3", "T4"]
 _SUBSCRIPTIONS = st.builds(

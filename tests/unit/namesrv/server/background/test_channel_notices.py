@@ -20,7 +20,7 @@ from namesrv.server.background.channel_notices import CHANNEL_SLICE, ChannelNoti
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import OwnStalls
 from namesrv.server.background.table_writer import TableWriter
-from tests.unit.namesrv.fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, A, B, Fleet
 
 C = "127.0.0.1:30911"
 HA_OF = {A: "127.0.0.1:10912", B: "127.0.0.1:20912", C: "127.0.0.1:30912"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, OwnStalls
-from tests.unit.namesrv.fleet import VirtualClock
+from support.core_fleet import VirtualClock
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import Steps
 from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, drive
-from tests.unit.namesrv.fleet import VirtualClock
+from support.core_fleet import VirtualClock
 
 
 def test_changes_run_one_after_another_and_others_run_in_between() -> None:

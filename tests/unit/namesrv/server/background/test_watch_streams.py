@@ -35,7 +35,7 @@ from namesrv.server.rpc.request_memory import RequestMemory
 from namesrv.server.rpc.status import rich_error
 from namesrv.server.services.admin.watcher_list import WatcherListCalls
 from namesrv.server.services.route.watches import WatchCalls
-from tests.unit.namesrv.fleet import B, Fleet
+from support.core_fleet import B, Fleet
 
 Messages = AsyncIterator[bytes]
 

@@ -30,8 +30,8 @@ from namesrv.server.stores.intent_store import (
 )
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
+from support.core_fleet import CLUSTER, Fleet
 from tests.unit.namesrv.failing_disk import Failure, failing_disk
-from tests.unit.namesrv.fleet import CLUSTER, Fleet
 from tests.unit.namesrv.held_disk import HeldDisk, until
 
 GROUP = BrokerKey(CLUSTER, "broker-a")

@@ -18,7 +18,7 @@ from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
 from namesrv.storage.kv_config_file import KvConfigFile
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 from tests.unit.namesrv.held_disk import HeldDisk, until
 
 CAUSE = Cause("test")

@@ -18,7 +18,7 @@ from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.stores.warm_start import WARM_CHECK_SECONDS, SnapshotWrites, load_routes, watch_warm_up
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
-from tests.unit.namesrv.fleet import A, B, Fleet
+from support.core_fleet import A, B, Fleet
 
 INTERVAL = 30.0
 

@@ -11,7 +11,7 @@ import pytest
 from namesrv.server.engines.envoy.headers import headers_of, metadata_of, peer_of, status_headers, timeout_seconds
 from namesrv.server.engines.envoy.identity import names_of
 from namesrv.server.engines.envoy.messages import RefusedRequest
-from tests.certificates import Authority
+from support.certificates import Authority
 
 
 @pytest.mark.parametrize(

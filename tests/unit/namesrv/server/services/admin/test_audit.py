@@ -17,7 +17,7 @@ from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.admin import audit
 from namesrv.server.services.admin.audit import AuditCalls
 from namesrv.server.services.paging import page_token
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""

@@ -15,8 +15,8 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind
 from namesrv.core.slices import finish
 from namesrv.server.services.admin.explain import ExplainCalls
+from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
-from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
 
 
 def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicRouteResponse:

@@ -27,7 +27,7 @@ from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.admin.intents import CLUSTERS_NAMED, IntentCalls
 from namesrv.server.stores.intent_store import IntentStore
 from namesrv.storage.intents_file import IntentsFile
-from tests.unit.namesrv.fleet import CLUSTER, B, Fleet
+from support.core_fleet import CLUSTER, B, Fleet
 
 C = "127.0.0.1:30911"
 ErrorT = TypeVar("ErrorT", bound=NamesrvError)

@@ -10,7 +10,7 @@ from namesrv.config.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
 from namesrv.core.errors import InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.records.rows import DataVersion, LiveKey
 from namesrv.server.services.registration.parts import RegistrationParts
-from tests.unit.namesrv.fleet import VERSION, VirtualClock
+from support.core_fleet import VERSION, VirtualClock
 
 KEY = LiveKey("c", "127.0.0.1:1")
 

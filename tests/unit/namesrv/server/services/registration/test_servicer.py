@@ -15,8 +15,8 @@ from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
-from tests.registrations import registration
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
+from support.registrations import registration
 
 CONTEXT = cast("Context", None)
 """What is refused does not ask for it."""

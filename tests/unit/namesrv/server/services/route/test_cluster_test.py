@@ -27,7 +27,7 @@ from namesrv.server.services.route.cluster_test import (
     ProductEnv,
     asked_by_cluster_test,
 )
-from tests.unit.namesrv.fleet import VirtualClock
+from support.core_fleet import VirtualClock
 
 ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv")

@@ -13,7 +13,7 @@ from namesrv.core.errors import LimitExceeded
 from namesrv.server.background.stall_detector import TICK_SECONDS
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.servicer import RouteServicer
-from tests.unit.namesrv.fleet import A, B, Fleet
+from support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.servicers import route_servicer
 
 CONTEXT = cast("Context", None)

@@ -27,7 +27,7 @@ from namesrv.core.snapshot.pins import Pins
 from namesrv.server.background.watch_streams import Watchers
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.snapshots import SnapshotCalls
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 CONTEXT = cast("Context", None)
 """These calls do not ask for it."""
