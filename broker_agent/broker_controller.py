@@ -11,34 +11,34 @@ from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_p
 from namesrv_api.v1 import route_data_pb2
 from prometheus_client import CollectorRegistry
 
-from broker_agent.agent_metrics import AgentMetrics
-from broker_agent.agent_observation import AgentObservation
-from broker_agent.agent_security import AgentSecurity
-from broker_agent.agent_server import AgentServer
-from broker_agent.agent_status import agent_status
-from broker_agent.broker_agent_servicer import BrokerAgentServicer
-from broker_agent.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.broker.current_broker import CurrentBroker
+from broker_agent.broker.registration import BrokerState
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.calls_in_flight import CallsInFlight
-from broker_agent.change_coalescing import ChangeThread
-from broker_agent.clients.client_managers import ClientManagers
-from broker_agent.clients.client_queries import add_client_queries
-from broker_agent.clients.client_server import ClientServer
+from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.producer_manager import ProducerRules
-from broker_agent.current_broker import CurrentBroker
+from broker_agent.clients.queries import add_client_queries
+from broker_agent.clients.server import ClientServer
+from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.fan_out.namesrv_targets import NamesrvTargets
+from broker_agent.fan_out.outer_executor import OuterExecutor
+from broker_agent.fan_out.registration_results import Master, RegistrationResults
+from broker_agent.listener.security import AgentSecurity
+from broker_agent.listener.server import AgentServer
+from broker_agent.listener.servicer import BrokerAgentServicer
+from broker_agent.listener.status import agent_status
 from broker_agent.namesrv_list import NamesrvList
-from broker_agent.namesrv_target import Interceptors, NamesrvTarget
-from broker_agent.namesrv_targets import NamesrvTargets
-from broker_agent.outer_executor import OuterExecutor
-from broker_agent.periodic_thread import PeriodicThread
-from broker_agent.registration import BrokerState
-from broker_agent.registration_results import Master, RegistrationResults
-from broker_agent.schedule import RegistrationSchedule
+from broker_agent.observability.exports import AgentObservation
+from broker_agent.observability.metrics import AgentMetrics
 from broker_agent.settings import AgentSettings
-from broker_agent.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
-from broker_agent.timing import Timing
-from broker_agent.topic_config_manager import TopicConfigManager
-from broker_agent.topic_config_servicer import TopicConfigServicer
+from broker_agent.target.calls_in_flight import CallsInFlight
+from broker_agent.target.namesrv_target import Interceptors, NamesrvTarget
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.debounce import ChangeThread
+from broker_agent.timing.periodic_thread import PeriodicThread
+from broker_agent.timing.schedule import RegistrationSchedule
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.servicer import TopicConfigServicer
+from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
 from groundwork.endpoints import Endpoint
 from groundwork.security_settings import certificates
 

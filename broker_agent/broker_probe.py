@@ -11,8 +11,8 @@ from typing import Literal
 
 import structlog
 
-from broker_agent.periodic_thread import PeriodicThread, Wait
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint
 
 ProbeKind = Literal["tcp", "pid", "none"]

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from broker_agent.agent_server import SERVICE_NAME
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import broker_probe_of
-from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
 from broker_agent.errors import StartError
+from broker_agent.listener.server import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.rpc_errors import CallRefused
 from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
 from broker_agent.stop_signals import StopSignals
-from broker_agent.timing import Timing
-from broker_agent.topic_config import DataVersion, TopicConfigTable
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfigTable
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint

@@ -10,7 +10,7 @@ import structlog
 
 from broker_agent.clients.limits import DEAD_FILTER_SECONDS, MAX_DEAD_FILTERS
 from broker_agent.clients.records import ExpressionType, SubscriptionData
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from broker_agent.namesrv_list.names import (
     read_list_file,
     split_address_server,
 )
-from broker_agent.periodic_thread import PeriodicThread, Wait
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint
 
 FIRST_FETCH_SECONDS = 10.0

@@ -12,8 +12,8 @@ import structlog
 from broker_agent.namesrv_list.name_sources import AddressServer, ListFile, NameSource
 from broker_agent.namesrv_list.names import FILE_PREFIX, MAX_NAME_SERVERS, check_namesrv, read_list_file
 from broker_agent.namesrv_list.resolved_name import Resolve, ResolvedName, addresses_of
-from broker_agent.periodic_thread import Wait
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import Wait
 from groundwork.endpoints import Endpoint, parse_endpoints
 
 FIRST_LOOK_UP_SECONDS = 5.0

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
-from broker_agent.periodic_thread import PeriodicThread, Wait
-from broker_agent.timing import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint, is_ip_address
 
 RESOLVE_PERIOD_SECONDS = 30.0

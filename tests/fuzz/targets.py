@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from broker_agent.namesrv_list.names import check_address_server, check_namesrv, decode_list, parse_list
-from broker_agent.topic_config import BrokenTopics, decode_topics
-from broker_agent.topics_file import encode_topics
+from broker_agent.topics.table import BrokenTopics, decode_topics
+from broker_agent.topics.topics_file import encode_topics
 from groundwork.certificates import CertificateError
 from groundwork.channels import read_token
 from groundwork.endpoints import Endpoint, parse_endpoints

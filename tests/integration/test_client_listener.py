@@ -18,10 +18,10 @@ from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.clients import client_channels, limits
-from broker_agent.clients.client_managers import ClientManagers
-from broker_agent.clients.client_queries import add_client_queries
-from broker_agent.clients.client_server import SERVICE, ClientServer, ClientServerOptions
+from broker_agent.clients import channels, limits
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.queries import add_client_queries
+from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
 from broker_agent.errors import StartError
 from broker_agent.rpc_errors import ErrorAnswers
 from groundwork.endpoints import Endpoint
@@ -305,7 +305,7 @@ def test_bytes_that_are_no_message_are_a_malformed_request_and_too_many_of_them_
 
 
 def test_a_client_that_is_further_behind_than_notices_may_wait_is_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_channels, "MAX_PENDING_NOTICES", 2)
+    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 2)
     with listening() as listener, listener.connect() as stub:
         channel = Channel(stub)
         channel.beat("one", "two")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from broker_agent.topic_config import decode_topics
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import decode_topics
 from support.processes import Process, eventually
 from tests.integration import topics_writer
 

@@ -7,16 +7,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from broker_agent.topic_config import load_topic_config_table
-from broker_agent.topics_file import copy_of
+from broker_agent.topics.table import load_topic_config_table
+from broker_agent.topics.topics_file import copy_of
 from support.processes import Process, eventually
 
 ROUNDS = 5
 CHANGES = """
 import json, structlog, sys
 from pathlib import Path
-from broker_agent.topic_config import TopicConfig
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.topics.table import TopicConfig
+from broker_agent.topics.manager import TopicConfigManager
 
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 manager = TopicConfigManager.own(Path(sys.argv[1]), [])

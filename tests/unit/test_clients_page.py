@@ -17,7 +17,7 @@ from namesrv_api.v1.error_reason_pb2 import ErrorReason
 from namesrv.server.rpc.status import CODES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-GENERATOR = DOCS / "generate_clients.py"
+GENERATOR = DOCS.parent / "tools" / "generate_clients.py"
 
 
 @pytest.fixture(scope="module")

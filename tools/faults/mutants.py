@@ -144,7 +144,7 @@ MUTANTS = (
         "an agent sends its first table for ever",
         (
             Line(
-                "broker_agent/followed_topics.py",
+                "broker_agent/topics/followed.py",
                 "        for _changes in watchfiles.watch(",
                 "        for _changes in () and watchfiles.watch(",
             ),
@@ -171,7 +171,7 @@ MUTANTS = (
         "an agent answers before a change is in its file",
         (
             Line(
-                "broker_agent/topic_config_manager.py",
+                "broker_agent/topics/manager.py",
                 "            self._file.save(table)\n",
                 "            __import__('threading').Timer(0.5, self._file.save, (table,)).start()\n",
             ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
-from broker_agent.topics_file import TopicsFile
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.topics_file import TopicsFile
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.routes.kv_config import KvConfigTable
 from namesrv.storage.audit_file import AUDIT_FILE, RotatingFile

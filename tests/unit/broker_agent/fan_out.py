@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from broker_agent.broker_outer_api import BrokerOuterAPI, Results
-from broker_agent.calls_in_flight import CallsInFlight
-from broker_agent.connection_options import ConnectionOptions
-from broker_agent.namesrv_target import NamesrvTarget
-from broker_agent.registration import BrokerState, Registration
-from broker_agent.timing import Timing
-from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.broker.registration import BrokerState, Registration
+from broker_agent.connections.options import ConnectionOptions
+from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.target.calls_in_flight import CallsInFlight
+from broker_agent.target.namesrv_target import NamesrvTarget
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 

@@ -18,15 +18,15 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
-from broker_agent.change_coalescing import QUIET_SECONDS
+from broker_agent.fan_out.registration_results import Master
 from broker_agent.namesrv_list import NamesrvList
-from broker_agent.registration_results import Master
-from broker_agent.schedule import RegistrationSchedule
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import Timing
-from broker_agent.topic_config import TopicConfig
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.debounce import QUIET_SECONDS
+from broker_agent.timing.schedule import RegistrationSchedule
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.processes import eventually

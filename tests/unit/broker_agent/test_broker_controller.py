@@ -10,17 +10,17 @@ from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_p
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.agent_server import SERVICE_NAME
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import broker_probe_of
 from broker_agent.errors import StartError
+from broker_agent.fan_out.registration_results import Master, RegistrationResults
+from broker_agent.listener.server import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
-from broker_agent.namesrv_target import RegisterBrokerResult
-from broker_agent.registration_results import Master, RegistrationResults
-from broker_agent.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import Timing
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.target.namesrv_target import RegisterBrokerResult
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
+from broker_agent.topics.manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
 from support.processes import eventually
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer

@@ -6,9 +6,9 @@ import threading
 import grpc
 import pytest
 
-from broker_agent.call_retries import CallRetries
 from broker_agent.errors import NameServerError
-from broker_agent.timing import Timing
+from broker_agent.target.call_retries import CallRetries
+from broker_agent.timing.clock import Timing
 from groundwork.rich_errors import RichError
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")

@@ -5,8 +5,8 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.change_coalescing import ChangeThread, Coalescing
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.debounce import ChangeThread, Coalescing
 from tests.unit.broker_agent.fake_name_server import DEADLINE
 
 

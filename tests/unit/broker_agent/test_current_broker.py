@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.current_broker import CurrentBroker
-from broker_agent.registration import BrokerState
-from broker_agent.timing import Timing
-from broker_agent.topic_config import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.broker.current_broker import CurrentBroker
+from broker_agent.broker.registration import BrokerState
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 NOW_MILLIS = 1_700_000_000_000

@@ -8,10 +8,10 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent.connection_options import ConnectionOptions
+from broker_agent.connections.options import ConnectionOptions
 from broker_agent.errors import NameServerError
-from broker_agent.namesrv_target import NamesrvTarget
-from broker_agent.timing import Timing
+from broker_agent.target.namesrv_target import NamesrvTarget
+from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out import FanOut, Listener, registration, target_of

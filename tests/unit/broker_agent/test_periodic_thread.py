@@ -4,7 +4,7 @@ import threading
 
 from structlog.testing import capture_logs
 
-from broker_agent.periodic_thread import AFTER_BUG_SECONDS, PeriodicThread
+from broker_agent.timing.periodic_thread import AFTER_BUG_SECONDS, PeriodicThread
 from tests.unit.broker_agent.virtual_time import VirtualTime
 
 

@@ -8,13 +8,13 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent import slave_synchronize
 from broker_agent.rpc_errors import NotDurable
-from broker_agent.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
-from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
-from broker_agent.topic_config_manager import TopicConfigManager
-from broker_agent.topic_config_servicer import TopicConfigServicer
-from broker_agent.topics_file import TopicsFile, encode_topics
+from broker_agent.topics import slave_synchronize
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.servicer import TopicConfigServicer
+from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
+from broker_agent.topics.topics_file import TopicsFile, encode_topics
 from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.topic_agents import topic_agent
 from tests.unit.broker_agent.virtual_time import VirtualTime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
-from broker_agent.target_record import TargetRecord
+from broker_agent.target.record import TargetRecord
 from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.virtual_time import VirtualTime
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from broker_agent.schedule import RegistrationSchedule, ScheduleRules
-from broker_agent.timing import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
 
 
 class VirtualClock:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent import topic_config
-from broker_agent.topic_config import (
+from broker_agent.topics import table
+from broker_agent.topics.table import (
     BrokenTopics,
     DataVersion,
     TopicConfig,
@@ -167,7 +167,7 @@ def test_a_broken_version_is_refused_even_where_bad_topics_are_skipped(tmp_path:
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     content = TOPICS_JSON.read_bytes()
-    monkeypatch.setattr(topic_config, "MAX_FILE_BYTES", len(content))
+    monkeypatch.setattr(table, "MAX_FILE_BYTES", len(content))
     assert len(decode_topics(content).topics) == 11
     with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):
         decode_topics(content + b" ")

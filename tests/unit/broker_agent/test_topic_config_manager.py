@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent import topic_config_manager
-from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
 from broker_agent.errors import StartError
 from broker_agent.rpc_errors import LimitExceeded, NotDurable, SystemTopic, TopicNotFound, TopicsFollowed
-from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
-from broker_agent.topic_config_manager import TopicConfigManager
-from broker_agent.topics_file import TopicsFile, encode_topics, replace_durably
+from broker_agent.topics import manager as manager_module
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
+from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_durably
 from tests.unit.broker_agent.virtual_time import VirtualTime
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
@@ -167,7 +167,7 @@ def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, tim
 def test_one_topic_more_than_a_name_server_takes_is_refused(
     path: Path, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_config_manager, "MAX_TOPICS", 2)
+    monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)
     manager.create_or_update(replace(TOPIC, topic_name="T2"))
     with pytest.raises(LimitExceeded, match="topics of the broker: 3, at most 2"):

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
 from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
-from broker_agent.topic_config import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
-from broker_agent.topics_file import TopicsFile, copy_of, encode_topics, replace_durably
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
+from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_durably
 from groundwork import disk
 from tests.unit.broker_agent.conftest import TOPICS_JSON
 

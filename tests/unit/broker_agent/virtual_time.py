@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
 from tests.unit.broker_agent.fake_name_server import DEADLINE
 
 RELEASED = -1.0

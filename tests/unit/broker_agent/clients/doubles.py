@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker_agent.clients.client_channels import StreamChannel
-from broker_agent.clients.client_managers import ClientManagers
+from broker_agent.clients.channels import StreamChannel
+from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.producer_manager import ProducerRules
 from broker_agent.clients.records import (
     ClientChannel,
@@ -20,7 +20,7 @@ from broker_agent.clients.records import (
     MessageModel,
     SubscriptionData,
 )
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
 
 SILENCE = 120.0
 

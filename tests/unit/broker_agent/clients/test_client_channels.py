@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients.client_channels import ClientChannels, PlainClient
+from broker_agent.clients.channels import ClientChannels, PlainClient
 from broker_agent.clients.errors import ChannelGone, ShuttingDown
 from broker_agent.clients.limits import MAX_PENDING_NOTICES
 from broker_agent.rpc_errors import LimitExceeded

@@ -14,7 +14,7 @@ from broker_agent.namesrv_list import MAX_NAME_SERVERS, NamesrvList, namesrv_lis
 from broker_agent.namesrv_list.name_sources import OnNames
 from broker_agent.namesrv_list.namesrv_list import FIRST_LOOK_UP_SECONDS
 from broker_agent.namesrv_list.resolved_name import RESOLVE_PERIOD_SECONDS
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
 from tests.unit.broker_agent.fake_name_server import DEADLINE
 from tests.unit.broker_agent.namesrv_list.name_system import NameSystem, endpoints
