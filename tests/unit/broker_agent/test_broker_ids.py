@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.target.namesrv_target import NamesrvTarget
 from tests.unit.broker_agent.fake_name_server import FakeNameServer
-from tests.unit.broker_agent.fan_out import FanOut, topic
+from tests.unit.broker_agent.fan_out_harness import FanOut, topic
 
 StartNameServer = Callable[..., FakeNameServer]
 OTHER = "10.0.0.2:10911"

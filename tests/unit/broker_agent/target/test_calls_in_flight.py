@@ -10,7 +10,7 @@ from broker_agent.fan_out.outer_executor import OuterExecutor
 from broker_agent.target.calls_in_flight import CallsInFlight
 from broker_agent.timing.clock import Timing
 from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
-from tests.unit.broker_agent.fan_out import FanOut
+from tests.unit.broker_agent.fan_out_harness import FanOut
 
 
 class Clock:
