@@ -39,8 +39,8 @@ from broker_agent.timing.schedule import RegistrationSchedule
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.servicer import TopicConfigServicer
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
+from groundwork.connections.security_settings import certificates
 from groundwork.endpoints import Endpoint
-from groundwork.security_settings import certificates
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
 """When calls without an answer are looked for (RocketMQ: NettyRemotingClient's scanResponseTable)."""

@@ -20,10 +20,10 @@ from broker_agent.timing.clock import Timing
 from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
-from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from groundwork.version import __version__

@@ -14,9 +14,9 @@ from broker_agent.connections.reopening import ReopeningRules
 from broker_agent.namesrv_list import check_address_server, check_namesrv
 from broker_agent.timing.schedule import ScheduleRules
 from broker_agent.topics.table import OnBadTopic
+from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.endpoints import Endpoint
 from groundwork.logs import LogFormat, LogLevel
-from groundwork.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 

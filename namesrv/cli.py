@@ -11,10 +11,10 @@ from typing import Annotated, NoReturn
 import typer
 import uvloop
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
-from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
 from groundwork.version import __version__

@@ -11,8 +11,8 @@ import structlog
 import typer
 from aiohttp import web
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientSecurity
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.logs import configure_logs

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import grpc
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
 from groundwork.rich_errors import RichError
 from namesrv_console.name_server import Calls
 from namesrv_console.observation import Observation

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import structlog
 
-from groundwork.certificates import Validity, read_key_pair
-from groundwork.reloaded import CHECK_SECONDS, Reloaded
+from groundwork.connections.certificates import Validity, read_key_pair
+from groundwork.files.hot_reload import CHECK_SECONDS, Reloaded
 
 _log = structlog.get_logger(__name__)
 

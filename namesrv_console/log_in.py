@@ -17,9 +17,9 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import MAX_TOKEN_LENGTH, read_token
-from groundwork.reloaded import Reloaded
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
+from groundwork.files.hot_reload import Reloaded
 from namesrv_console.protection import problem
 
 COOKIE = "namesrv_console"

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from groundwork.call_errors import MAX_ANSWER_BYTES, CallError
-from groundwork.channels import ClientSecurity, open_aio_channel
+from groundwork.connections.call_errors import MAX_ANSWER_BYTES, CallError
+from groundwork.connections.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import FailedCall, RichError
 

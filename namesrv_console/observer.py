@@ -17,7 +17,7 @@ import structlog
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
 from namesrv_console.name_server import Calls, pages
 from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 
 

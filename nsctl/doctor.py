@@ -9,14 +9,14 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
 from nsctl.certificate_end import served_until
+from nsctl.diagnose import BATCH
 from nsctl.exit_codes import FOUND
 from nsctl.name_servers import NameServer
 from nsctl.output import Format, Row
-from nsctl.see import TopicKind, live_brokers, topic_names
+from nsctl.read import TopicKind, live_brokers, topic_names
 from nsctl.session import Session
-from nsctl.understand import BATCH
 
 SKEW_SECONDS = 1.0
 """A clock this far from ours is told, beyond the time that the call took."""

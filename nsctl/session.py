@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from groundwork.call_errors import CallError
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientSecurity
+from groundwork.connections.call_errors import CallError
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints

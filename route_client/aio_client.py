@@ -9,19 +9,19 @@ from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from route_client.broker_addresses import FoundBroker, any_broker_of
-from route_client.cache import KnownRoute
 from route_client.callbacks import Callback, CallbackThread
-from route_client.divergence import Divergence
 from route_client.errors import TopicNotFoundError
-from route_client.latency_fault import LatencyFaults
 from route_client.listeners import AsyncChanges, Listener
-from route_client.publish_info import PublishInfo, subscribe_info
-from route_client.publish_infos import PublishInfos
-from route_client.route import MessageQueue, TopicRoute
-from route_client.route_source import RouteSource
-from route_client.select_queue import QueueSelector
+from route_client.routes.broker_addresses import FoundBroker, any_broker_of
+from route_client.routes.cache import KnownRoute
+from route_client.routes.divergence import Divergence
+from route_client.routes.latency_fault import LatencyFaults
+from route_client.routes.publish_info import PublishInfo, subscribe_info
+from route_client.routes.publish_info_cache import PublishInfos
+from route_client.routes.route import MessageQueue, TopicRoute
+from route_client.routes.select_queue import QueueSelector
 from route_client.settings import ClientSettings
+from route_client.source.route_source import RouteSource
 from route_client.status import ClientStatus
 
 

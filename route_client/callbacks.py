@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 
-from route_client.cache import RouteChange
-from route_client.changes import ChangeBuffer
+from route_client.routes.cache import RouteChange
+from route_client.routes.changes import ChangeBuffer
 
 Callback = Callable[[RouteChange], object]
 

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Protocol, Self
 
-from route_client.cache import RouteChange
 from route_client.callbacks import CallbackThread
-from route_client.changes import ChangeBuffer
+from route_client.routes.cache import RouteChange
+from route_client.routes.changes import ChangeBuffer
 
 
 class Listener(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from groundwork.endpoints import Endpoint
-from route_client.cache import Counters
+from route_client.routes.cache import Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,26 +17,26 @@ from rich.console import Console
 
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.version import __version__
-from route_pipeline import tables
-from route_pipeline.change_log import read_changes
-from route_pipeline.compaction import CompactionError, compact
-from route_pipeline.comparison import Comparison, ComparisonError, compare_latest
-from route_pipeline.connection import Timeouts
-from route_pipeline.delta_mirror import DeltaMirror
-from route_pipeline.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
-from route_pipeline.history import history
-from route_pipeline.ingest import IngestError, OnBatch, follow, ingest
 from route_pipeline.java import JavaNotFoundError
-from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest
-from route_pipeline.questions import events_of, route_at
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.compaction import CompactionError, compact
+from route_pipeline.log.delta_mirror import DeltaMirror
+from route_pipeline.log.history import history
+from route_pipeline.log.ingest import IngestError, OnBatch, follow, ingest
+from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
+from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.log.summaries import Summary
 from route_pipeline.repetition import repeat
-from route_pipeline.report import print_report
-from route_pipeline.report_data import ReportData, collect_report
+from route_pipeline.reports import tables
+from route_pipeline.reports.comparison import Comparison, ComparisonError, compare_latest
+from route_pipeline.reports.data import ReportData, collect_report
+from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
+from route_pipeline.reports.questions import events_of, route_at
+from route_pipeline.reports.report import print_report
 from route_pipeline.session import QUICK_START, SparkStartError, check_java, spark_session
-from route_pipeline.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
+from route_pipeline.source.connection import Timeouts
+from route_pipeline.source.options import MAX_TIMEOUT_SECONDS, ReadRequest
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.store import RouteStore, StoreError
-from route_pipeline.summaries import Summary
 
 DEFAULT_TIMEOUT = Timeouts().total
 EXIT_FAILED = 1
@@ -308,7 +308,7 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
 def _html_report() -> Callable[[Comparison, ReportData], str]:
     """The maker of the page; matplotlib is loaded for it alone, because that takes a second."""
     try:
-        module = importlib.import_module("route_pipeline.html_report")
+        module = importlib.import_module("route_pipeline.reports.html")
     except ModuleNotFoundError as error:
         _exit_with(f"--html needs {error.name}: pip install matplotlib", EXIT_BAD_INPUT)
     maker: Callable[[Comparison, ReportData], str] = module.html_report

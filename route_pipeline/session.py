@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
+from route_pipeline.source.data_source import register
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 DEFAULT_MASTER = "local[*]"

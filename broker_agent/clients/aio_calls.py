@@ -20,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from broker_agent.clients.errors import ShuttingDown, SlowReader
 from broker_agent.clients.limits import CUT_SECONDS
 from broker_agent.rpc_errors import CallRefused, InternalDefect, MalformedRequest
-from groundwork.call_observers import CallObserver, observed
+from groundwork.telemetry.call_observers import CallObserver, observed
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

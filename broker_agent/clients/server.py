@@ -25,10 +25,10 @@ from broker_agent.clients.limits import (
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.servicer import ClientServicer
 from broker_agent.errors import StartError
-from groundwork.call_observers import CallObserver
+from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
-from groundwork.tls import ListenerTls
+from groundwork.telemetry.call_observers import CallObserver
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 STOP_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""Watches the calls that a synchronous listener of the agent answers; ``groundwork.call_observers`` is for asyncio."""
+"""Observers of the calls that a synchronous listener answers (``groundwork.telemetry.call_observers``: asyncio)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import grpc
 
-from groundwork.call_observers import CallObserver, MethodObserver
+from groundwork.telemetry.call_observers import CallObserver, MethodObserver
 
 
 class ObservedAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only generic in its stubs

@@ -6,8 +6,8 @@ import structlog
 
 from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientFiles, ClientSecurity
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -13,10 +13,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from broker_agent.errors import StartError
 from broker_agent.listener.observed_answers import ObservedAnswers
 from broker_agent.rpc_errors import ErrorAnswers
-from groundwork.call_observers import CallObserver
+from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
-from groundwork.tls import ListenerTls
+from groundwork.telemetry.call_observers import CallObserver
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerAgentService"].full_name
 STOP_SECONDS = 1.0

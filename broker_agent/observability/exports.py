@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from broker_agent.errors import StartError
 from broker_agent.target.namesrv_target import Interceptors
-from groundwork.call_metrics import CallMetrics, ClientCallMetrics
-from groundwork.call_observers import CallObserver
 from groundwork.endpoints import Endpoint
-from groundwork.metrics_server import Check, MetricsServer, metrics_registry
-from groundwork.telemetry import open_telemetry
+from groundwork.telemetry.call_metrics import CallMetrics, ClientCallMetrics
+from groundwork.telemetry.call_observers import CallObserver
+from groundwork.telemetry.metrics_server import Check, MetricsServer, metrics_registry
+from groundwork.telemetry.signals import open_telemetry
 
 
 class AgentObservation:

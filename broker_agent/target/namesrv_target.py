@@ -27,7 +27,7 @@ from broker_agent.target.channel import NamesrvChannel
 from broker_agent.target.record import TargetRecord
 from broker_agent.target.state import TargetState
 from broker_agent.timing.clock import Timing
-from groundwork.channels import ClientSecurity, open_channel
+from groundwork.connections.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 

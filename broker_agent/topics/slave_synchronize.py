@@ -21,7 +21,7 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.messages import copied_topic, version_message, version_of
 from broker_agent.topics.servicer import MAX_PAGE_SIZE
 from broker_agent.topics.table import DataVersion, TopicConfig
-from groundwork.channels import ClientSecurity, open_channel
+from groundwork.connections.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import FailedCall, RichError
 

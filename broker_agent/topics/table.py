@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import structlog
 
 from broker_agent.errors import AgentError
-from groundwork.checksums import is_damaged
+from groundwork.files.checksums import is_damaged
 from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 OnBadTopic = Literal["refuse", "skip"]

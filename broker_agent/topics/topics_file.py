@@ -24,8 +24,8 @@ from broker_agent.topics.table import (
     UnreadableTopics,
     load_topic_config_table,
 )
-from groundwork import disk
-from groundwork.checksums import seal
+from groundwork.files import disk
+from groundwork.files.checksums import seal
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from groundwork.connections.security_settings import ListenerSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
-from groundwork.security_settings import ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour

@@ -16,9 +16,9 @@ from namesrv_api.v1 import (
     route_service_pb2,
 )
 
-from groundwork.call_observers import CallObserver
+from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import check_bindable
-from groundwork.tls import ListenerTls
+from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import CallBounds, Doorkeeper
 from namesrv.server.rpc.handlers import add_service

@@ -13,9 +13,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
-from groundwork.channels import ClientSecurity
+from groundwork.connections.channels import ClientSecurity
+from groundwork.connections.security_settings import certificates
 from groundwork.logs import set_log_level
-from groundwork.security_settings import certificates
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.records.changes import Cause, ConfigPut

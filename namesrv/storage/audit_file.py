@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from groundwork import disk
+from groundwork.files import disk
 from namesrv.config.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS
 from namesrv.core.history.audit import summary
 from namesrv.core.records.changes import Change

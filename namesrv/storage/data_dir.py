@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Self
 
-from groundwork import disk
-from groundwork.checksums import seal
+from groundwork.files import disk
+from groundwork.files.checksums import seal
 
 LOCK_FILE = "lock"
 

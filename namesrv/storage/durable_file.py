@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from groundwork import disk
-from groundwork.checksums import is_damaged
+from groundwork.files import disk
+from groundwork.files.checksums import is_damaged
 from namesrv.storage.data_dir import DataDirError, write_atomically
 
 ContentT = TypeVar("ContentT")

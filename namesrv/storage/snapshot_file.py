@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 
 import structlog
 
-from groundwork import disk
+from groundwork.files import disk
 from namesrv.core.records.fragments import varint
 from namesrv.storage.durable_file import BrokenFile
 

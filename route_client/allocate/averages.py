@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from route_client.allocate.strategy import is_member
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 
 class AllocateAveragely:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from route_client.allocate.strategy import AllocateStrategy, is_member
 from route_client.errors import AllocationError
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 

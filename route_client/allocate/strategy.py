@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from route_client.errors import AllocationError
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Self
 
 import pytest
 
-from groundwork.failpoints import VARIABLE
+from groundwork.files.failpoints import VARIABLE
 from tools.faults.owned_files import OWNED, WITH_COPY
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.failpoints import VARIABLE
+from groundwork.files.failpoints import VARIABLE
 from support.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
 from support.processes import Client, eventually
 from tests.faults.test_files_crash import CRASHED, LIST

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
 from support.engines import ENGINES, present
 from support.processes import NamesrvProcess, eventually
 from tests.integration.secured import Place, connected

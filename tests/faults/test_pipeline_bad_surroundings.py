@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.ingest import IngestError, ingest
-from route_pipeline.store import RouteStore, StoreError
+from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.store import RouteStore, StoreError
 from tests.integration.spark_session import spark
 from tests.unit.route_pipeline.fake_namesrv import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
 

@@ -17,10 +17,10 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from groundwork import disk
-from groundwork.failpoints import VARIABLE, Failpoints
-from route_pipeline.ingest import IngestError, ingest
-from route_pipeline.store import RouteStore
+from groundwork.files import disk
+from groundwork.files.failpoints import VARIABLE, Failpoints
+from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.store import RouteStore
 from support.core_fleet import VirtualClock
 from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.processes import BIN, eventually

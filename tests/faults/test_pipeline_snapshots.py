@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from namesrv.core.records.rows import DataVersion
-from route_pipeline.compaction import compact
-from route_pipeline.ingest import ingest
-from route_pipeline.store import RouteStore
+from route_pipeline.log.compaction import compact
+from route_pipeline.log.ingest import ingest
+from route_pipeline.log.store import RouteStore
 from support.core_fleet import VirtualClock
 from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from tests.integration.route_history import state_at, versions_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.change_log import read_changes
-from route_pipeline.history import history
-from route_pipeline.store import RouteStore
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.history import history
+from route_pipeline.log.store import RouteStore
 from support.fleet_life import Moment, State, Version, content_of
 
 

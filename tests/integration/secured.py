@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_channel
+from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.certificates import Authority, Files

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_channel
+from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
 from support import metrics_page
 from support.agents import Agent, AgentClient
 from support.processes import NamesrvProcess, eventually

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.batch_reader import NamesrvReader
-from route_pipeline.connection import NamesrvError
-from route_pipeline.options import ReadRequest
-from route_pipeline.store import RouteStore, StoreError
+from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.source.batch_reader import NamesrvReader
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.options import ReadRequest
 from support.processes import NamesrvProcess
 from support.registrations import identity, registration
 from tests.unit.route_pipeline.fake_namesrv import queue, serving, snapshot, topics_chunk

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.ingest import ingest
-from route_pipeline.store import RouteStore
+from route_pipeline.log.ingest import ingest
+from route_pipeline.log.store import RouteStore
 from support.core_fleet import VirtualClock
 from support.fleet_life import ExpectedHistory, FleetLife, serving_life
 from tests.integration.route_history import versions_of

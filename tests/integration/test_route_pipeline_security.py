@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from route_pipeline.batch_reader import NamesrvReader
-from route_pipeline.connection import NamesrvError
-from route_pipeline.options import ReadRequest
+from route_pipeline.source.batch_reader import NamesrvReader
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.options import ReadRequest
 from support.certificates import Authority, Files
 from support.processes import NamesrvProcess
 from tests.integration.secured import TOKENS, Place, connected, register

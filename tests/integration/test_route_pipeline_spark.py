@@ -18,17 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from groundwork.endpoints import Endpoint
-from route_pipeline import schemas, tables
-from route_pipeline.change_log import read_changes
-from route_pipeline.compaction import compact
-from route_pipeline.comparison import compare_latest
-from route_pipeline.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
-from route_pipeline.history import history
-from route_pipeline.ingest import IngestError, IngestResult, ingest
-from route_pipeline.questions import events_of, route_at
-from route_pipeline.report import print_report
-from route_pipeline.store import RouteStore
-from route_pipeline.summaries import read_summaries
+from route_pipeline import schemas
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.compaction import compact
+from route_pipeline.log.history import history
+from route_pipeline.log.ingest import IngestError, IngestResult, ingest
+from route_pipeline.log.store import RouteStore
+from route_pipeline.log.summaries import read_summaries
+from route_pipeline.reports import tables
+from route_pipeline.reports.comparison import compare_latest
+from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
+from route_pipeline.reports.questions import events_of, route_at
+from route_pipeline.reports.report import print_report
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from tests.integration.spark_session import spark

@@ -13,8 +13,8 @@ from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import QueueData
 
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.health_check import check_health
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
 from groundwork.rich_errors import RichError
 from support.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from support.certificates import DAY, Authority

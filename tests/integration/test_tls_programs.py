@@ -11,9 +11,9 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 
 from broker_agent.listener.server import SERVICE_NAME
-from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
-from groundwork.health_check import check_health
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
 from support.agents import Agent
 from support.certificates import DAY

@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from groundwork.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
+from groundwork.connections.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
+from groundwork.connections.listener_tls import ListenerFiles, ListenerTls
 from groundwork.endpoints import Endpoint
-from groundwork.tls import ListenerFiles, ListenerTls
 from support.certificates import Authority, Files
 from support.processes import eventually
 

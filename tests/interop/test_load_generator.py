@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bench import report
 from bench.peers import __main__ as peers
 from bench.peers import generator
 from bench.peers.calls import Grpc, Remoting
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import RecipeFailed
 from bench.peers.servers import NULL, NULL_REMOTING, Server
+from bench.report import __main__
 from tests.interop.programs import require
 
 pytestmark = pytest.mark.timeout(900)
@@ -94,7 +94,7 @@ def test_servers_are_compared_and_the_page_shows_them(tmp_path: Path, capsys: py
     assert [(record["workload"], record["server"]) for record in written["records"]] == [
         (workload, server) for workload in ("lookups", "storm", "cold-restart") for server in ("grpcio", "naive")
     ]
-    report.main(["--results", str(results), "--to", str(page)])
+    __main__.main(["--results", str(results), "--to", str(page)])
     text = page.read_text()
     assert "### cold-restart" in text
     assert "not measured" in text

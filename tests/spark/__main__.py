@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from route_pipeline.sinks import DELTA_PACKAGES
+from route_pipeline.log.sinks import DELTA_PACKAGES
 from tests.spark.environments import REPOSITORY, build_wheel, cache_folder, environment
 
 PYSPARK = "4.2.0"

@@ -12,13 +12,13 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from route_pipeline.change_log import read_parquet
-from route_pipeline.compaction import compact
-from route_pipeline.delta_mirror import DeltaMirror
-from route_pipeline.ingest import ingest
+from route_pipeline.log.change_log import read_parquet
+from route_pipeline.log.compaction import compact
+from route_pipeline.log.delta_mirror import DeltaMirror
+from route_pipeline.log.ingest import ingest
+from route_pipeline.log.sinks import DELTA, SinkError, check_sink, session_settings
+from route_pipeline.log.store import RouteStore
 from route_pipeline.session import spark_session
-from route_pipeline.sinks import DELTA, SinkError, check_sink, session_settings
-from route_pipeline.store import RouteStore
 from support.processes import BIN, NamesrvProcess
 from support.registrations import identity, registration
 from tests.integration.spark_session import FAST_START

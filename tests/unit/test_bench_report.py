@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench import report
 from bench.figures import machine
+from bench.report import __main__
 
 
 def record(workload: str, server: str, calls: int, p99: float, cpu: float = 1.0, kind: str = "GetTopicRoute") -> Any:
@@ -68,7 +68,7 @@ def results(tmp_path: Path) -> Path:
 def written(results: Path, tmp_path: Path) -> tuple[str, Path]:
     """The page, and the folder of its pictures."""
     page = tmp_path / "docs" / "performance.md"
-    report.main(["--results", str(results), "--to", str(page)])
+    __main__.main(["--results", str(results), "--to", str(page)])
     return page.read_text(), page.parent / "pictures"
 
 

@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "a client believes every loss",
-        (Line("route_client/safety.py", "    return all(any(_covers(", "    return True or all(any(_covers("),),
+        (Line("route_client/routes/safety.py", "    return all(any(_covers(", "    return True or all(any(_covers("),),
         _runs("kill-agent", "stop-all-agents"),
     ),
     Mutant(

@@ -18,8 +18,8 @@ from namesrv.storage.epoch_file import next_epoch
 from namesrv.storage.intents_file import IntentsFile
 from namesrv.storage.kv_config_file import KvConfigFile
 from namesrv.storage.snapshot_file import SnapshotFile
-from route_client.disk_cache import DiskCache
-from route_client.route import QueueData, TopicRoute
+from route_client.routes.route import QueueData, TopicRoute
+from route_client.source.disk_cache import DiskCache
 
 ITEMS = 40
 """Pieces of a content that all tell its number."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import structlog
 
-from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.reloaded import CHECK_SECONDS, Reloaded
-from groundwork.tls import ListenerTls
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.files.hot_reload import CHECK_SECONDS, Reloaded
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.auth.admission import Doorkeeper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from groundwork.tls import ListenerTls
+from groundwork.connections.listener_tls import ListenerTls
 from namesrv.config.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from namesrv.config.settings import NamesrvSettings
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from groundwork.call_metrics import CallMetrics
-from groundwork.call_observers import CallObserver
 from groundwork.endpoints import Endpoint
-from groundwork.metrics_server import MetricsServer, metrics_registry
-from groundwork.telemetry import open_telemetry
+from groundwork.telemetry.call_metrics import CallMetrics
+from groundwork.telemetry.call_observers import CallObserver
+from groundwork.telemetry.metrics_server import MetricsServer, metrics_registry
+from groundwork.telemetry.signals import open_telemetry
 from namesrv.config.settings import NamesrvSettings
 
 

@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientSecurity, open_aio_channel
+from groundwork.connections.channels import ClientSecurity, open_aio_channel
 from groundwork.rich_errors import RichError
 from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import OutOfStep, ReplicaManager

@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientSecurity
+from groundwork.connections.channels import ClientSecurity
 from groundwork.logs import set_log_level
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from groundwork.call_observers import CallObserver, observed
+from groundwork.telemetry.call_observers import CallObserver, observed
 from namesrv.core.errors import (
     InternalDefect,
     MalformedRequest,

@@ -13,7 +13,7 @@ from route_client import (
     NoNamesrvAnsweredError,
     RouteClient,
 )
-from route_client.watch_stream import WatchStream
+from route_client.source.watch_stream import WatchStream
 from support.processes import eventually
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.unit.route_client.fake_name_server import FakeNameServer

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import MAX_TOKEN_LENGTH, ClientFiles, ClientSecurity, read_token
-from groundwork.security_settings import ClientSecuritySettings, ListenerSecuritySettings
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import MAX_TOKEN_LENGTH, ClientFiles, ClientSecurity, read_token
+from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from support.certificates import Authority
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.checksums import ATTRIBUTE, is_damaged, seal
+from groundwork.files.checksums import ATTRIBUTE, is_damaged, seal
 from support.rot import rot, skip_without_checksums
 
 

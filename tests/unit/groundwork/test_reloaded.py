@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.reloaded import CHECK_SECONDS, Reloaded
+from groundwork.files.hot_reload import CHECK_SECONDS, Reloaded
 
 
 class Follower:

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from namesrv_console.observation import BrokerKey, Observation, Reported, Tables

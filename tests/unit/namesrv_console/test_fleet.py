@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
 from namesrv_console.fleet import Fleet
 from namesrv_console.name_server import Calls
 from tests.unit.namesrv_console.fakes import FakeNameServer, VirtualTime

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from route_client.errors import NoWritableQueueError
-from route_client.latency_fault import LatencyFaults, not_available_millis
-from route_client.publish_info import PublishInfo, publish_info
-from route_client.select_queue import QueueSelector
+from route_client.routes.latency_fault import LatencyFaults, not_available_millis
+from route_client.routes.publish_info import PublishInfo, publish_info
+from route_client.routes.select_queue import QueueSelector
 from tests.unit.route_client.routes import route
 
 TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))

@@ -10,11 +10,11 @@ from pyspark.sql.types import StructType
 
 import pyspark_namesrv
 from route_pipeline import schemas
-from route_pipeline.batch_reader import SnapshotPart
-from route_pipeline.connection import NamesrvError
-from route_pipeline.data_source import NamesrvDataSource, pin
-from route_pipeline.options import ReadRequest
-from route_pipeline.snapshot_reader import ShardOf
+from route_pipeline.source.batch_reader import SnapshotPart
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.data_source import NamesrvDataSource, pin
+from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.snapshot_reader import ShardOf
 from tests.unit.route_pipeline.fake_namesrv import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.failpoints import VARIABLE
-from route_pipeline.day_swap import finish_replacing, missing_day, replace_days, staged_day
+from groundwork.files.failpoints import VARIABLE
+from route_pipeline.log.day_swap import finish_replacing, missing_day, replace_days, staged_day
 
 DAYS = ["date=2026-01-02", "date=2026-01-03", "date=2026-01-04"]
 OTHER = "date=2026-01-05"
@@ -23,7 +23,7 @@ BY_TWO_RENAMES = "before exchange * = ENOSYS\n"
 _PROGRAM = """
 import sys
 from pathlib import Path
-from route_pipeline.day_swap import replace_days
+from route_pipeline.log.day_swap import replace_days
 replace_days(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
 """
 
@@ -115,7 +115,7 @@ def test_a_disk_that_fails_before_the_exchange_changes_nothing(tmp_path: Path, m
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("groundwork.disk.exchange", fail)
+    monkeypatch.setattr("groundwork.files.disk.exchange", fail)
     with pytest.raises(OSError, match="Input/output error"):
         replace_days(log.changes, log.work, log.days)
     assert log.told() == log.before

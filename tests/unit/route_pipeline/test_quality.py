@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from route_pipeline.quality import problems_of
+from route_pipeline.log.quality import problems_of
 from route_pipeline.schemas import CHANGES, arrow_schema
 
 COMMON: dict[str, Any] = {

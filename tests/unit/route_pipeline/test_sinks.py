@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from route_pipeline.sinks import SINKS, SinkError, check_sink, session_settings
+from route_pipeline.log.sinks import SINKS, SinkError, check_sink, session_settings
 
 
 @pytest.mark.parametrize(("sink", "version"), [("parquet", "4.2.0"), ("parquet", "4.3.0"), ("delta", "4.2.1")])

@@ -14,10 +14,10 @@ from namesrv_api.v1 import route_data_pb2
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
-from route_pipeline.connection import Connecting, NamesrvError, Timeouts
-from route_pipeline.row_filter import RowFilter
-from route_pipeline.snapshot_reader import ShardOf
-from route_pipeline.snapshot_tables import MAX_BROKER_ROWS, Part, read_table
+from route_pipeline.source.connection import Connecting, NamesrvError, Timeouts
+from route_pipeline.source.row_filter import RowFilter
+from route_pipeline.source.snapshot_reader import ShardOf
+from route_pipeline.source.snapshot_tables import MAX_BROKER_ROWS, Part, read_table
 from tests.unit.route_pipeline.fake_namesrv import (
     TAKEN_AT_MILLIS,
     Chunk,

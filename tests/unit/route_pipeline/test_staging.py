@@ -11,13 +11,13 @@ import grpc
 import pyarrow.parquet as pq
 import pytest
 
-from route_pipeline import staging
-from route_pipeline.batch_counts import brought
-from route_pipeline.batch_reader import SnapshotPart
-from route_pipeline.connection import NamesrvError
-from route_pipeline.options import ReadRequest
-from route_pipeline.snapshot_reader import WHOLE, ShardOf
-from route_pipeline.staging import BAD, GOOD, PART, PartsReader, Stager, StagingError
+from route_pipeline.log import staging
+from route_pipeline.log.batch_counts import brought
+from route_pipeline.log.staging import BAD, GOOD, PART, PartsReader, Stager, StagingError
+from route_pipeline.source.batch_reader import SnapshotPart
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
     Response,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from groundwork import disk
-from groundwork.failpoints import Failpoints
-from route_pipeline.store import Batch, RouteStore, Run, StoreError
+from groundwork.files import disk
+from groundwork.files.failpoints import Failpoints
+from route_pipeline.log.store import Batch, RouteStore, Run, StoreError
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 GOOD, BAD = "quarantined=false", "quarantined=true"

@@ -15,12 +15,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
-from route_pipeline.batch_reader import ChangesPart, SnapshotPart
-from route_pipeline.change_reader import Span
-from route_pipeline.connection import NamesrvError
-from route_pipeline.offsets import OffsetError
-from route_pipeline.options import ReadRequest
-from route_pipeline.stream_reader import SHARDED_REVISIONS, NamesrvStreamReader, ReaderRowPart
+from route_pipeline.source.batch_reader import ChangesPart, SnapshotPart
+from route_pipeline.source.change_reader import Span
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.offsets import OffsetError
+from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.stream_reader import SHARDED_REVISIONS, NamesrvStreamReader, ReaderRowPart
 from tests.unit.route_pipeline.fake_namesrv import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from route_pipeline.store import Run
-from route_pipeline.summaries import Summary, gap_of, point_of, read_summaries, read_text, write_summaries
+from route_pipeline.log.store import Run
+from route_pipeline.log.summaries import Summary, gap_of, point_of, read_summaries, read_text, write_summaries
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.failpoints import VARIABLE
+from groundwork.files.failpoints import VARIABLE
 from groundwork.rich_errors import RichError
 from support.agents import TIMEOUT, Agent, AgentClient
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from route_pipeline.change_log import read_changes
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.store import RouteStore
 from route_pipeline.session import QUICK_START, spark_session
-from route_pipeline.store import RouteStore
 
 COLUMNS = (
     *("namesrv", "epoch", "revision", "from_snapshot", "table_name", "key", "op", "after_revision", "reason"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyvoy import PyvoyServer
 
-from groundwork.tls import ListenerFiles
+from groundwork.connections.listener_tls import ListenerFiles
 from namesrv.config.limits import MAX_METADATA_BYTES
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.engines.envoy.admin import ADMIN_SOCKET

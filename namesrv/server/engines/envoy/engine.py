@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import structlog
 
-from groundwork.reloaded import CHECK_SECONDS
-from groundwork.tls import ListenerTls
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.files.hot_reload import CHECK_SECONDS
 from namesrv.server.engines.envoy.admin import ADMIN_SOCKET, AdminFailed, EnvoyAdmin
 from namesrv.server.engines.envoy.answering import Handler, is_grpc, refuse, refuse_other_protocol, run
 from namesrv.server.engines.envoy.call import Call, Receive, Send

@@ -14,7 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientSecurity, open_aio_channel
+from groundwork.connections.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from namesrv.config import limits

@@ -14,7 +14,7 @@ from broker_agent.errors import StartError
 from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
 from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_durably
-from groundwork import disk
+from groundwork.files import disk
 from tests.unit.broker_agent.conftest import TOPICS_JSON
 
 UPSTREAM = """{

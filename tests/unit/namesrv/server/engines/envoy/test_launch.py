@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groundwork.tls import ListenerFiles
+from groundwork.connections.listener_tls import ListenerFiles
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.engines.envoy.bootstrap import bootstrap, max_connections, secrets
 from namesrv.server.engines.envoy.inside import Handed, NotInEnvoy, current
