@@ -23,9 +23,7 @@ _MISSING = "not measured"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the JSON files, writes the page and its pictures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.report", description="Writes a page of the newest figures."
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description="Writes a page of the newest figures.")
     parser.add_argument("--results", type=Path, required=True, help="folder with the JSON files of the programs")
     parser.add_argument("--to", type=Path, required=True, help="the page; pictures go beside it")
     options = parser.parse_args(arguments)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from support.processes import eventually
+from support.wire_routes import wire_route
 from tests.integration.route_client.sessions import TOPIC
 from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import wire_route
 
 
 @pytest.fixture(autouse=True)

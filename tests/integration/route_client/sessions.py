@@ -12,8 +12,8 @@ from route_client import (
     Stale,
 )
 from support.processes import eventually
+from support.wire_routes import route
 from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"

@@ -21,9 +21,9 @@ from route_client import (
     TopicNotFoundError,
 )
 from support.processes import eventually
+from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
 from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_route
 
 
 def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_somebody_does() -> None:

@@ -17,9 +17,9 @@ from route_client import (
     TopicNotFoundError,
 )
 from support.processes import eventually
+from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
 from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_route
 
 
 def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) -> None:

@@ -13,7 +13,7 @@ import pytest
 from groundwork.files import disk
 from groundwork.files.failpoints import FAILPOINTS, VARIABLE, Failpoints
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl", "namesrv_console")
 """The packages whose files have failpoints. The pipeline's store is Spark's and Parquet's."""
 

@@ -11,7 +11,7 @@ from route_client.errors import NoWritableQueueError
 from route_client.routes.latency_fault import LatencyFaults, not_available_millis
 from route_client.routes.publish_info import PublishInfo, publish_info
 from route_client.routes.select_queue import QueueSelector
-from tests.unit.route_client.routes import route
+from support.wire_routes import route
 
 TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))
 
