@@ -62,7 +62,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python tools/generate_clients.py --check
 
-guard: setup  ## Fail if a look-up or a registration costs much more than it did, beside the naive server
+guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
 
 bench: setup  ## Measure beside other name servers, those that can run here (minutes), and write .bench/performance.md

@@ -1,7 +1,7 @@
 """The promises of WatchTopicRoutes, checked on what clients recorded: seven validators, each for one promise.
 
 A client is a list of streams in the order in which it opened them; each stream has what was asked for and every
-message that came. Look-ups that were made meanwhile, on the same name server, say what the routes really were.
+message that came. Lookups that were made meanwhile, on the same name server, say what the routes really were.
 
     filtered      only topics that were asked for are told of
     ordered       revisions never go back in a stream, and the epoch stays
@@ -11,8 +11,8 @@ message that came. Look-ups that were made meanwhile, on the same name server, s
     bookmarkable  what comes after a bookmark is of a later revision
     resumable     a stream that resumes tells only what changed after its point, and the client ends up with what it
                   would have had without the break
-    reliable      nothing is lost: at a bookmark a client holds what a look-up of that revision gives, and between two
-                  bookmarks no look-up gives anything else for a topic that was not told of
+    reliable      nothing is lost: at a bookmark a client holds what a lookup of that revision gives, and between two
+                  bookmarks no lookup gives anything else for a topic that was not told of
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Route = route_data_pb2.TopicRouteData | None
 Routes = Mapping[str, Route]
 
 
-class LookUp(NamedTuple):
-    """What a look-up gave."""
+class Lookup(NamedTuple):
+    """What a lookup gave."""
 
     epoch: str
     revision: int
@@ -172,43 +172,43 @@ def check_resumable(client: Client) -> None:
             assert not later or message.header.revision > point[1], f"resumable: {later} came again"
 
 
-def check_reliable(client: Client, look_ups: Sequence[LookUp]) -> None:
+def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
     """At a bookmark a client holds what was looked up then, and nothing happened unseen between two bookmarks.
 
-    Look-ups must be of the zone that the client watches for.
+    Lookups must be of the zone that the client watches for.
     """
-    by_epoch = _by_epoch_and_revision(look_ups)
+    by_epoch = _by_epoch_and_revision(lookups)
     before: Held | None = None
     for held in held_at_bookmarks(client):
         if held.starts:
             before = None
         of_epoch = by_epoch.get(held.epoch, ())
-        for look_up in _between(of_epoch, held.revision - 1, held.revision):
-            if look_up.topic in held.routes:
-                _same(look_up, held.routes[look_up.topic])
+        for lookup in _between(of_epoch, held.revision - 1, held.revision):
+            if lookup.topic in held.routes:
+                _same(lookup, held.routes[lookup.topic])
         if before is not None:
-            for look_up in _between(of_epoch, before.revision, held.revision - 1):
-                if look_up.topic in before.routes and look_up.topic not in held.told:
-                    _same(look_up, before.routes[look_up.topic])
+            for lookup in _between(of_epoch, before.revision, held.revision - 1):
+                if lookup.topic in before.routes and lookup.topic not in held.told:
+                    _same(lookup, before.routes[lookup.topic])
         before = held
 
 
-def _by_epoch_and_revision(look_ups: Iterable[LookUp]) -> dict[str, list[LookUp]]:
-    by_epoch: dict[str, list[LookUp]] = {}
-    for look_up in sorted(look_ups, key=attrgetter("revision")):
-        by_epoch.setdefault(look_up.epoch, []).append(look_up)
+def _by_epoch_and_revision(lookups: Iterable[Lookup]) -> dict[str, list[Lookup]]:
+    by_epoch: dict[str, list[Lookup]] = {}
+    for lookup in sorted(lookups, key=attrgetter("revision")):
+        by_epoch.setdefault(lookup.epoch, []).append(lookup)
     return by_epoch
 
 
-def _between(look_ups: Sequence[LookUp], after: int, until: int) -> Sequence[LookUp]:
+def _between(lookups: Sequence[Lookup], after: int, until: int) -> Sequence[Lookup]:
     """Those of a revision later than ``after``, up to ``until``; they come in the order of their revisions."""
     revision = attrgetter("revision")
-    return look_ups[bisect_right(look_ups, after, key=revision) : bisect_right(look_ups, until, key=revision)]
+    return lookups[bisect_right(lookups, after, key=revision) : bisect_right(lookups, until, key=revision)]
 
 
-def _same(look_up: LookUp, route: Route) -> None:
-    assert look_up.route == route, (
-        f"reliable: at revision {look_up.revision} {look_up.topic} was {look_up.route}, the watch held {route}"
+def _same(lookup: Lookup, route: Route) -> None:
+    assert lookup.route == route, (
+        f"reliable: at revision {lookup.revision} {lookup.topic} was {lookup.route}, the watch held {route}"
     )
 
 
@@ -221,10 +221,10 @@ OF_ONE_CLIENT: tuple[Callable[[Client], None], ...] = (
 )
 
 
-def check_promises(clients: Sequence[Client], look_ups: Sequence[LookUp]) -> None:
-    """All seven. The clients must watch without a zone, or all with the one that the look-ups were made for."""
+def check_promises(clients: Sequence[Client], lookups: Sequence[Lookup]) -> None:
+    """All seven. The clients must watch without a zone, or all with the one that the lookups were made for."""
     for client in clients:
         for check in OF_ONE_CLIENT:
             check(client)
-        check_reliable(client, look_ups)
+        check_reliable(client, lookups)
     check_atomic(clients)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from bench.report.results import Results, peak_mib, rate, tally
 
-_LOOK_UP = "GetTopicRoute"
+_LOOKUP = "GetTopicRoute"
 _CONNECTIONS = {1: "connections-1", 64: "lookups", 256: "connections-256", 1_024: "connections-1024"}
 """The workload of each number of connections."""
 _TABLES = ("lookups-1k-width-4", "lookups", "lookups-100k-width-4", "capacity-100k-width-16")
@@ -42,12 +42,12 @@ class Plot(NamedTuple):
 
 def throughput(results: Results, file: Path) -> bool:
     """Answers per second by the number of connections."""
-    figure, axes = _sheet("Look-ups by connections, each waiting for its answer", "connections", "look-ups per second")
+    figure, axes = _sheet("Lookups by connections, each waiting for its answer", "connections", "lookups per second")
     for server, colour in _COLOURS.items():
         points = []
         for count, workload in _CONNECTIONS.items():
             if rounds := results.records(workload, server):
-                rates = [rate(record, _LOOK_UP) for record in rounds]
+                rates = [rate(record, _LOOKUP) for record in rounds]
                 points.append((count, statistics.median(rates), min(rates), max(rates)))
         if len(points) > 1:
             counts, medians, least, most = zip(*points, strict=True)
@@ -66,7 +66,7 @@ def latency(workload: str, title: str) -> Callable[[Results, Path], bool]:
         figure, axes = _sheet(title, "milliseconds", "answered within")
         for server, colour in _COLOURS.items():
             rounds = sorted(
-                (tally(record, _LOOK_UP) for record in results.records(workload, server)),
+                (tally(record, _LOOKUP) for record in results.records(workload, server)),
                 key=lambda calls: float(calls["latency_ms"]["p99"]),
             )
             if rounds:
@@ -128,13 +128,11 @@ def watchers(results: Results, file: Path) -> bool:
 
 
 PLOTS = [
-    Plot("throughput", "Look-ups per second by the number of connections", throughput),
+    Plot("throughput", "Lookups per second by the number of connections", throughput),
+    Plot("latency", "Latency of lookups, 64 connections", latency("lookups", "Lookups as fast as 64 connections can")),
+    Plot("steady", "Latency of 2,000 lookups per second", latency("steady", "2,000 lookups per second")),
     Plot(
-        "latency", "Latency of look-ups, 64 connections", latency("lookups", "Look-ups as fast as 64 connections can")
-    ),
-    Plot("steady", "Latency of 2,000 look-ups per second", latency("steady", "2,000 look-ups per second")),
-    Plot(
-        "storm", "Latency while brokers register", latency("storm", "500 look-ups per second while 32 brokers register")
+        "storm", "Latency while brokers register", latency("storm", "500 lookups per second while 32 brokers register")
     ),
     Plot("memory", "Memory by the size of the table", memory),
     Plot("watchers", "Latency of a change by the number of watchers", watchers),

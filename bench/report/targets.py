@@ -11,7 +11,7 @@ from bench.report.results import Record, Results, cpu_micros, peak_mib, rate, ta
 
 _FAST = ("native", "envoy")
 _ENGINES = ("grpcio", *_FAST)
-_LOOK_UP = "GetTopicRoute"
+_LOOKUP = "GetTopicRoute"
 _PEERS = "python -m bench.peers --workload"
 
 
@@ -56,19 +56,19 @@ def _beside(
 
 
 def _p99(record: Record) -> float:
-    return float(tally(record, _LOOK_UP)["latency_ms"]["p99"])
+    return float(tally(record, _LOOKUP)["latency_ms"]["p99"])
 
 
-def _look_up_rate(record: Record) -> float:
-    return rate(record, _LOOK_UP)
+def _lookup_rate(record: Record) -> float:
+    return rate(record, _LOOKUP)
 
 
-def _look_ups(workload: str) -> Target:
+def _lookups(workload: str) -> Target:
     def lines(results: Results) -> list[Line]:
         found: list[Line] = []
         for engine in _ENGINES:
             servers, wanted = (engine, JAVA), engine in _FAST
-            rates = _beside(results, (workload, workload), servers, _look_up_rate)
+            rates = _beside(results, (workload, workload), servers, _lookup_rate)
             late = _beside(results, (workload, workload), servers, _p99)
             found += _line(f"{engine}, rate", rates, "times Java's", (lambda ratio: ratio >= 1.5) if wanted else None)
             found += _line(f"{engine}, p99", late, "times Java's", (lambda ratio: ratio < 1) if wanted else None)
@@ -76,15 +76,15 @@ def _look_ups(workload: str) -> Target:
             found += _line(f"{engine}, server CPU of a call", costs, "times Java's", None)
         return found
 
-    return Target(f"look-ups, {workload}", "native, envoy: 1.5 times Java's, p99 lower", f"{_PEERS} {workload}", lines)
+    return Target(f"lookups, {workload}", "native, envoy: 1.5 times Java's, p99 lower", f"{_PEERS} {workload}", lines)
 
 
 def _batches(results: Results) -> list[Line]:
     ours, theirs = results.records("batches", "grpcio"), results.records("lookups", JAVA)
     ratios = tuple(
-        rate(own, "BatchGetTopicRoutes") * 100 / _look_up_rate(other) for own, other in zip(ours, theirs, strict=False)
+        rate(own, "BatchGetTopicRoutes") * 100 / _lookup_rate(other) for own, other in zip(ours, theirs, strict=False)
     )
-    return _line("grpcio", ratios, "times Java's look-ups", lambda ratio: ratio >= 3)
+    return _line("grpcio", ratios, "times Java's lookups", lambda ratio: ratio >= 3)
 
 
 def _memory(results: Results) -> list[Line]:
@@ -123,13 +123,13 @@ def _signs_of_life(results: Results) -> list[Line]:
         for line in _line(
             f"{engine}, {workload}",
             _beside(results, (workload, "lookups"), (engine, engine), cpu_micros),
-            "times a look-up's CPU",
+            "times a lookup's CPU",
             lambda ratio: ratio <= 1.5,
         )
     ]
 
 
-def _look_up_cost(results: Results) -> list[Line]:
+def _lookup_cost(results: Results) -> list[Line]:
     found: list[Line] = []
     for engine, bound in (("native", 40.0), ("envoy", 60.0)):
         few, many = (results.records(f"lookups-{size}-width-4", engine) for size in ("1k", "100k"))
@@ -169,18 +169,18 @@ _SNAPSHOT = "100,000 topics x 1,000 brokers x width 16: 1,600,000 queue rows"
 
 TARGETS = [
     *map(
-        _look_ups,
+        _lookups,
         ("lookups", "capacity-20k-width-1", "capacity-100k-width-4", "capacity-100k-width-16"),
     ),
-    Target("routes by BatchGetTopicRoutes", "grpcio: 3 times Java's look-ups", f"{_PEERS} batches", _batches),
+    Target("routes by BatchGetTopicRoutes", "grpcio: 3 times Java's lookups", f"{_PEERS} batches", _batches),
     Target("memory, 100,000 topics x width 4", "below half of Java's", f"{_PEERS} lookups-100k-width-4", _memory),
-    Target("look-ups while 32 brokers register", "p99 below twice the idle one", f"{_PEERS} storm", _storm),
-    Target("heartbeat, unchanged QueryDataVersion", "within 1.5 look-ups", f"{_PEERS} heartbeats", _signs_of_life),
+    Target("lookups while 32 brokers register", "p99 below twice the idle one", f"{_PEERS} storm", _storm),
+    Target("heartbeat, unchanged QueryDataVersion", "within 1.5 lookups", f"{_PEERS} heartbeats", _signs_of_life),
     Target(
-        "server CPU of a look-up, width 4",
+        "server CPU of a lookup, width 4",
         "native 40 µs, envoy 60 µs; 20 % more from 1,000 to 100,000 topics",
         f"{_PEERS} lookups-100k-width-4",
-        _look_up_cost,
+        _lookup_cost,
     ),
     Target(
         "full registration of 10,000 topics",

@@ -16,8 +16,8 @@ from broker_agent.timing.clock import Timing
 from broker_agent.timing.periodic_thread import Wait
 from groundwork.endpoints import Endpoint, parse_endpoints
 
-FIRST_LOOK_UP_SECONDS = 5.0
-"""Time that the first look-ups of new names get, all at once, before the list goes on without those that hang."""
+FIRST_LOOKUP_SECONDS = 5.0
+"""Time that the first lookups of new names get, all at once, before the list goes on without those that hang."""
 JOIN_SECONDS = 2.0
 """Time for all threads together to end."""
 
@@ -87,7 +87,7 @@ class NamesrvList:
             source: Where they change; None if they do not.
             timing: Clock and randomness.
             resolve: How names are looked up.
-            wait: How threads wait between two look-ups.
+            wait: How threads wait between two lookups.
         """
         self._first_names = names
         self._source = source
@@ -147,7 +147,7 @@ class NamesrvList:
             self._by_name = {**before, **after}
         for item in new:
             item.start()
-        deadline = self._timing.clock() + FIRST_LOOK_UP_SECONDS
+        deadline = self._timing.clock() + FIRST_LOOKUP_SECONDS
         for item in new:
             item.wait_for_first(deadline - self._timing.clock())
         with self._lock:

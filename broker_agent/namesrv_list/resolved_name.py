@@ -13,14 +13,14 @@ from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint, is_ip_address
 
 RESOLVE_PERIOD_SECONDS = 30.0
-"""Time between two look-ups of a name: a name server that moves is found within it, and the DNS hardly notices."""
+"""Time between two lookups of a name: a name server that moves is found within it, and the DNS hardly notices."""
 RESOLVE_JITTER = 0.2
-"""Share of the period that a look-up may come earlier or later, so that a fleet does not ask in one beat."""
-GONE_AFTER_LOOK_UPS = 2
-"""An address is given up once so many look-ups in a row lacked it: some DNS servers answer with a changing part of what
+"""Share of the period that a lookup may come earlier or later, so that a fleet does not ask in one beat."""
+GONE_AFTER_LOOKUPS = 2
+"""An address is given up once so many lookups in a row lacked it: some DNS servers answer with a changing part of what
 they have, and each name server that is given up is unregistered from."""
 FIRST_RETRY_SECONDS = 1.0
-"""Longest wait after the first look-up that failed; it doubles from failure to failure, up to the period."""
+"""Longest wait after the first lookup that failed; it doubles from failure to failure, up to the period."""
 
 Resolve = Callable[[Endpoint], tuple[Endpoint, ...]]
 """Looks a name up; raises OSError if that fails."""
@@ -47,9 +47,9 @@ def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
 
 
 class ResolvedName:
-    """The addresses behind a name. A look-up that fails or finds nothing leaves the last ones in force.
+    """The addresses behind a name. A lookup that fails or finds nothing leaves the last ones in force.
 
-    Each name has a thread of its own, so that one whose look-up hangs holds up no other.
+    Each name has a thread of its own, so that one whose lookup hangs holds up no other.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ResolvedName:
         self._resolve = resolve
         self._wait = wait
         self._failures = 0
-        self._lacked: dict[Endpoint, int] = {}  # how many look-ups in a row an address that is in force was missing
+        self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
         self._looked_up = threading.Event()
         self._thread: PeriodicThread | None = None
         self._addresses: tuple[Endpoint, ...] = ()
@@ -83,7 +83,7 @@ class ResolvedName:
             self._addresses = (name,)
             self._looked_up.set()
         else:
-            self._thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._look_up, wait=wait)
+            self._thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -96,11 +96,11 @@ class ResolvedName:
             self._thread.start()
 
     def wait_for_first(self, seconds: float) -> bool:
-        """Waits until the first look-up has succeeded or failed, at most so long. Returns whether it has."""
+        """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
         return self._wait(self._looked_up, max(0.0, seconds))
 
     def stop(self) -> None:
-        """Looks up nothing further; does not wait for a look-up under way."""
+        """Looks up nothing further; does not wait for a lookup under way."""
         if self._thread is not None:
             self._thread.stop()
 
@@ -109,7 +109,7 @@ class ResolvedName:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _look_up(self) -> float:
+    def _lookup(self) -> float:
         """Looks up once. Returns the seconds to the next time."""
         try:
             found = self._resolve(self._name)
@@ -125,7 +125,7 @@ class ResolvedName:
 
     def _found(self, found: tuple[Endpoint, ...]) -> None:
         self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self._addresses} - {*found}}
-        kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOK_UPS}
+        kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOKUPS}
         before, self._addresses = self._addresses, tuple(sorted({*found} | kept))
         self._looked_up.set()
         if self._addresses != before:

@@ -19,7 +19,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class PeriodicThread:
     """Runs a piece of work, waits as long as the work says, and runs it again.
 
-    A daemon, so that work that hangs in the operating system (a name look-up) cannot keep the process from ending.
+    A daemon, so that work that hangs in the operating system (a name lookup) cannot keep the process from ending.
     """
 
     def __init__(

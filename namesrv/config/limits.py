@@ -10,7 +10,7 @@ MAX_METADATA_BYTES = 16 * 1024
 anything else of a call, and a permit is well below 8 KiB."""
 
 SMALL_REQUEST_BYTES = 64 * 1024
-"""Requests up to this size do not count as bytes under way: look-ups go on while registrations are refused."""
+"""Requests up to this size do not count as bytes under way: lookups go on while registrations are refused."""
 
 MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
 """Most bytes of larger requests that are being worked on or wait for their turn: a parsed one takes the same again and
@@ -78,7 +78,7 @@ MAX_HEARTBEAT_TIMEOUT_MILLIS = 3_600_000
 """Longest time a broker may ask to be given."""
 
 MAX_BATCH_TOPICS = 1_000
-"""Most topics of one BatchGetTopicRoutes: its look-ups are of one revision, so they are one step of the event loop."""
+"""Most topics of one BatchGetTopicRoutes: its lookups are of one revision, so they are one step of the event loop."""
 
 MAX_BATCH_ROUTES_BYTES = 4 * 1024 * 1024
 """Most bytes of routes in one answer: topics on very many groups would fill memory, and no client takes more anyhow
@@ -117,14 +117,14 @@ MAX_LEADERS = 8
 """Most name servers that a read-only copy may follow in turn: each that hangs costs ten seconds before the next one."""
 
 MAX_PRODUCT_ENV_NAMESRVS = 8
-"""Most name servers of the product environment: they share the time of a look-up, and errors name each of them."""
+"""Most name servers of the product environment: they share the time of a lookup, and errors name each of them."""
 
 PRODUCT_ENV_TIMEOUT_SECONDS = 3.0
-"""How long a look-up in the product environment may take, all its name servers together (RocketMQ:
+"""How long a lookup in the product environment may take, all its name servers together (RocketMQ:
 mqClientApiTimeout)."""
 
 MAX_PRODUCT_ENV_LOOKUPS = 100
-"""Most look-ups in the product environment at once: a flood of unknown topics must not pile up behind a name server
+"""Most lookups in the product environment at once: a flood of unknown topics must not pile up behind a name server
 that hangs. Below the calls that a connection carries at once."""
 
 MAX_PRODUCT_ENV_ANSWER_BYTES = MAX_BATCH_ROUTES_BYTES + 1024 * 1024
@@ -180,7 +180,7 @@ MAX_EXPLANATIONS = 1_000
 """Most groups that ExplainTopicRoute tells of in one answer: with the longest texts it stays below the 4 MiB that
 clients take."""
 
-MAX_LOOK_UPS_UNDER_WAY = 10_000
+MAX_LOOKUPS_UNDER_WAY = 10_000
 """Most unary calls of RouteService that are being worked on. Each class of calls has a bound of its own, so that a
 flood of one is refused and the others go on."""
 

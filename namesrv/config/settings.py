@@ -122,7 +122,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     enable_all_topic_list: bool = Field(True, description="Allow the list of all topics.")
     enable_topic_list: bool = Field(True, description="Allow the lists of topics by cluster and unit flag.")
-    need_wait_for_service: bool = Field(False, description="Refuse all look-ups for a time after the start.")
+    need_wait_for_service: bool = Field(False, description="Refuse all lookups for a time after the start.")
     wait_seconds_for_service: int = Field(45, ge=0, le=3_600, description="That time, in seconds.")
     cluster_test: bool = Field(
         False, description="Ask the name servers of product_env_namesrv for topics that are unknown here."
@@ -148,7 +148,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         600_000,
         ge=1_000,
         le=86_400_000,
-        description="With follow: age of the copy, while no leader answers, from which on look-ups are NOT_SERVING.",
+        description="With follow: age of the copy, while no leader answers, from which on lookups are NOT_SERVING.",
     )
     follow_tls_ca: Path | None = Field(
         None, description="With follow: certificates that leaders' are checked with, PEM. Without it, no TLS."

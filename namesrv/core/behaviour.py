@@ -27,7 +27,7 @@ class Behaviour:
     enable_topic_list: bool = True
     """Whether the lists by cluster and by unit flag can be read."""
     need_wait_for_service: bool = False
-    """Whether look-ups are refused for a time after the start."""
+    """Whether lookups are refused for a time after the start."""
     wait_seconds_for_service: int = 45
     """That time, in seconds."""
     mass_loss_percent: int = 50

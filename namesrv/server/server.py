@@ -226,7 +226,7 @@ class NamesrvServer:
             add_services(server, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
-        """Everything serves from the start, also before it is warm, but the look-ups."""
+        """Everything serves from the start, also before it is warm, but the lookups."""
         warm = self._durable.warm_up.is_warm()
         for name in ("", *(service.full_name for service in SERVICES)):
             serves = warm or name != ROUTE_SERVICE.full_name

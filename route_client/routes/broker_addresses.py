@@ -24,7 +24,7 @@ class FoundBroker(NamedTuple):
 class BrokerAddrTable:
     """The groups that kept routes name, as the route that changed last has them.
 
-    Changed on the event loop; the look-ups may be called from any thread.
+    Changed on the event loop; the lookups may be called from any thread.
     """
 
     def __init__(self) -> None:

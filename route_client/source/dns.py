@@ -11,7 +11,7 @@ from groundwork.endpoints import Endpoint
 from route_client.source.endpoints import EndpointChooser, EndpointList
 
 REFRESH_SECONDS = 30.0
-"""Between two look-ups in the DNS (RocketMQ has 120 s: updateNameServerAddrPeriod)."""
+"""Between two lookups in the DNS (RocketMQ has 120 s: updateNameServerAddrPeriod)."""
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 """Longest time that a name server that asks for it is left alone: a slip of it must not lose it for good."""
 
 DOUBT_SECONDS = 30.0
-"""How long a name server that let a look-up wait in vain is asked after the others."""
+"""How long a name server that let a lookup wait in vain is asked after the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class EndpointChooser:
         self._doubted_until.pop(endpoint, None)
 
     def doubt(self, endpoint: Endpoint) -> None:
-        """A look-up waited for this name server in vain."""
+        """A lookup waited for this name server in vain."""
         self._doubted_until[endpoint] = self._clock() + DOUBT_SECONDS
 
     def failed(self, endpoint: Endpoint, retry_after_seconds: float | None = None) -> None:

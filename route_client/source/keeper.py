@@ -167,7 +167,7 @@ class RouteKeeper:
             raise _not_ready(namesrv.endpoint)
         topics = list(self._topics)
         for start in range(0, len(topics), BATCH_TOPICS):
-            batch = await namesrv.look_up(topics[start : start + BATCH_TOPICS])
+            batch = await namesrv.lookup(topics[start : start + BATCH_TOPICS])
             for answer in batch.answers:
                 self._take(answer)
             for problem in batch.refused:

@@ -1,4 +1,4 @@
-"""Look-ups of topics that the cache does not know: gathered into batches, failing over from name server to the next."""
+"""Lookups of topics that the cache does not know: gathered into batches, failing over from name server to the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from route_client.source.endpoints import EndpointChooser
 from route_client.source.namesrv import CallFailed, Namesrvs
 
 BATCH_TOPICS = 500
-"""Most topics of one look-up; a name server takes 1,000."""
+"""Most topics of one lookup; a name server takes 1,000."""
 
 ASK_ELSEWHERE = frozenset(
     {
@@ -53,7 +53,7 @@ class Lookups:
         self._gathered: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def look_up(self, topics: Iterable[str]) -> None:
+    async def lookup(self, topics: Iterable[str]) -> None:
         """Returns once answers for all topics have been taken.
 
         Raises:
@@ -77,7 +77,7 @@ class Lookups:
             self._under_way[topic] = asyncio.get_running_loop().create_future()
             self._gathered.append(topic)
             if len(self._gathered) == 1:
-                task = asyncio.create_task(self._ask_for_gathered(), name="route-client-look-up")
+                task = asyncio.create_task(self._ask_for_gathered(), name="route-client-lookup")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         return self._under_way[topic]
@@ -99,7 +99,7 @@ class Lookups:
         errors: dict[Endpoint, RichError] = {}
         for endpoint in self._chooser.in_order():
             try:
-                batch = await self._namesrvs.at(endpoint).look_up(topics)
+                batch = await self._namesrvs.at(endpoint).lookup(topics)
             except CallFailed as failed:
                 if failed.error.code not in ASK_ELSEWHERE:
                     self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
@@ -136,7 +136,7 @@ class Lookups:
 
 
 def no_answer(refused: tuple[ValueError, ...]) -> RichError:
-    """Why a look-up that was answered has no answer for a topic."""
+    """Why a lookup that was answered has no answer for a topic."""
     if refused:
         return RichError(grpc.StatusCode.INTERNAL, f"answered with what no route can be: {refused[0]}")
     return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")

@@ -1,4 +1,4 @@
-"""One name server over gRPC: its health, look-ups, watches. Every call has a deadline; every error says what it is."""
+"""One name server over gRPC: its health, lookups, watches. Every call has a deadline; every error says what it is."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Namesrv:
             raise
         return bytes(status) == _SERVING
 
-    async def look_up(self, topics: Sequence[str]) -> BatchAnswer:
+    async def lookup(self, topics: Sequence[str]) -> BatchAnswer:
         """The routes of topics. If they are too large for one answer, in halves.
 
         Raises:
@@ -94,7 +94,7 @@ class Namesrv:
             if failed.error.reason != "LIMIT_EXCEEDED" or len(topics) < 2:
                 raise
             half = len(topics) // 2
-            return await self.look_up(topics[:half]) + await self.look_up(topics[half:])
+            return await self.lookup(topics[:half]) + await self.lookup(topics[half:])
         return _batch_answer(response)
 
     def watch(
@@ -162,7 +162,7 @@ class Namesrvs:
     def drop(self, endpoint: Endpoint) -> None:
         """Has the next call make a new connection at once: gRPC would wait first.
 
-        The old one is closed once look-ups that are under way have got their answer or their error.
+        The old one is closed once lookups that are under way have got their answer or their error.
         """
         namesrv = self._open.pop(endpoint, None)
         if namesrv is not None:

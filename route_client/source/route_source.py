@@ -88,7 +88,7 @@ class RouteSource:
         for task in self._tasks:
             task.add_done_callback(_log_defect)
         topics = list(self._topics)
-        if topics and await self._look_up(topics) is not None:
+        if topics and await self._lookup(topics) is not None:
             for topic in topics:
                 await self._restore(topic)
 
@@ -131,7 +131,7 @@ class RouteSource:
             return known
         if self._topics.add(_checked(topic)):
             self._keeper.topics_changed()
-        error = await self._look_up([topic])
+        error = await self._lookup([topic])
         if error is not None:
             await self._restore(topic)
         known = self.cache.get(topic)
@@ -157,7 +157,7 @@ class RouteSource:
 
         async def ask(endpoint: Endpoint) -> None:
             try:
-                batch = await self._namesrvs.at(endpoint).look_up([topic])
+                batch = await self._namesrvs.at(endpoint).lookup([topic])
             except CallFailed as failed:
                 errors[endpoint] = failed.error
                 return
@@ -190,10 +190,10 @@ class RouteSource:
         if self._closed:
             raise ClientClosedError("the client is closed")
 
-    async def _look_up(self, topics: list[str]) -> NoNamesrvAnsweredError | None:
+    async def _lookup(self, topics: list[str]) -> NoNamesrvAnsweredError | None:
         """Asks for topics; returns why nobody answered. A topic that a name server refuses is not kept."""
         try:
-            await self._lookups.look_up(topics)
+            await self._lookups.lookup(topics)
         except NoNamesrvAnsweredError as error:
             return error
         except RequestRefusedError:

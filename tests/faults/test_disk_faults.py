@@ -42,7 +42,7 @@ def refused(server: OperatedServer, client: Client) -> None:
 
 
 def serves(server: OperatedServer, client: Client) -> None:
-    """Look-ups and registrations go on."""
+    """Lookups and registrations go on."""
     server.register(client)
     assert client.route() is not None
 
@@ -151,7 +151,7 @@ def test_on_a_read_only_disk_a_server_says_so_and_does_not_start(small_disk: Pat
     assert "Traceback" not in ended.stderr
 
 
-def test_while_a_slow_disk_writes_look_ups_and_registrations_are_answered(tmp_path: Path) -> None:
+def test_while_a_slow_disk_writes_lookups_and_registrations_are_answered(tmp_path: Path) -> None:
     server = OperatedServer(tmp_path)
     with server.start() as process, process.connect() as client, ThreadPoolExecutor(1) as operator:
         server.register(client)

@@ -108,7 +108,7 @@ def outcome(call: Callable[[], object]) -> str:
     return "OK"
 
 
-def look_up(client: Client) -> str:
+def lookup(client: Client) -> str:
     return outcome(lambda: client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=20))
 
 

@@ -17,7 +17,7 @@ from namesrv.server.rpc.handlers import add_service
 from namesrv.server.rpc.request_memory import RequestMemory
 
 CALLS = {
-    "look-up": ("/namesrv_api.v1.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest()),
+    "lookup": ("/namesrv_api.v1.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest()),
     "registration": (
         "/namesrv_api.v1.RegistrationService/BrokerHeartbeat",
         registration_service_pb2.BrokerHeartbeatRequest(),
@@ -64,7 +64,7 @@ def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engin
 async def _flood(engine: str, flooded: str) -> None:
     settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
     server, slow = build_server(settings), Slow()
-    bounds = CallBounds(look_ups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
+    bounds = CallBounds(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
     for service in SERVICES:
         add_service(server, service, slow, 20.0, RequestMemory(), bounds=bounds)
     port = server.add_insecure_port("127.0.0.1:0")

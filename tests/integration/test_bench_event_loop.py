@@ -12,7 +12,7 @@ from bench import event_loop
 
 PHASES = (
     "loading 50 topics x 10 brokers x width 2",
-    "look-ups only",
+    "lookups only",
     "one broker registers 50 topics, first",
     "one broker registers 50 topics, again, all changed",
     "its channel ends, and it leaves all routes",
@@ -24,8 +24,8 @@ FIGURES = (
     "event loop, p99 of its delay",
     "event loop, longest time on the processor",
     "longest garbage collection",
-    "look-up latency, median",
-    "look-up latency, p99",
+    "lookup latency, median",
+    "lookup latency, p99",
 )
 
 

@@ -213,7 +213,7 @@ def make_full(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("make_unwritable", [Path.mkdir, make_full], ids=["cannot be opened", "disk is full"])
-def test_a_disk_that_takes_nothing_refuses_decisions_while_look_ups_go_on(
+def test_a_disk_that_takes_nothing_refuses_decisions_while_lookups_go_on(
     durable: NamesrvProcess, admin: Client, tmp_path: Path, make_unwritable: object
 ) -> None:
     assert callable(make_unwritable)

@@ -193,7 +193,7 @@ def test_a_flood_of_maximal_requests_leaves_memory_below_its_bound(measured: Mea
     assert measured.peak_mib() < MEMORY_MIB
 
 
-def test_large_requests_beyond_the_bytes_under_way_are_refused_and_look_ups_go_on(measured: MeasuredNamesrv) -> None:
+def test_large_requests_beyond_the_bytes_under_way_are_refused_and_lookups_go_on(measured: MeasuredNamesrv) -> None:
     at_once = 2 * MAX_REQUEST_BYTES_UNDER_WAY // MAX_MESSAGE_BYTES
     request = many_topics(perm=8).SerializeToString()
     with measured.connect() as client, measured.connect() as other:

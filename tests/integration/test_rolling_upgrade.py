@@ -1,4 +1,4 @@
-"""Name servers are upgraded one by one, as docs/operating.md says, and no look-up through route_client notices."""
+"""Name servers are upgraded one by one, as docs/operating.md says, and no lookup through route_client notices."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def is_ready(endpoint: Endpoint) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def answer_of(look_up: Callable[[], KnownRoute]) -> object:
+def answer_of(lookup: Callable[[], KnownRoute]) -> object:
     """Addresses of the topic's brokers by id, a dict a group, or what went wrong."""
     try:
-        known = look_up()
+        known = lookup()
     except RouteClientError as error:
         return repr(error)
     return brokers_of(known)
@@ -93,7 +93,7 @@ def fleet_with_agents(folder: Path, engine: str) -> Iterator[Fleet]:
 
 
 @pytest.mark.timeout(300)
-def test_name_servers_are_upgraded_one_by_one_and_no_look_up_fails_or_lacks_a_broker(
+def test_name_servers_are_upgraded_one_by_one_and_no_lookup_fails_or_lacks_a_broker(
     tmp_path: Path, engine: str
 ) -> None:
     with fleet_with_agents(tmp_path, engine) as fleet, ExitStack() as clients:

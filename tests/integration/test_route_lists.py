@@ -86,7 +86,7 @@ def crc32_of(request: pb.RegisterBrokerRequest) -> int:
     return zlib.crc32("".join(lines).encode())
 
 
-def test_a_batch_answers_what_single_look_ups_answer_and_names_what_is_not_there(client: Client) -> None:
+def test_a_batch_answers_what_single_lookups_answer_and_names_what_is_not_there(client: Client) -> None:
     register(client, ["T1", "T2"])
     register(client, ["T2", "T3"], B, "broker-b")
     answer = batch(client, "T3", "nobody-has-this", "T2", "T3", "nor-this", "nobody-has-this")

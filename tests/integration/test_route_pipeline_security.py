@@ -136,7 +136,7 @@ def test_a_key_of_another_certificate_is_refused_before_anything_is_called(place
         ReadRequest.of_options({"endpoints": "a:1", **tls(place), **showing(pair)})
 
 
-def test_a_caller_without_the_right_to_look_up_is_told_so(place: Place, tmp_path: Path) -> None:
+def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path: Path) -> None:
     permits = tmp_path / "permits.json"
     permits.write_text(place.permits.read_text().replace('"look_up": true', '"look_up": false'))
     with NamesrvProcess(*place.flags("token", with_permits=False), "--permits-file", str(permits)) as server:

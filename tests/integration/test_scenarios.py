@@ -100,15 +100,15 @@ def test_an_unknown_setting_is_refused(admin: Client) -> None:
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
 
 
-def test_look_ups_wait_after_a_start_only_if_told_to_and_registrations_never(engine: str, tmp_path: Path) -> None:
+def test_lookups_wait_after_a_start_only_if_told_to_and_registrations_never(engine: str, tmp_path: Path) -> None:
     """Scenario 57. The time is an hour, and then 0; how it passes is shown on a virtual clock."""
     flags = ("--data-dir", str(tmp_path), "--wait-seconds-for-service", "3600", "--warm-up-millis", "0")
-    look_up = f"{PACKAGE}.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
+    lookup = f"{PACKAGE}.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
     with NamesrvProcess(*flags, engine=engine) as namesrv, namesrv.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert client.addrs()
         update(client, needWaitForService="true")
-        error = client.failure(*look_up)
+        error = client.failure(*lookup)
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING")
         assert error.retry_after_seconds
         client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)

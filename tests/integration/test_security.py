@@ -27,7 +27,7 @@ from tests.integration.secured import (
     Place,
     administer,
     connected,
-    look_up,
+    lookup,
     outcome,
     permits,
     refused_start,
@@ -51,7 +51,7 @@ def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str, 
     with NamesrvProcess(*place.flags(kind), engine=engine_with_tls) as server:
         for caller in CALLERS:
             with connected(server.endpoint, place.files(kind, caller)) as client:
-                seen[caller] = [look_up(client), register(client), register(client, broker=OTHER), administer(client)]
+                seen[caller] = [lookup(client), register(client), register(client, broker=OTHER), administer(client)]
     nobody_is_known = kind in {"no TLS", "TLS"}
     assert seen == {caller: ["NOT_AUTHENTICATED"] * 4 if nobody_is_known else MATRIX[caller] for caller in CALLERS}
 
@@ -62,7 +62,7 @@ def test_without_permits_everybody_who_can_connect_may_do_everything(place: Plac
         NamesrvProcess(*place.flags(kind, with_permits=False)) as server,
         connected(server.endpoint, place.files(kind, "client")) as client,
     ):
-        assert [look_up(client), register(client), register(client, broker=OTHER), administer(client)] == ["OK"] * 4
+        assert [lookup(client), register(client), register(client, broker=OTHER), administer(client)] == ["OK"] * 4
 
 
 def test_tokens_are_taken_by_either_engine(place: Place, engine: str) -> None:
@@ -200,7 +200,7 @@ def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place, engin
     with NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server:
         for pair in (plain, with_names):
             with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
-                seen.append(look_up(client))
+                seen.append(lookup(client))
     assert seen == ["OK", "NOT_PERMITTED"]
 
 

@@ -26,7 +26,7 @@ from tests.integration.secured import (
     Place,
     connected,
     digest,
-    look_up,
+    lookup,
     permits,
     refused_start,
     register,
@@ -62,9 +62,9 @@ def test_a_server_under_another_name_is_talked_to_when_that_name_is_expected(pla
     place.server = place.authority.sign("ns.example", ["ns.example"])
     with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
         with connected(server.endpoint, ClientFiles(place.authority.path, server_name="ns.example")) as client:
-            assert look_up(client) == "OK"
+            assert lookup(client) == "OK"
         with connected(server.endpoint, ClientFiles(place.authority.path)) as client:
-            assert look_up(client) == "UNAVAILABLE"
+            assert lookup(client) == "UNAVAILABLE"
 
 
 @pytest.mark.parametrize(("begins", "ends"), [(-2 * DAY, -DAY), (DAY, 2 * DAY)])
@@ -76,7 +76,7 @@ def test_a_clients_certificate_that_is_not_valid_now_is_refused(
         NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server,
         connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
     ):
-        assert look_up(client) == "UNAVAILABLE"
+        assert lookup(client) == "UNAVAILABLE"
 
 
 def test_a_client_without_a_certificate_or_with_one_of_another_authority_does_not_connect(
@@ -86,9 +86,9 @@ def test_a_client_without_a_certificate_or_with_one_of_another_authority_does_no
     with NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server:
         for pair in ((None, None), foreign):
             with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
-                assert look_up(client) == "UNAVAILABLE"
+                assert lookup(client) == "UNAVAILABLE"
         with connected(server.endpoint, None) as client:
-            assert look_up(client) == "UNAVAILABLE"
+            assert lookup(client) == "UNAVAILABLE"
         assert all(line.startswith("{") for line in server.raw.splitlines()), "gRPC's core writes no lines of its own"
 
 
@@ -117,12 +117,12 @@ def test_new_certificates_are_taken_while_calls_go_on(place: Place, engine_with_
         assert register(client, channel_id=channel.id) == "OK"
         place.authority.sign_server()  # in the place of the first
         reloaded: list[Any] = eventually(
-            lambda: [look_up(client)] and server.events("tls_reloaded"), within_seconds=LIVE_SECONDS
+            lambda: [lookup(client)] and server.events("tls_reloaded"), within_seconds=LIVE_SECONDS
         )
         assert len(reloaded) == 1
         with connected(server.endpoint, files) as later:
-            assert look_up(later) == "OK"
-        assert look_up(client) == "OK"
+            assert lookup(later) == "OK"
+        assert lookup(client) == "OK"
         assert client.addrs() == {0: "127.0.0.1:10911"}, "the channel is still open"
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place, engine_wi
         refused = eventually(lambda: server.events("tls_files_refused"), within_seconds=LIVE_SECONDS)
         assert "does not belong to the certificate" in refused[0]["problem"]
         with connected(server.endpoint, place.files("TLS", None)) as client:
-            assert look_up(client) == "OK"
+            assert lookup(client) == "OK"
         place.server.key.write_bytes(good)
         eventually(lambda: server.events("tls_reloaded"), within_seconds=LIVE_SECONDS)
         assert len(server.events("tls_files_refused")) == 1
@@ -150,9 +150,9 @@ def test_a_client_takes_new_certificates_and_tokens_while_its_stream_goes_on(pla
         place.tokens["broker"].write_text("new")
         eventually(lambda: register(client, channel_id=channel.id), lambda answer: answer == "OK", LIVE_SECONDS)
         place.authority.sign("client", ["client.example"])
-        assert look_up(client) == "OK"
+        assert lookup(client) == "OK"
         place.callers["client"].certificate.write_bytes(b"nothing")
-        assert look_up(client) == "OK"
+        assert lookup(client) == "OK"
 
 
 def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:

@@ -18,7 +18,7 @@ from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, To
 from support.agents import Agent
 from support.certificates import DAY
 from support.processes import BIN, TOPICS, NamesrvProcess, eventually
-from tests.integration.secured import LIVE_SECONDS, Place, connected, look_up, permits
+from tests.integration.secured import LIVE_SECONDS, Place, connected, lookup, permits
 
 
 def agent_flags(place: Place, caller: str) -> tuple[str, ...]:
@@ -139,4 +139,4 @@ def test_a_client_that_does_not_trust_the_name_server_gets_no_route(place: Place
 
 def test_nobody_is_asked_without_tls_when_the_settings_want_it(place: Place) -> None:
     with NamesrvProcess() as plain, connected(plain.endpoint, place.files("TLS", None)) as client:
-        assert look_up(client) == "UNAVAILABLE"
+        assert lookup(client) == "UNAVAILABLE"

@@ -17,7 +17,7 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration, topic_config
 
-LOOK_UP = "/namesrv_api.v1.RouteService/GetTopicRoute"
+LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
 B = identity("127.0.0.1:20911", name="broker-b")
 NEVER_BY_TIME = ("--warm-up-millis", "600000")
@@ -73,8 +73,8 @@ def unconfirmed(client: Client, topic: str = "TopicTest") -> list[list[int]]:
 
 
 def unknown(client: Client) -> tuple[grpc.StatusCode, str, float | None]:
-    """What a look-up of a topic that nobody has registered ends with."""
-    error = client.failure(LOOK_UP, route_service_pb2.GetTopicRouteRequest(topic="Unknown"))
+    """What a lookup of a topic that nobody has registered ends with."""
+    error = client.failure(LOOKUP, route_service_pb2.GetTopicRouteRequest(topic="Unknown"))
     return error.code, error.reason, error.retry_after_seconds
 
 
@@ -146,7 +146,7 @@ def test_a_broker_that_does_not_come_back_expires_and_then_the_name_server_is_wa
 def test_without_a_file_a_name_server_is_warm_after_the_warm_up_time(site: Site) -> None:
     with site.start(*NEVER_BY_TIME) as process, process.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=20)
-        assert unconfirmed(client) == [[]], "registrations and look-ups of what is there do not wait"
+        assert unconfirmed(client) == [[]], "registrations and lookups of what is there do not wait"
         assert unknown(client) == WARMING
         assert health(client) == "NOT_SERVING"
     with site.start("--warm-up-millis", "200") as process, process.connect() as client:
@@ -157,7 +157,7 @@ def test_without_a_file_a_name_server_is_warm_after_the_warm_up_time(site: Site)
         eventually(lambda: health(client), lambda seen: seen == "SERVING")
 
 
-def test_look_ups_wait_for_the_time_that_the_operator_sets_whatever_is_known(site: Site) -> None:
+def test_lookups_wait_for_the_time_that_the_operator_sets_whatever_is_known(site: Site) -> None:
     arguments = ("--need-wait-for-service", "--wait-seconds-for-service", "3600")
     with site.start(*arguments) as process, process.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=20)

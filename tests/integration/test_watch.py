@@ -20,7 +20,7 @@ from namesrv.config import limits
 from namesrv.core.routes.change_log import MAX_CHANGE_ROWS
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration, topic_config
-from support.watch_validators import LookUp, WatchedStream, check_promises, last_bookmark
+from support.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark
 
 TIMEOUT = 20.0
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
@@ -232,13 +232,13 @@ def test_the_seven_promises_are_kept_while_brokers_come_and_go_and_connections_a
     rng = Random(20_261_121)
     topics = [f"T{number}" for number in range(6)]
     clients: list[list[WatchedStream]] = [[] for _ in range(3)]
-    look_ups: list[LookUp] = []
+    lookups: list[Lookup] = []
 
-    def look_up() -> None:
+    def lookup() -> None:
         answer = client.routes.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=topics), timeout=TIMEOUT)
         header = answer.header
-        look_ups.extend(LookUp(header.epoch, header.revision, row.topic, row.route) for row in answer.routes)
-        look_ups.extend(LookUp(header.epoch, header.revision, topic, None) for topic in answer.topics_not_found)
+        lookups.extend(Lookup(header.epoch, header.revision, row.topic, row.route) for row in answer.routes)
+        lookups.extend(Lookup(header.epoch, header.revision, topic, None) for topic in answer.topics_not_found)
 
     for _ in range(8):
         with contextlib.ExitStack() as stack:
@@ -254,15 +254,15 @@ def test_the_seven_promises_are_kept_while_brokers_come_and_go_and_connections_a
                 register(client, *chosen, name=f"broker-{port}", port=port, counter=rng.randrange(100))
                 if counter % 3 == 0:
                     unregister(client, f"broker-{port}", port)
-                look_up()
+                lookup()
             register(client, *topics, name="broker-of-all", port=30911)
             unregister(client, "broker-of-all", 30911)  # every watch is told of this one
-            look_up()
+            lookup()
             for watch in watches[: rng.randrange(len(watches) + 1)]:  # the others are cut with changes on their way
-                while (last_bookmark([watch.stream]) or ("", 0))[1] < look_ups[-1].revision:
+                while (last_bookmark([watch.stream]) or ("", 0))[1] < lookups[-1].revision:
                     watch.next_message()
-    assert len({look_up.revision for look_up in look_ups}) > 20
-    check_promises(clients, look_ups)
+    assert len({lookup.revision for lookup in lookups}) > 20
+    check_promises(clients, lookups)
 
 
 def test_what_the_change_log_has_dropped_cannot_be_resumed_from_but_started_anew(client: Client) -> None:

@@ -26,7 +26,7 @@ from groundwork.rich_errors import RichError
 from support.agents import Agent
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration, topic_config
-from support.watch_validators import LookUp, Route, WatchedStream, check_promises, held_at_bookmarks, last_bookmark
+from support.watch_validators import Lookup, Route, WatchedStream, check_promises, held_at_bookmarks, last_bookmark
 
 TIMEOUT = 20.0
 OF_BROKERS = ("T0", "T1", "T2", "T3")
@@ -142,12 +142,12 @@ class Watcher(Recorder):
             super()._lost(error)
 
 
-class LookUps(Recorder):
+class Lookups(Recorder):
     """Looks all topics up, again and again, and keeps what differs from the answer before."""
 
     def __init__(self, connect: Connect) -> None:
         super().__init__(connect)
-        self.found: list[LookUp] = []
+        self.found: list[Lookup] = []
 
     def _record(self, client: Client) -> None:
         before = None
@@ -159,12 +159,12 @@ class LookUps(Recorder):
                     *((row.topic, row.route) for row in answer.routes),
                     *((t, None) for t in answer.topics_not_found),
                 ]
-                self.found += (LookUp(header.epoch, header.revision, topic, route) for topic, route in rows)
+                self.found += (Lookup(header.epoch, header.revision, topic, route) for topic, route in rows)
             before = answer
 
 
 class Fleet:
-    """A name server, agents, brokers without one, watchers and look-ups; and what can happen to them."""
+    """A name server, agents, brokers without one, watchers and lookups; and what can happen to them."""
 
     def __init__(self, engine: str, rng: random.Random, stack: ExitStack) -> None:
         self._engine, self._rng, self._stack = engine, rng, stack
@@ -177,7 +177,7 @@ class Fleet:
         self._versions = 0
         self._agents = {broker_id: self._start_agent(broker_id) for broker_id in AGENTS}
         self.watchers = [stack.enter_context(Watcher(self._connect, *watched)) for watched in WATCHED]
-        self.look_ups = stack.enter_context(LookUps(self._connect))
+        self.lookups = stack.enter_context(Lookups(self._connect))
 
     def faults(self) -> list[Callable[[], None]]:
         """Every kind of fault some times, in random order."""
@@ -208,7 +208,7 @@ class Fleet:
         eventually(self._client.addrs, lambda addrs: addrs == AGENTS)
         point = self.all_catch_up()
         eventually(self._all_agree)
-        eventually(lambda: self.look_ups.found and self.look_ups.found[-1][:2] >= point)
+        eventually(lambda: self.lookups.found and self.lookups.found[-1][:2] >= point)
 
     def _all_agree(self) -> bool:
         truth = {topic: self._client.route(topic) for topic in TOPICS}
@@ -303,8 +303,8 @@ class Fleet:
     def history(self) -> str:
         """What was done, and what was recorded."""
         lines = [*self.log]
-        for epoch, revision, topic, route in self.look_ups.found:
-            lines.append(f"look-up {epoch} {revision} {topic}: {_line(route) if route else None}")
+        for epoch, revision, topic, route in self.lookups.found:
+            lines.append(f"lookup {epoch} {revision} {topic}: {_line(route) if route else None}")
         for number, watcher in enumerate(self.watchers):
             for life, streams in enumerate(watcher.lives):
                 for stream in streams:
@@ -320,7 +320,7 @@ def _line(message: Message) -> str:
 def check(fleet: Fleet) -> None:
     """The promises, in each epoch by itself, and that the run was one that could break them."""
     lives: dict[str, list[list[WatchedStream]]] = {}
-    for recorder in (*fleet.watchers, fleet.look_ups):
+    for recorder in (*fleet.watchers, fleet.lookups):
         assert not recorder.unexpected
     for watcher in fleet.watchers:
         of_watcher = [(bookmark[0], life) for life in watcher.lives if (bookmark := last_bookmark(life))]
@@ -329,12 +329,12 @@ def check(fleet: Fleet) -> None:
         for epoch, life in of_watcher:
             lives.setdefault(epoch, []).append(life)
     for epoch, clients in lives.items():
-        check_promises(clients, [look_up for look_up in fleet.look_ups.found if look_up.epoch == epoch])
+        check_promises(clients, [lookup for lookup in fleet.lookups.found if lookup.epoch == epoch])
     all_lives = [life for clients in lives.values() for life in clients]
     bookmarks = {held[:2] for life in all_lives for held in held_at_bookmarks(life)}
     assert len(lives) == 2, "one restart makes two epochs"
     assert any(stream.resumes_after for life in all_lives for stream in life)
-    assert len(bookmarks & {look_up[:2] for look_up in fleet.look_ups.found}) > MANY
+    assert len(bookmarks & {lookup[:2] for lookup in fleet.lookups.found}) > MANY
 
 
 @pytest.mark.parametrize("seed", [1, 2])

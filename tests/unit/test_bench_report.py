@@ -83,7 +83,7 @@ def test_each_target_stands_beside_what_was_measured_and_its_command(results: Pa
     assert "| 1.6 times Java's | yes | 1.6 to 1.6 |" in line(page, "lookups: native, rate")
     assert "| 0.75 times Java's | yes |" in line(page, "lookups: native, p99")
     assert "| 0.2 times Java's | (no target) |" in line(page, "lookups: grpcio, rate")
-    assert "| 2.5 times Java's look-ups | **no** |" in line(page, "BatchGetTopicRoutes: grpcio")
+    assert "| 2.5 times Java's lookups | **no** |" in line(page, "BatchGetTopicRoutes: grpcio")
     assert "| 0.333 times Java's | yes |" in line(page, "| memory, ", "native")
     assert "| 2.5 times the idle p99 | **no** |" in line(page, "register: native, storm")
     assert "| 50 µs | **no** |" in line(page, "native, 100,000 topics")

@@ -19,7 +19,7 @@ from tools.faults.fleet.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 from tools.faults.fleet.operator import HELD_TOPIC, Operator
 from tools.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
 from tools.faults.fleet.topics import TopicChanges
-from tools.faults.fleet.workers import LookUps, ReplicaStatuses, Watcher, Worker
+from tools.faults.fleet.workers import Lookups, ReplicaStatuses, Watcher, Worker
 from tools.faults.history import History
 from tools.faults.invariants import violations
 from tools.faults.invariants.ends import AGREE_SECONDS
@@ -42,7 +42,7 @@ LOOKED_UP = (*TOPICS, *(topic for topics in OF_ONE.values() for topic in topics)
 class Pace:
     """How busy a run is: pauses in seconds."""
 
-    look_ups: float = 0.1
+    lookups: float = 0.1
     operator: float = 0.5
     topics: float = 0.7
 
@@ -123,14 +123,14 @@ class Run:
     def _start_readers(self) -> None:
         for server in (*SERVERS, *self.fleet.replicas):
             connect = partial(self.fleet.connect, server)
-            self._worker(LookUps(server, connect, self.history, LOOKED_UP, self._pace.look_ups))
+            self._worker(Lookups(server, connect, self.history, LOOKED_UP, self._pace.lookups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, LOOKED_UP))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
         for replica in self.fleet.replicas:
             connect = partial(self.fleet.connect, replica)
-            self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.look_ups))
+            self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.lookups))
 
     def _start_pipeline(self) -> None:
         """Starts it beside the fleet, and who reads what its log must have."""
@@ -138,7 +138,7 @@ class Run:
         pipeline = Pipeline(self._folder, self.history, prefix, self.fleet.ways_of(PIPELINE))
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
-            self._worker(Changes(server, connect, self.history, self._pace.look_ups))
+            self._worker(Changes(server, connect, self.history, self._pace.lookups))
         self.world = replace(self.world, pipeline=self._stack.enter_context(pipeline))
 
     def _worker(self, worker: Worker) -> None:

@@ -92,7 +92,7 @@ def summary(change: Change) -> str:
 def touches_topic(change: Change, topic: str) -> bool:
     """Whether a change is about a topic: its queues, its hold, or its ordered-topic configuration.
 
-    That a group of the topic changed its addresses is not about the topic. Takes a look-up for each row, provided that
+    That a group of the topic changed its addresses is not about the topic. Takes a lookup for each row, provided that
     the topics of a row are a mapping or a set.
     """
     return any(_row_touches_topic(row, topic) for row in change.rows)

@@ -131,7 +131,7 @@ class _InTable(NamedTuple):
 
 
 class _Now:
-    """What the tables say of the topic. Making it is one step, about as long as a look-up of the topic."""
+    """What the tables say of the topic. Making it is one step, about as long as a lookup of the topic."""
 
     def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
         tables = state.tables

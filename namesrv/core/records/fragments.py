@@ -1,4 +1,4 @@
-"""Pieces of answers, encoded once when a row changes and joined at each look-up.
+"""Pieces of answers, encoded once when a row changes and joined at each lookup.
 
 A protobuf message is the concatenation of its fields, so an answer is a join of framed pieces. The same piece
 serves several messages because they give the field the same number; the asserts below hold that together.

@@ -1,7 +1,7 @@
 """A read-only copy of another name server's tables, made of its snapshot and of the changes after it.
 
 A change of the leader is made here by an edit that publishes the same rows, so all that reads tables, or the change
-log, works on a copy as on the original: look-ups, watches, snapshots, digests, explanations. Epoch and revisions are
+log, works on a copy as on the original: lookups, watches, snapshots, digests, explanations. Epoch and revisions are
 the leader's: what a reader has of one it can resume from at the other.
 """
 

@@ -39,7 +39,7 @@ GROUP_SLICE = 20
 
 
 class RouteInfoManager(BrokerRemovals, OperatorChanges):
-    """The five tables, the channels, and who is alive: registration, signs of life and look-ups.
+    """The five tables, the channels, and who is alive: registration, signs of life and lookups.
 
     How brokers leave is in ``BrokerRemovals``, what operators change in ``OperatorChanges``.
     """
@@ -210,7 +210,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
         return self._signs_of_life.all_last_updates()
 
-    # Look-ups
+    # Lookups
 
     def pickup_topic_route_data(self, topic: str, zone_name: str | None = None) -> bytes | None:
         """A topic's route as an encoded TopicRouteData (RocketMQ: pickupTopicRouteData); None if there is none.

@@ -48,7 +48,7 @@ class RouteState:
     """The five tables and what goes with them.
 
     Everything happens on one thread, so there is no lock. Changes are ``Steps``: they give way between slices while
-    they prepare, and publish in one step at their end. Only one of them may be under way at a time; look-ups and
+    they prepare, and publish in one step at their end. Only one of them may be under way at a time; lookups and
     signs of life may come in between.
     """
 

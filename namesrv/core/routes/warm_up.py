@@ -62,7 +62,7 @@ class WarmUp:
         return self._warm_up_seconds
 
     def must_wait(self) -> bool:
-        """Whether look-ups are refused for now (RocketMQ: needWaitForService, without its bug #9182).
+        """Whether lookups are refused for now (RocketMQ: needWaitForService, without its bug #9182).
 
         Each call looks at what is in force now, so an operator can end it, or make it longer.
         """

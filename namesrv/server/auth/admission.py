@@ -19,7 +19,7 @@ REFUSAL_LOG_SECONDS = 1.0
 """Between two log lines about refused calls; those in between are counted."""
 
 _PERMISSIONS = {
-    "RouteService": Permission.LOOK_UP,
+    "RouteService": Permission.LOOKUP,
     "RegistrationService": Permission.REGISTER,
     "AdminService": Permission.ADMINISTER,
 }
@@ -53,14 +53,14 @@ class CallBounds:
 
     def __init__(
         self,
-        look_ups: int = limits.MAX_LOOK_UPS_UNDER_WAY,
+        lookups: int = limits.MAX_LOOKUPS_UNDER_WAY,
         registrations: int = limits.MAX_REGISTRATIONS_UNDER_WAY,
         admin_calls: int = limits.MAX_ADMIN_CALLS_UNDER_WAY,
         streams: int = limits.MAX_STREAMS_UNDER_WAY,
     ) -> None:
         self._streams = CallBound("streams", streams)
         self._unary = {
-            Permission.LOOK_UP: CallBound("look-ups", look_ups),
+            Permission.LOOKUP: CallBound("lookups", lookups),
             Permission.REGISTER: CallBound("registrations", registrations),
             Permission.ADMINISTER: CallBound("calls of AdminService", admin_calls),
         }

@@ -17,7 +17,7 @@ FORWARDED_FOR_KEY = "namesrv-forwarded-for"
 FORWARDED_NAME_KEY = "namesrv-forwarded-name-bin"
 """Metadata by which a worker process says whose call it hands on: the peer, and each name of its certificate."""
 
-_WORKER = Principal("worker", look_up=True, administer=True)
+_WORKER = Principal("worker", lookup=True, administer=True)
 """A worker process that calls for itself."""
 
 MAX_SHOWN_NAME = 127

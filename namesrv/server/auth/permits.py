@@ -21,7 +21,7 @@ _NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
 class Permission(Enum):
     """What a call needs, by its service. The values are words for people."""
 
-    LOOK_UP = "look up"
+    LOOKUP = "look up"
     """All calls of RouteService."""
     REGISTER = "register"
     """All calls of RegistrationService, for some broker groups."""
@@ -54,7 +54,7 @@ class Principal:
 
     name: str
     """What the journal and the log call it."""
-    look_up: bool = False
+    lookup: bool = False
     register: tuple[GroupPattern, ...] = ()
     """Groups for which it may make the calls of RegistrationService."""
     administer: bool = False
@@ -62,7 +62,7 @@ class Principal:
     def check(self, permission: Permission) -> None:
         """Raises NotPermitted if it lacks a permission altogether."""
         granted = {
-            Permission.LOOK_UP: self.look_up,
+            Permission.LOOKUP: self.lookup,
             Permission.REGISTER: bool(self.register),
             Permission.ADMINISTER: self.administer,
         }

@@ -93,7 +93,7 @@ def _permits(file: _File) -> Permits:
         if not row.certificates and not row.token_sha256:
             raise ValueError(f"principals.{name}: has neither certificates nor token_sha256, so nobody can be it")
         patterns = tuple(GroupPattern.parse(text) for text in row.register_)
-        principal = Principal(name, look_up=row.look_up, register=patterns, administer=row.administer)
+        principal = Principal(name, lookup=row.look_up, register=patterns, administer=row.administer)
         for identity in row.certificates:
             if (other := by_certificate.setdefault(identity, principal)) is not principal:
                 raise ValueError(f"principals.{name}: the certificate {identity!r} is {other.name}'s already")

@@ -19,7 +19,7 @@ MOST_TURNS = 50
 class TableWriter:
     """Runs one change at a time, in the order they came, and gives the event loop back between their slices.
 
-    So a look-up never waits for more than a slice, and nothing moves under a change while it is being prepared.
+    So a lookup never waits for more than a slice, and nothing moves under a change while it is being prepared.
     """
 
     def __init__(self, max_waiting: int = MAX_WAITING_WRITERS) -> None:
@@ -73,7 +73,7 @@ async def drive(steps: Steps[ResultT], clock: Callable[[], float] = time.perf_co
         ended = clock()
         for _ in range(MOST_TURNS):
             # On one core the engine's threads, which read calls and write answers, wait for this one, which Linux lets
-            # run on for milliseconds. That was most of what a look-up waited for beside a large change.
+            # run on for milliseconds. That was most of what a lookup waited for beside a large change.
             os.sched_yield()
             await asyncio.sleep(0)
             if clock() - ended >= ended - began:

@@ -57,7 +57,7 @@ class NamesrvMetrics(Collector):
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
     def ready(self) -> str | None:
-        """What look-ups wait for; None if they can rely on what is here."""
+        """What lookups wait for; None if they can rely on what is here."""
         if self._sources.manager.frozen:
             return "shutting down"
         return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"

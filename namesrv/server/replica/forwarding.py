@@ -35,7 +35,7 @@ HANDED_ON = frozenset({"authorization", "traceparent", "tracestate"})
 """Metadata of a caller that the owner gets, too."""
 
 Reached = Callable[[int], Awaitable[None]]
-"""Waits, for a bounded time, until look-ups here see a revision of the owner."""
+"""Waits, for a bounded time, until lookups here see a revision of the owner."""
 
 
 class ForwardedService:

@@ -175,7 +175,7 @@ class ReplicaServer:
         return status
 
     def problem(self) -> str | None:
-        """Why look-ups cannot rely on what is here; None if they can."""
+        """Why lookups cannot rely on what is here; None if they can."""
         behind, stale_seconds = self._behind_seconds(), self._settings.follow_stale_millis / 1000
         if self._stopping:
             return "shutting down"
@@ -269,7 +269,7 @@ class ReplicaServer:
         )
 
     async def _reached(self, revision: int) -> None:
-        """Waits until look-ups here see a revision of the owner, for a bounded time."""
+        """Waits until lookups here see a revision of the owner, for a bounded time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REACHED_SECONDS):
                 while self._copy is not None and self._copy.manager.revision < revision:
@@ -303,7 +303,7 @@ class ReplicaServer:
             await self._set_health()
 
     async def _set_health(self) -> None:
-        """Look-ups are served as long as there is a copy to rely on; registrations never are."""
+        """Lookups are served as long as there is a copy to rely on; registrations never are."""
         serves = self.problem() is None
         if serves == self._serves:
             return

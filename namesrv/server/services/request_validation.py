@@ -246,7 +246,7 @@ def zone_name(
     | route_service_pb2.BatchGetTopicRoutesRequest
     | route_service_pb2.WatchTopicRoutesRequest,
 ) -> str | None:
-    """The zone that a look-up or a watch asks from; None if it names none. Raises InvalidField."""
+    """The zone that a lookup or a watch asks from; None if it names none. Raises InvalidField."""
     if not request.HasField("zone_name"):
         return None
     check_name("zone_name", request.zone_name)

@@ -164,8 +164,8 @@ def test_a_topic_that_a_name_server_does_not_know_yet_is_asked_for_elsewhere(fak
 
 def test_a_name_server_that_hangs_is_passed_over(fake: FakeNameServer) -> None:
     with FakeNameServer(name="ns-b") as hanging:
-        hanging.hold_look_ups = threading.Event()
+        hanging.hold_lookups = threading.Event()
         endpoints, rng = first_is(hanging, str(fake.endpoint))
         with RouteClient(endpoints, ClientSettings(timeout_seconds=1.5), rng=rng) as client:
             assert client.route(TOPIC).route == route()
-            hanging.hold_look_ups.set()
+            hanging.hold_lookups.set()

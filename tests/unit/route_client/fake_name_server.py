@@ -39,7 +39,7 @@ class Told:
 
 @dataclass
 class FakeNameServer:
-    """Answers look-ups and watches from the routes it is given, and remembers what it was asked."""
+    """Answers lookups and watches from the routes it is given, and remembers what it was asked."""
 
     name: str = "ns-a"
     epoch: str = "0001-a"
@@ -47,7 +47,7 @@ class FakeNameServer:
     revision: int = 1
     told: dict[str, Told] = field(default_factory=dict)
     warming: set[str] = field(default_factory=set)
-    look_ups: list[list[str]] = field(default_factory=list)
+    lookups: list[list[str]] = field(default_factory=list)
     watch_requests: list[pb.WatchTopicRoutesRequest] = field(default_factory=list)
     refusals: list[tuple[grpc.StatusCode, str, float | None]] = field(default_factory=list)
     """Errors for the next watches, one each."""
@@ -58,8 +58,8 @@ class FakeNameServer:
     garbles: bool = False
     """Sends bytes that are no messages."""
     open_watches: int = 0
-    hold_look_ups: threading.Event | None = None
-    """Look-ups wait for it."""
+    hold_lookups: threading.Event | None = None
+    """Lookups wait for it."""
     endpoint: Endpoint = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,9 +135,9 @@ class FakeNameServer:
     def BatchGetTopicRoutes(  # noqa: N802
         self, request: pb.BatchGetTopicRoutesRequest, context: grpc.ServicerContext
     ) -> pb.BatchGetTopicRoutesResponse:
-        self.look_ups.append(list(request.topics))
-        if self.hold_look_ups is not None:
-            self.hold_look_ups.wait(30)
+        self.lookups.append(list(request.topics))
+        if self.hold_lookups is not None:
+            self.hold_lookups.wait(30)
         with self._changed:
             answer = pb.BatchGetTopicRoutesResponse(header=self._header(self.revision))
             for topic in request.topics:

@@ -96,7 +96,7 @@ SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
 REPLICAS = {"replica-1": "namesrv-1"}
 """Read-only copies, each with the name server that it follows. In fleets that were asked to have them."""
 STALE_SECONDS = 5.0
-"""Age from which on a copy of this fleet says that look-ups cannot rely on it."""
+"""Age from which on a copy of this fleet says that lookups cannot rely on it."""
 
 
 class Fleet:

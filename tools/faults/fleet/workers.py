@@ -16,7 +16,7 @@ from support.processes import Client, eventually
 from tools.faults.history import History, as_json
 
 TIMEOUT = 3.0
-"""Deadline of a look-up, seconds."""
+"""Deadline of a lookup, seconds."""
 WATCH_SECONDS = 600.0
 """Longest life of one watch; the next one goes on where it ended."""
 RECONNECT_SECONDS = 0.1
@@ -79,13 +79,13 @@ class Worker:
             raise
 
 
-class LookUps(Worker):
+class Lookups(Worker):
     """Looks the same topics up, again and again. An answer like the one before is recorded without its content."""
 
     def __init__(
         self, server: str, connect: Connect, history: History, topics: Sequence[str], pause_seconds: float
     ) -> None:
-        super().__init__("look-ups", server, connect, history)
+        super().__init__("lookups", server, connect, history)
         self._request = pb.BatchGetTopicRoutesRequest(topics=topics)
         self._pause_seconds = pause_seconds
         self._before: pb.BatchGetTopicRoutesResponse | None = None
@@ -96,7 +96,7 @@ class LookUps(Worker):
             began = self.history.now()
             answer = client.routes.BatchGetTopicRoutes(self._request, timeout=TIMEOUT)
             content = {"again": True} if answer == self._before else {"answer": as_json(answer)}
-            self.history.add("look_up", server=self.server, began=began, **content)
+            self.history.add("lookup", server=self.server, began=began, **content)
             self._before = answer
 
 
@@ -141,7 +141,7 @@ class Watcher(Worker):
 
 
 class ReplicaStatuses(Worker):
-    """Asks a copy how far behind it is, and whether look-ups can rely on it, again and again."""
+    """Asks a copy how far behind it is, and whether lookups can rely on it, again and again."""
 
     def __init__(self, replica: str, connect: Connect, history: History, pause_seconds: float) -> None:
         super().__init__("statuses", replica, connect, history)

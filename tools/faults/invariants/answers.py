@@ -1,4 +1,4 @@
-"""The answers to look-ups that a history has, with what the checks ask of them."""
+"""The answers to lookups that a history has, with what the checks ask of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def leader_of(server: str) -> str:
 def answers_of(records: list[Record]) -> Iterator[Answer]:
     """All answers, those that were recorded as 'again' with the content that they had."""
     last: dict[str, pb.BatchGetTopicRoutesResponse] = {}
-    for record in of_kind(records, "look_up"):
+    for record in of_kind(records, "lookup"):
         if "answer" in record:
             last[record["server"]] = json_format.ParseDict(record["answer"], pb.BatchGetTopicRoutesResponse())
         server, again = record["server"], "answer" not in record

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from support.watch_validators import LookUp, WatchedStream, check_promises
+from support.watch_validators import Lookup, WatchedStream, check_promises
 from tools.faults.history import Record, of_kind
 from tools.faults.invariants.timeline import Timeline
 
@@ -21,25 +21,25 @@ REALLY_WENT = frozenset(
 
 def check_watches(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """The seven promises, in each epoch by itself."""
-    look_ups: dict[str, list[LookUp]] = defaultdict(list)
-    for look_up in _changed_look_ups(timeline):
-        look_ups[look_up.epoch].append(look_up)
+    lookups: dict[str, list[Lookup]] = defaultdict(list)
+    for lookup in _changed_lookups(timeline):
+        lookups[lookup.epoch].append(lookup)
     for epoch, clients in _lives(records).items():
         try:
-            check_promises(clients, look_ups[epoch])
+            check_promises(clients, lookups[epoch])
         except AssertionError as broken:
             yield f"watches: epoch {epoch}: {broken}"
 
 
-def _changed_look_ups(timeline: Timeline) -> Iterator[LookUp]:
+def _changed_lookups(timeline: Timeline) -> Iterator[Lookup]:
     for answer in timeline.answers:
         if answer.again:
             continue
         header = answer.message.header
         for row in answer.message.routes:
-            yield LookUp(header.epoch, header.revision, row.topic, row.route)
+            yield Lookup(header.epoch, header.revision, row.topic, row.route)
         for topic in answer.message.topics_not_found:
-            yield LookUp(header.epoch, header.revision, topic, None)
+            yield Lookup(header.epoch, header.revision, topic, None)
 
 
 def _lives(records: list[Record]) -> dict[str, list[list[WatchedStream]]]:

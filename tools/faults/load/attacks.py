@@ -22,7 +22,7 @@ INITIAL_WINDOW_SIZE = 0x4
 FRAME_BYTES = 16_384
 MOST_CONNECTIONS = 300
 FLOOD_CONNECTIONS = 10_000
-LOOK_UP = "/namesrv_api.v1.RouteService/GetTopicRoute"
+LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
 SNAPSHOT = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
 REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
@@ -143,7 +143,7 @@ def wrong_methods(port: int, seconds: float) -> None:
 
 def large_metadata(port: int, seconds: float) -> None:
     """A megabyte of metadata in a call, in so many calls at most that memory tells of them and not of the time."""
-    block = headers(LOOK_UP, *((f"x-{number}", "v" * 8_000) for number in range(LARGE_METADATA_BYTES // 8_000)))
+    block = headers(LOOKUP, *((f"x-{number}", "v" * 8_000) for number in range(LARGE_METADATA_BYTES // 8_000)))
     parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
     frames = frame(HEADERS, 0, 1, parts[0])
     frames += b"".join(frame(CONTINUATION, 0, 1, part) for part in parts[1:-1])
@@ -189,7 +189,7 @@ def gzip_bomb(port: int, seconds: float) -> None:
 
 def many_streams(port: int, seconds: float) -> None:
     """Thousands of calls on one connection, none of which is finished."""
-    begun = b"".join(call(LOOK_UP, 2 * number + 1, None) for number in range(STREAMS))
+    begun = b"".join(call(LOOKUP, 2 * number + 1, None) for number in range(STREAMS))
     until = time.monotonic() + seconds
     with connections(port, 1, hello()) as open_ones:
         for sock in open_ones:
@@ -207,7 +207,7 @@ def slow_readers(port: int, seconds: float) -> None:
 
 def slow_writers(port: int, seconds: float) -> None:
     """Requests of which a byte comes now and then."""
-    request = call(LOOK_UP, 1, b"\n\x09TopicTest")
+    request = call(LOOKUP, 1, b"\n\x09TopicTest")
     with connections(port, 50, hello()) as open_ones:
         until = time.monotonic() + seconds
         for byte in request:
@@ -233,7 +233,7 @@ def resets(port: int, seconds: float) -> None:
 
     def some(turn: int) -> bytes:
         streams = range(20 * turn + 1, 20 * turn + 21, 2)
-        return b"".join(call(LOOK_UP, stream) + frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams)
+        return b"".join(call(LOOKUP, stream) + frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams)
 
     flood(port, seconds, 4, hello(), some)
 
@@ -244,7 +244,7 @@ def endless_headers(port: int, seconds: float) -> None:
         port,
         seconds,
         2,
-        hello() + frame(HEADERS, 0, 1, headers(LOOK_UP)),
+        hello() + frame(HEADERS, 0, 1, headers(LOOKUP)),
         lambda _: frame(CONTINUATION, 0, 1, bytes(1)),
     )
 

@@ -1,4 +1,4 @@
-"""Attacks a name server, and measures the look-ups of a well-behaved client beside it.
+"""Attacks a name server, and measures the lookups of a well-behaved client beside it.
 
 ``python -m tools.faults.load.hostile --engine grpcio --seconds 5`` prints a table.
 """
@@ -22,13 +22,13 @@ from tools.faults.load.attacks import ATTACKS
 
 ROOT = Path(__file__).parents[3]
 TOPICS = 50
-LOOK_UP_SECONDS = 10.0
-"""Deadline of a look-up: one that is answered later counts as an error."""
+LOOKUP_SECONDS = 10.0
+"""Deadline of a lookup: one that is answered later counts as an error."""
 PAUSE_SECONDS = 0.005
 
 
 class Load(NamedTuple):
-    """How look-ups did."""
+    """How lookups did."""
 
     seconds: list[float]
     errors: list[str]
@@ -55,10 +55,10 @@ class Held(NamedTuple):
 def register_topics(client: Client) -> None:
     """Gives the server something to answer with."""
     topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
-    client.registration.RegisterBroker(registration(topics), timeout=LOOK_UP_SECONDS)
+    client.registration.RegisterBroker(registration(topics), timeout=LOOKUP_SECONDS)
 
 
-def look_up_while(client: Client, attack: subprocess.Popen[bytes] | None, seconds: float) -> Load:
+def lookup_while(client: Client, attack: subprocess.Popen[bytes] | None, seconds: float) -> Load:
     """Looks up a topic until an attack has ended, or for some seconds."""
     load = Load([], [])
     until = time.monotonic() + seconds
@@ -81,7 +81,7 @@ def under_attack(client: Client, port: int, attack: str, seconds: float) -> Load
     program = [sys.executable, "-m", "tools.faults.load.attacks", attack, str(port), str(seconds)]
     with subprocess.Popen(program, cwd=ROOT) as attacker:
         try:
-            load = look_up_while(client, attacker, seconds)
+            load = lookup_while(client, attacker, seconds)
         finally:
             attacker.kill()
     assert attacker.returncode == 0, f"the attack {attack} failed"
@@ -96,13 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS], default=[])
     given = parser.parse_args(arguments)
     sys.stdout.write(
-        "| attack | look-ups | errors | p50 ms | p99 ms | p99 / idle | MiB before | after | descriptors |\n"
+        "| attack | lookups | errors | p50 ms | p99 ms | p99 / idle | MiB before | after | descriptors |\n"
     )
     sys.stdout.write("|---|---|---|---|---|---|---|---|---|\n")
     with NamesrvProcess(engine=given.engine) as server, server.connect() as client:
         register_topics(client)
-        look_up_while(client, None, 1.0)
-        idle = look_up_while(client, None, given.seconds)
+        lookup_while(client, None, 1.0)
+        idle = lookup_while(client, None, given.seconds)
         for name in ("none", *(given.attacks or ATTACKS)):
             before = Held.of(server)
             load = idle if name == "none" else under_attack(client, server.endpoint.port, name, given.seconds)

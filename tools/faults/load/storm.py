@@ -1,6 +1,6 @@
 """A name server is killed and started again under many watchers and brokers: ``python -m tools.faults.load.storm``.
 
-Prints how long it took until all of them were back, whether any watcher was told that a route is gone, and how look-ups
+Prints how long it took until all of them were back, whether any watcher was told that a route is gone, and how lookups
 fared meanwhile.
 """
 
@@ -41,8 +41,8 @@ class Outcome:
     wrong_empties: int
     """Routes that watchers were told are gone."""
     not_found: int
-    """Look-ups that said that there is no such topic."""
-    slowest_look_up: float
+    """Lookups that said that there is no such topic."""
+    slowest_lookup: float
     memory_mib: float
 
 
@@ -102,7 +102,7 @@ def storm(watchers: int, brokers: int, topics: int, *, data_dir: Path | None = N
         again = stack.enter_context(NamesrvProcess(*flags, port=server.endpoint.port))
         listening = time.monotonic() - began
         loads = [*broker_loads, *watcher_loads]
-        not_found, slowest = _look_up_until_back(again, loads, brokers)
+        not_found, slowest = _lookup_until_back(again, loads, brokers)
         back = {load: load.all_there(2) - began for load in loads}
         return Outcome(
             listening,
@@ -128,7 +128,7 @@ def _wait_for_snapshot(server: NamesrvProcess) -> None:
     )
 
 
-def _look_up_until_back(server: NamesrvProcess, loads: Sequence[Load], brokers: int) -> tuple[int, float]:
+def _lookup_until_back(server: NamesrvProcess, loads: Sequence[Load], brokers: int) -> tuple[int, float]:
     """Looks topics of single brokers up until all are back: how often there was none, and the slowest answer."""
     not_found, slowest, number = 0, 0.0, 0
     deadline = time.monotonic() + LONGEST_SECONDS

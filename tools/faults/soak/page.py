@@ -21,7 +21,7 @@ PAGE = """\
 # Soak
 
 A fleet of {servers} name servers, {agents} agents and {clients} clients ran for {minutes:.0f} minutes at a modest rate,
-on one machine, while faults of every kind met its processes and its network at random. Every look-up, message of a
+on one machine, while faults of every kind met its processes and its network at random. Every lookup, message of a
 watch, operator's change and fault was recorded, and the record checked against the invariants of
 [faults.md](faults.md). {outcome}
 
@@ -40,9 +40,9 @@ Name server 1 is never ended, so that its memory tells of all the time; it is st
 
 ![Open files of each process](pictures/soak-files.png)
 
-![Look-ups: median, ninth of ten and slowest of each minute](pictures/soak-latency.png)
+![Lookups: median, ninth of ten and slowest of each minute](pictures/soak-latency.png)
 
-A look-up that meets a stopped name server waits until that goes on, at most 3 s; those that failed are counted above.
+A lookup that meets a stopped name server waits until that goes on, at most 3 s; those that failed are counted above.
 
 ![Delay of each event loop](pictures/soak-lag.png)
 
@@ -79,17 +79,17 @@ def page(records: list[Record]) -> str:
     broken = violations(records)
     faults = Counter(record["name"] for record in of_kind(records, "fault") if record["event"] == "begins")
     medians = sorted(value for _, value in latencies(records)["median"])
-    failed = sum(record["who"] == "look-ups" for record in of_kind(records, "failed"))
+    failed = sum(record["who"] == "lookups" for record in of_kind(records, "failed"))
     counts = Counter(record["what"] for record in records)
     figures = [
         ("records", len(records)),
-        ("look-ups", f"{counts['look_up']:,} of {failed + counts['look_up']:,} answered"),
+        ("lookups", f"{counts['lookup']:,} of {failed + counts['lookup']:,} answered"),
         ("messages of watches", f"{counts['watch']:,}"),
         ("operators' changes", f"{counts['write']:,}, read back {counts['read']:,} times"),
         ("topic tables", f"{counts['topics']:,}"),
         ("faults", sum(faults.values())),
         ("violations", len(broken)),
-        ("median look-up", f"{medians[len(medians) // 2]:.1f} ms"),
+        ("median lookup", f"{medians[len(medians) // 2]:.1f} ms"),
         ("memory of name server 1, MiB", _first_and_last(records, "rss_kib", 1 / 1024)),
         ("open files of name server 1", _first_and_last(records, "files")),
         ("threads of name server 1", _first_and_last(records, "threads")),

@@ -1,4 +1,4 @@
-"""Pictures of a soak: what processes held, how long look-ups took and how late event loops were, over time."""
+"""Pictures of a soak: what processes held, how long lookups took and how late event loops were, over time."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def held(records: list[Record], what: str, scale: float = 1.0) -> dict[str, list
 
 
 def latencies(records: list[Record]) -> dict[str, list[tuple[float, float]]]:
-    """Median, ninth of ten and slowest look-up of each minute, in milliseconds, all name servers together."""
+    """Median, ninth of ten and slowest lookup of each minute, in milliseconds, all name servers together."""
     by_minute: dict[int, list[float]] = defaultdict(list)
-    for record in of_kind(records, "look_up"):
+    for record in of_kind(records, "lookup"):
         by_minute[int(record["at"] // 60)].append((record["at"] - record["began"]) * 1000)
     rows = [(minute + 0.5, sorted(values)) for minute, values in sorted(by_minute.items())]
     return {
@@ -95,5 +95,5 @@ def draw_all(records: list[Record], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _picture(folder / "soak-memory.png", records, "resident memory, MiB", _lines(held(records, "rss_kib", 1 / 1024)))
     _picture(folder / "soak-files.png", records, "open files", _lines(held(records, "files")))
-    _picture(folder / "soak-latency.png", records, "look-up, ms", _logarithmic(latencies(records)))
+    _picture(folder / "soak-latency.png", records, "lookup, ms", _logarithmic(latencies(records)))
     _picture(folder / "soak-lag.png", records, "event loop delay, ms", _logarithmic(lags(records)))

@@ -23,7 +23,7 @@ from tools.faults.nemesis import KINDS, OF_A_PIPELINE, schedule
 from tools.faults.resources import cpu_seconds, sample
 from tools.faults.run import Pace, Parts, Run
 
-PACE = Pace(look_ups=1.0, operator=5.0, topics=5.0)
+PACE = Pace(lookups=1.0, operator=5.0, topics=5.0)
 SPARED = frozenset({SERVERS[0]})
 """Never ended, so that its memory tells of all the time. It is stopped and cut off like the others."""
 FAULT_SECONDS = (0.5, 3.0, 6.0, 15.0)

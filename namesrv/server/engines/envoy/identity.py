@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 KNOWN_CERTIFICATES = 4_096
-"""Certificates that are kept read, about 3 kB each: reading one takes longer than a look-up."""
+"""Certificates that are kept read, about 3 kB each: reading one takes longer than a lookup."""
 
 _CERTIFICATE = b'Cert="'
 

@@ -1,7 +1,7 @@
 """Calls that are answered at once, in the callback that brings their request, without a task.
 
 pyvoy makes a task for each request, and waiting for a request's body takes a future more. Both together cost as much
-as all else that a look-up does here. So the application gives pyvoy nothing to run for such a call, and the body is
+as all else that a lookup does here. So the application gives pyvoy nothing to run for such a call, and the body is
 asked for at once. A request that is not plain, or does not come soon and whole, gets its task after all.
 """
 

@@ -1,6 +1,6 @@
 """Cluster-test mode: who is asked for topics that are unknown here (RocketMQ: ClusterTestRequestProcessor).
 
-Only look-ups of routes ask there; in RocketMQ 5 every other call ends up in the look-up as well, which is a defect.
+Only lookups of routes ask there; in RocketMQ 5 every other call ends up in the lookup as well, which is a defect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable
 from namesrv.server.rpc.handlers import Context
 
 CLUSTER_TEST_KEY = "namesrv-cluster-test"
-"""Request metadata of a look-up on behalf of another name server. Whoever sees it answers from its own tables alone, so
+"""Request metadata of a lookup on behalf of another name server. Whoever sees it answers from its own tables alone, so
 that name servers which name each other as product environment do not ask in circles."""
 
 ASK_LAST_SECONDS = 30.0
@@ -66,8 +66,8 @@ class ProductEnv:
             name: What the environment is called, for messages.
             endpoints: Its name servers.
             monotonic: The clock, in seconds.
-            timeout_seconds: How long a look-up may take. Each name server that is asked gets its share of what is left.
-            max_lookups: Look-ups at once; more are refused and not queued.
+            timeout_seconds: How long a lookup may take. Each name server that is asked gets its share of what is left.
+            max_lookups: Lookups at once; more are refused and not queued.
             security: What to show to its name servers and to check theirs with; None: no TLS.
         """
         self._name = name
@@ -96,11 +96,11 @@ class ProductEnv:
         Raises:
             ProductEnvUnavailable: No name server could tell about any of the topics.
             LimitExceeded: The routes are over the limits of an answer.
-            Overloaded: Too many look-ups are under way.
+            Overloaded: Too many lookups are under way.
             ShuttingDown: This has been closed.
         """
         if self._lookups >= self._max_lookups:
-            raise Overloaded(f"{self._lookups} look-ups wait for the product environment {self._name!r} already")
+            raise Overloaded(f"{self._lookups} lookups wait for the product environment {self._name!r} already")
         self._lookups += 1
         try:
             return await self._ask_in_turn(topics, zone_name)
@@ -216,7 +216,7 @@ class _ProductNamesrv:
 
 
 def asked_by_cluster_test(context: Context) -> bool:
-    """Whether a look-up comes from a name server in cluster-test mode, so that no further one may be asked."""
+    """Whether a lookup comes from a name server in cluster-test mode, so that no further one may be asked."""
     return any(key == CLUSTER_TEST_KEY for key, _ in context.invocation_metadata() or ())
 
 

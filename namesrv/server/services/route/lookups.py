@@ -23,7 +23,7 @@ _TOPIC_OF_NAMED_TAG = tag(pb.NamedTopicRoute.TOPIC_FIELD_NUMBER)
 _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 
 
-class LookUpCalls:
+class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
     def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, product_env: ProductEnv | None) -> None:

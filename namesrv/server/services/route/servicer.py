@@ -17,14 +17,14 @@ from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 from namesrv.server.services.route.cluster_test import ProductEnv
 from namesrv.server.services.route.digests import DigestCalls
-from namesrv.server.services.route.lookups import LookUpCalls
+from namesrv.server.services.route.lookups import LookupCalls
 from namesrv.server.services.route.snapshots import SnapshotCalls
 from namesrv.server.services.route.topic_lists import TopicListCalls
 from namesrv.server.services.route.watches import WatchCalls
 from namesrv.server.task_count import TaskCount
 
 
-class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, DigestCalls):
+class RouteServicer(LookupCalls, TopicListCalls, SnapshotCalls, WatchCalls, DigestCalls):
     """All calls of the service: most are in the classes that it is made of, the others here."""
 
     def __init__(
@@ -38,7 +38,7 @@ class RouteServicer(LookUpCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         product_env: ProductEnv | None,
         started_at_millis: int,
     ) -> None:
-        LookUpCalls.__init__(self, manager, warm_up, product_env)
+        LookupCalls.__init__(self, manager, warm_up, product_env)
         TopicListCalls.__init__(self, manager)
         SnapshotCalls.__init__(self, manager, pins, watchers)
         WatchCalls.__init__(self, manager, warm_up, watchers)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.namesrv_list import MAX_NAME_SERVERS, NamesrvList, namesrv_list_of
 from broker_agent.namesrv_list.name_sources import OnNames
-from broker_agent.namesrv_list.namesrv_list import FIRST_LOOK_UP_SECONDS
+from broker_agent.namesrv_list.namesrv_list import FIRST_LOOKUP_SECONDS
 from broker_agent.namesrv_list.resolved_name import RESOLVE_PERIOD_SECONDS
 from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
@@ -137,7 +137,7 @@ def test_a_name_that_is_not_known_at_the_start_prevents_nothing_and_joins_later(
     assert following.told == [endpoints("10.0.2.2:1 10.0.9.9:1")]
 
 
-def test_a_look_up_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:
+def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:
     system.hanging.add("other")
     time, waited = VirtualTime(), list[float]()
 
@@ -151,7 +151,7 @@ def test_a_look_up_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name
     changed = threading.Event()
     namesrv.on_change(lambda _: changed.set())
     namesrv.start()
-    assert max(waited) == FIRST_LOOK_UP_SECONDS
+    assert max(waited) == FIRST_LOOKUP_SECONDS
     assert namesrv.endpoints == endpoints("10.0.9.9:1")
     system.answer_all()
     assert changed.wait(DEADLINE)

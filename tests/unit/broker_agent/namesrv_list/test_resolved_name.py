@@ -32,7 +32,7 @@ class Watched:
     def _changed(self) -> None:
         self.changes.append(self.name.addresses)
 
-    def look_up_again(self, times: int = 1) -> None:
+    def lookup_again(self, times: int = 1) -> None:
         self.time.advance(times * LONGEST_PERIOD)
 
 
@@ -61,17 +61,17 @@ def test_the_name_is_looked_up_again_each_period_with_jitter(watched: Watched, s
     assert len(watched.changes) == 1
 
 
-def test_a_new_address_is_taken_at_the_next_look_up(watched: Watched, system: NameSystem) -> None:
+def test_a_new_address_is_taken_at_the_next_lookup(watched: Watched, system: NameSystem) -> None:
     system.set("ns", "10.0.0.1 10.0.0.2 10.0.0.3")
-    watched.look_up_again()
+    watched.lookup_again()
     assert watched.changes[1:] == [endpoints("10.0.0.1:9876 10.0.0.2:9876 10.0.0.3:9876")]
 
 
-def test_an_address_goes_once_two_look_ups_in_a_row_lacked_it(watched: Watched, system: NameSystem) -> None:
+def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(watched: Watched, system: NameSystem) -> None:
     system.set("ns", "10.0.0.2")
     watched.time.advance(RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER))
     assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
-    watched.look_up_again(2)
+    watched.lookup_again(2)
     assert watched.name.addresses == endpoints("10.0.0.2:9876")
 
 
@@ -84,16 +84,16 @@ def test_a_dns_that_answers_with_one_address_in_turn_changes_nothing(watched: Wa
     assert len(watched.changes) == 1
 
 
-def test_a_look_up_that_fails_keeps_the_addresses_and_is_logged_once(system: NameSystem) -> None:
+def test_a_lookup_that_fails_keeps_the_addresses_and_is_logged_once(system: NameSystem) -> None:
     watched = Watched(system)
     with capture_logs() as logs:
         watched.name.start()
         watched.time.settle(1)
         system.set("ns", "")
-        watched.look_up_again(20)
+        watched.lookup_again(20)
         assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
         system.set("ns", "10.0.0.1 10.0.0.2")
-        watched.look_up_again(20)
+        watched.lookup_again(20)
         watched.name.stop()
         watched.name.join(10)
     assert [entry["event"] for entry in logs] == [
@@ -113,7 +113,7 @@ def test_a_name_that_nobody_knows_yet_is_asked_for_more_often_and_taken_when_kno
     assert watched.name.addresses == ()
     assert 4 <= len(system.asked) <= 6
     system.set("ns", "10.0.0.7")
-    watched.look_up_again()
+    watched.lookup_again()
     assert watched.changes == [endpoints("10.0.0.7:9876")]
     watched.name.stop()
     watched.name.join(10)
@@ -121,7 +121,7 @@ def test_a_name_that_nobody_knows_yet_is_asked_for_more_often_and_taken_when_kno
 
 def test_an_answer_without_addresses_is_a_failure(watched: Watched, system: NameSystem) -> None:
     system.without_addresses.add("ns")
-    watched.look_up_again(5)
+    watched.lookup_again(5)
     assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
 
 

@@ -147,7 +147,7 @@ def test_what_is_not_there_cannot_be_wiped_or_deleted(calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("need_wait", "wait_seconds", "waits"), [(True, 0, False), (False, 45, False), (True, 45, True)]
 )
-def test_look_ups_wait_only_if_told_to_and_for_a_time(
+def test_lookups_wait_only_if_told_to_and_for_a_time(
     fleet: Fleet, need_wait: bool, wait_seconds: int, waits: bool
 ) -> None:
     """Scenario 57."""
@@ -156,7 +156,7 @@ def test_look_ups_wait_only_if_told_to_and_for_a_time(
     assert WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0).must_wait() is waits
 
 
-def test_look_ups_wait_no_longer_once_the_time_has_passed() -> None:
+def test_lookups_wait_no_longer_once_the_time_has_passed() -> None:
     """Scenario 57: 3 s, asked at once and after 4 s. Upstream refused again after its first answer (its #9182)."""
     fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=3))
     warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0)

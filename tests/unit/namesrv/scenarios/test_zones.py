@@ -37,7 +37,7 @@ def groups(route: route_data_pb2.TopicRouteData) -> list[str]:
     return [group.broker_name for group in route.broker_datas]
 
 
-def test_a_look_up_that_names_no_zone_has_all_groups(fleet: ReplicatedFleet) -> None:
+def test_a_lookup_that_names_no_zone_has_all_groups(fleet: ReplicatedFleet) -> None:
     """Scenario 61: what is not asked from a zone stays untouched."""
     assert route_of(fleet, None) == fleet.route()
     assert groups(route_of(fleet, None)) == ["group-a", "group-b", "group-c"]

@@ -111,7 +111,7 @@ def test_nobody_is_left_alone_for_longer_than_a_minute() -> None:
     assert choice.delay_seconds() == pytest.approx(60)
 
 
-def test_one_that_let_a_look_up_wait_is_asked_last_for_a_while() -> None:
+def test_one_that_let_a_lookup_wait_is_asked_last_for_a_while() -> None:
     clock = Clock()
     choice = chooser(clock=clock)
     first = choice.current

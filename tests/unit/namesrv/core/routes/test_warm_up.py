@@ -163,19 +163,19 @@ def test_whatever_the_order_in_which_they_come_back_it_is_warm_after_the_last(
     assert warm_up.is_warm()
 
 
-def test_look_ups_wait_only_if_the_operator_wants_it_and_only_for_the_time_set() -> None:
+def test_lookups_wait_only_if_the_operator_wants_it_and_only_for_the_time_set() -> None:
     fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=10))
     warm_up = started(fleet)
     assert warm_up.must_wait()
     fleet.clock.advance(9.9)
     assert warm_up.must_wait()
     fleet.clock.advance(0.1)
-    for _ in range(3):  # RocketMQ refuses the second look-up after the time is over, and all after it
+    for _ in range(3):  # RocketMQ refuses the second lookup after the time is over, and all after it
         assert not warm_up.must_wait()
     assert not started(Fleet()).must_wait()
 
 
-def test_each_look_up_asks_what_the_operator_wants_now() -> None:
+def test_each_lookup_asks_what_the_operator_wants_now() -> None:
     fleet = Fleet()
     warm_up = started(fleet)
     fleet.clock.advance(10)

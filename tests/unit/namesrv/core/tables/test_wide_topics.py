@@ -36,7 +36,7 @@ def test_groups_that_come_change_stay_and_go_in_any_order_are_in_their_order() -
         assert names_and_queues(fleet) == sorted(expected.items())
 
 
-class CountedLookUps(dict[bytes, QueueData]):
+class CountedLookups(dict[bytes, QueueData]):
     """Counts how often one is looked up."""
 
     count = 0
@@ -50,7 +50,7 @@ def test_a_place_among_hundreds_of_groups_is_found_by_looking_at_a_few() -> None
     fleet = Fleet()
     interned = fleet.manager.tables.queue_datas
     parts = [interned.intern(BrokerKey("c", f"broker-{number:04}"), (4, 4, 6, 0)) for number in range(WIDE)]
-    find = CountedLookUps(interned.by_fragment)
+    find = CountedLookups(interned.by_fragment)
     queues = tuple(part.fragment for part in parts[:-1])
     for part in (parts[0], parts[WIDE // 2], parts[-1]):
         assert part.fragment in _with_queue_data(queues, part, find)

@@ -1,4 +1,4 @@
-"""Whatever happens, and whenever a watch reads: at each bookmark it holds exactly what look-ups give, and it was told
+"""Whatever happens, and whenever a watch reads: at each bookmark it holds exactly what lookups give, and it was told
 why each broker left. What it recorded keeps the promises of a watch."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from namesrv.core.watch import subscriptions, watch_index
 from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, Watches
-from support.watch_validators import LookUp, Route, WatchedStream, check_promises, last_bookmark
+from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
 TOPICS = ["T1", "T2", "T3", "T4"]
@@ -77,14 +77,14 @@ def brokers_of(route: Route) -> set[tuple[str, str, str]]:
     }
 
 
-class WatchesAgainstLookUps(ChangesMakeSnapshots):
+class WatchesAgainstLookups(ChangesMakeSnapshots):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.clients: list[Client] = []
         self.is_warm = True
         self.watches = self.watches_of_the_fleet()
-        self.look_ups: list[LookUp] = []
+        self.lookups: list[Lookup] = []
         self.passing_over: Steps[None] | None = None
 
     @initialize(
@@ -162,7 +162,7 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
         for client in self.clients:
             while self.read(client):
                 pass
-            self.it_holds_what_look_ups_give(client)
+            self.it_holds_what_lookups_give(client)
 
     def read(self, client: Client) -> bool:
         encoded = self.watches.next_message(client.watch)
@@ -172,15 +172,15 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
         assert message.header == self.fleet.manager.header()
         client.take(message)
         if message.bookmark:
-            self.it_holds_what_look_ups_give(client)
+            self.it_holds_what_lookups_give(client)
         return True
 
-    def it_holds_what_look_ups_give(self, client: Client) -> None:
+    def it_holds_what_lookups_give(self, client: Client) -> None:
         subscription = client.subscription
         for topic in [*TOPICS, "T5"]:
             if topic not in subscription.topics and not topic.startswith(subscription.prefixes):
                 continue
-            route = self.look_up(topic, subscription.zone_name)
+            route = self.lookup(topic, subscription.zone_name)
             if topic in client.routes:
                 assert client.routes[topic] == route
             else:
@@ -188,9 +188,9 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
                 assert topic not in subscription.topics or not self.is_warm or topic in client.watch.unsaid
             if subscription.zone_name is None:
                 manager = self.fleet.manager
-                self.look_ups.append(LookUp(manager.identity.epoch, manager.revision, topic, route))
+                self.lookups.append(Lookup(manager.identity.epoch, manager.revision, topic, route))
 
-    def look_up(self, topic: str, zone_name: str | None) -> Route:
+    def lookup(self, topic: str, zone_name: str | None) -> Route:
         encoded = self.fleet.manager.pickup_topic_route_data(topic, zone_name)
         return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
 
@@ -231,9 +231,9 @@ class WatchesAgainstLookUps(ChangesMakeSnapshots):
         assert not self.watches._index._by_topic
         assert not self.watches._index._by_prefix
         check_promises(
-            [client.streams for client in self.clients if client.subscription.zone_name is None], self.look_ups
+            [client.streams for client in self.clients if client.subscription.zone_name is None], self.lookups
         )
 
 
-TestWatchesAgainstLookUps = WatchesAgainstLookUps.TestCase
-TestWatchesAgainstLookUps.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWatchesAgainstLookups = WatchesAgainstLookups.TestCase
+TestWatchesAgainstLookups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

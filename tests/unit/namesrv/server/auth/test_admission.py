@@ -17,7 +17,7 @@ from namesrv.server.auth.callers import Context, caller_of
 from namesrv.server.auth.permits import GroupPattern, Permits, Principal
 from namesrv.server.rpc.status import rich_error
 
-LOOK_UP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
+LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
 WATCH = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["WatchTopicRoutes"]
 REGISTER = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["RegisterBroker"]
 CHANNEL = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["OpenChannel"]
@@ -59,10 +59,10 @@ def call(**shown: Any) -> Context:
 
 
 def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
-    bounds = CallBounds(look_ups=1, registrations=2, admin_calls=3, streams=4)
+    bounds = CallBounds(lookups=1, registrations=2, admin_calls=3, streams=4)
     gates = {
         name: CallGate(method, bounds, None)
-        for name, method in {"look_up": LOOK_UP, "register": REGISTER, "administer": ADMINISTER, "watch": WATCH}.items()
+        for name, method in {"lookup": LOOKUP, "register": REGISTER, "administer": ADMINISTER, "watch": WATCH}.items()
     }
     for most, gate in enumerate(gates.values(), 1):
         for _ in range(most):
@@ -77,7 +77,7 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
 
 
 def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
-    gate = CallGate(LOOK_UP, CallBounds(look_ups=0), None)
+    gate = CallGate(LOOKUP, CallBounds(lookups=0), None)
     with pytest.raises(Overloaded) as raised:
         gate.enter(call())
     assert rich_error(raised.value).retry_after_seconds
@@ -104,7 +104,7 @@ def test_without_permits_the_caller_is_the_peer() -> None:
 
 
 def test_a_refused_call_takes_no_room() -> None:
-    gate = CallGate(LOOK_UP, CallBounds(look_ups=1), doorkeeper(Permits({"x": Principal("x", look_up=True)})))
+    gate = CallGate(LOOKUP, CallBounds(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):
         with pytest.raises(NotAuthenticated):
             gate.enter(call())
@@ -120,7 +120,7 @@ def test_names_of_groups_are_checked_in_registrations_only() -> None:
     register.checked(BROKER, groups[:1], call())
     with pytest.raises(NotPermitted, match="broker may not register c/b"):
         register.checked(BROKER, groups, call())
-    CallGate(LOOK_UP, CallBounds(), keeper).checked(BROKER, groups, call())
+    CallGate(LOOKUP, CallBounds(), keeper).checked(BROKER, groups, call())
 
 
 def test_new_permits_are_for_the_next_call() -> None:
@@ -134,11 +134,11 @@ def test_new_permits_are_for_the_next_call() -> None:
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = [0.0]
-    gate = CallGate(LOOK_UP, CallBounds(), doorkeeper(PERMITS, clock))
+    gate = CallGate(LOOKUP, CallBounds(), doorkeeper(PERMITS, clock))
     with capture_logs() as lines:
         for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
             clock[0] += step
             with pytest.raises(NotAuthenticated):
                 gate.enter(call())
     assert [line["not_told"] for line in lines] == [0, 9]
-    assert lines[0]["call"] == LOOK_UP.full_name
+    assert lines[0]["call"] == LOOKUP.full_name

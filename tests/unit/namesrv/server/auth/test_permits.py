@@ -62,7 +62,7 @@ def test_what_is_not_granted_is_denied(permits: Permits) -> None:
     assert ops is not None
     granted = {who.name: [permission for permission in Permission if _may(who, permission)] for who in (broker, ops)}
     assert granted == {
-        "broker-a": [Permission.LOOK_UP, Permission.REGISTER],
+        "broker-a": [Permission.LOOKUP, Permission.REGISTER],
         "ops@example": [Permission.ADMINISTER],
     }
 

@@ -21,19 +21,19 @@ def test_changes_run_one_after_another_and_others_run_in_between() -> None:
             yield
         return name
 
-    async def look_up() -> None:
+    async def lookup() -> None:
         for _ in range(4):
-            events.append("look-up")
+            events.append("lookup")
             await asyncio.sleep(0)
 
     async def run() -> tuple[str, str, None]:
         writer = TableWriter()
-        return await asyncio.gather(writer.apply(change("a")), writer.apply(change("b")), look_up())
+        return await asyncio.gather(writer.apply(change("a")), writer.apply(change("b")), lookup())
 
     assert list(asyncio.run(run())) == ["a", "b", None]
-    changes = [event for event in events if event != "look-up"]
+    changes = [event for event in events if event != "lookup"]
     assert changes == ["a0", "a1", "b0", "b1"]
-    assert "look-up" in events[events.index("a0") : events.index("a1")]
+    assert "lookup" in events[events.index("a0") : events.index("a1")]
 
 
 def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:

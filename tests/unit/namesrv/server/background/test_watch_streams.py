@@ -192,7 +192,7 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
     run(work)
 
 
-def test_watches_wait_where_look_ups_do() -> None:
+def test_watches_wait_where_lookups_do() -> None:
     async def work(server: Server) -> None:
         async with server.watch("T1") as stream:
             assert isinstance(await failure_of(stream), RegistryWarming)

@@ -1,4 +1,4 @@
-"""ProductEnv: one name server of the environment after the other, within one deadline, and never too many look-ups.
+"""ProductEnv: one name server of the environment after the other, within one deadline, and never too many lookups.
 
 The name servers are real gRPC servers on loopback in the event loop of the test.
 """
@@ -408,7 +408,7 @@ def test_so_many_lookups_may_wait_and_one_more_is_refused_until_one_has_ended() 
         a.lets.clear()
         waiting = [asyncio.create_task(env.route("a")) for _ in range(2)]
         await a.asked.wait()
-        with pytest.raises(Overloaded, match="2 look-ups wait for the product environment 'center' already"):
+        with pytest.raises(Overloaded, match="2 lookups wait for the product environment 'center' already"):
             await env.route("a")
         a.lets.set()
         assert await asyncio.gather(*waiting) == [route_of("a").SerializeToString()] * 2

@@ -17,7 +17,7 @@ from support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.servicers import route_servicer
 
 CONTEXT = cast("Context", None)
-"""Look-ups do not ask for it."""
+"""Lookups do not ask for it."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Look-ups at a fixed rate, whatever else goes on."""
+"""Lookups at a fixed rate, whatever else goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IN_FLIGHT = 100
 _DIFFERENT_TOPICS = 10_000
 
 
-class SteadyLookUps:
+class SteadyLookups:
     """Calls GetTopicRoute in a thread and on a connection of its own for as long as the context lasts.
 
     A call is sent when it is due even if those before it are not answered, and its latency counts from when it was due:
@@ -41,7 +41,7 @@ class SteadyLookUps:
         self._failures: set[str] = set()
         self._free = threading.Semaphore(_IN_FLIGHT)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send_calls, name="look-ups", daemon=True)
+        self._thread = threading.Thread(target=self._send_calls, name="lookups", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,20 +58,20 @@ class SteadyLookUps:
             AssertionError: A call failed.
         """
         latencies, self._latencies = self._latencies, []
-        assert not self._failures, f"look-ups failed: {self._failures}"
+        assert not self._failures, f"lookups failed: {self._failures}"
         return sorted(latencies)
 
     def _send_calls(self) -> None:
         with grpc.insecure_channel(self._target, CLIENT_OPTIONS) as channel:
             grpc.channel_ready_future(channel).result(_CALL_SECONDS)
-            look_up = channel.unary_unary(GET_TOPIC_ROUTE, None, None)
+            lookup = channel.unary_unary(GET_TOPIC_ROUTE, None, None)
             due = time.perf_counter()
             for request in itertools.cycle(self._requests):
                 due += 1 / CALLS_PER_SECOND
                 if self._stop.wait(max(0.0, due - time.perf_counter())):
                     return
                 self._free.acquire(timeout=_CALL_SECONDS)
-                look_up.future(request, timeout=_CALL_SECONDS).add_done_callback(partial(self._on_answer, due))
+                lookup.future(request, timeout=_CALL_SECONDS).add_done_callback(partial(self._on_answer, due))
 
     def _on_answer(self, due: float, call: Any) -> None:
         self._free.release()
