@@ -26,7 +26,7 @@ from namesrv.core.records.fragments import tag, varint
 from namesrv.core.records.rows import Registration
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
-from namesrv.core.slices import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from namesrv.garbage_collection import collecting, tune_garbage_collection
 from namesrv.server.services import request_validation
 
@@ -71,14 +71,14 @@ def registrations(sizes: Sizes) -> list[Sample]:
         "one topic changed": registration(0, topics, counter=2, changed=range(1)),
         "all topics changed": registration(0, topics, counter=3, changed=range(1, sizes.registration_topics)),
     }
-    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    run_sync(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     workload = f"full registration of {sizes.registration_topics:,} topics"
     samples = []
     with _frozen():
         for name, request in requests.items():
             began = time.perf_counter()
-            finish(register(manager, request))
+            run_sync(register(manager, request))
             samples.append(Sample(workload, name, "ms", _millis_since(began)))
     assert manager.revision == 3, "the unchanged registration changes nothing, the others do"
     return samples
@@ -91,7 +91,7 @@ def slices(sizes: Sizes) -> list[Sample]:
         "first": registration(0, topics),
         "changed": registration(0, topics, counter=2, changed=topics),
     }
-    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    run_sync(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     samples = []
     with _frozen():
@@ -124,7 +124,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
     identities = []
     for request in brokers:
         clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
-        finish(manager.register_broker(_record(manager, request)))
+        run_sync(manager.register_broker(_record(manager, request)))
         identities.append(request_validation.broker_identity(request.broker))
     all_registered = clock.seconds
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
@@ -145,7 +145,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
 
 def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
     """A table of one profile: loading it, looking up in it, streaming it out, and what collectors make of it."""
-    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    run_sync(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     with _frozen():
         figures = [
@@ -159,7 +159,7 @@ def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
     return [Sample(profile.name, *figure) for figure in figures]
 
 
-def register(manager: RouteInfoManager, data: bytes) -> Steps[Any]:
+def register(manager: RouteInfoManager, data: bytes) -> Sliced[Any]:
     """What the server does with a registration's bytes."""
     request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
     return collecting(manager.register_broker(_record(manager, request)))
@@ -241,7 +241,7 @@ def _registered(
     with pauses:  # also while the next request is made: what may be due then is due to the tables
         for data in registrations:
             began = time.perf_counter()
-            finish(register(manager, data))
+            run_sync(register(manager, data))
             seconds += time.perf_counter() - began
     yield f"{what}, all together", "s", seconds
     yield f"{what}, resident memory that it takes", "MiB", (_resident_bytes() - memory) / _MEBIBYTE

@@ -27,7 +27,7 @@ from broker_agent.listener.server import AgentServer
 from broker_agent.listener.servicer import BrokerAgentServicer
 from broker_agent.listener.status import agent_status
 from broker_agent.namesrv_list import NamesrvList
-from broker_agent.observability.exports import AgentObservation
+from broker_agent.observability.exports import AgentObservability
 from broker_agent.observability.metrics import AgentMetrics
 from broker_agent.settings import AgentSettings
 from broker_agent.target.calls_in_flight import CallsInFlight
@@ -79,7 +79,7 @@ class BrokerController:
             StartError: A port is in use, or certificates or variables OTEL_... cannot be used.
         """
         self._settings = settings
-        self._observation = AgentObservation(settings.metrics_listen)
+        self._observation = AgentObservability(settings.metrics_listen)
         self._security = AgentSecurity(settings)
         self._topic_configs = topic_configs
         self._namesrv_list = namesrv_list

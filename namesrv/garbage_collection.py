@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from namesrv.core.slices import ResultT, Steps
+from namesrv.core.slices import ResultT, Sliced
 
 YOUNG, MIDDLE, FULL = 5_000, 10, 1_000
 """Net new objects before a run over the youngest, such runs before one over the middle generation, and those before a
@@ -21,7 +21,7 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(YOUNG, MIDDLE, FULL)
 
 
-def collecting(steps: Steps[ResultT]) -> Steps[ResultT]:
+def collecting(steps: Sliced[ResultT]) -> Sliced[ResultT]:
     """The same steps, with a run over what is new after each: some 20 µs if a step is a slice of a change.
 
     Rows that replace others are no net growth, so they would pile up before a run of 10 ms and more. Seen soon, they

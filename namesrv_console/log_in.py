@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
-from groundwork.files.hot_reload import Reloaded
+from groundwork.files.hot_reload import HotReloaded
 from namesrv_console.protection import problem
 
 COOKIE = "namesrv_console"
@@ -58,7 +58,7 @@ class LogIn:
         self._over_tls = over_tls
         self._wall_clock = wall_clock
         self._secret = secrets.token_bytes(32)
-        self._token = Reloaded([token_file], lambda: _read(token_file), on_kept=_kept)
+        self._token = HotReloaded([token_file], lambda: _read(token_file), on_kept=_kept)
 
     def lets_in(self, request: web.Request) -> bool:
         """Whether a request shows the token, or a cookie that is still good."""

@@ -17,7 +17,7 @@ from route_client.routes.cache import KnownRoute
 from route_client.routes.divergence import Divergence
 from route_client.routes.latency_fault import LatencyFaults
 from route_client.routes.publish_info import PublishInfo, subscribe_info
-from route_client.routes.publish_info_cache import PublishInfos
+from route_client.routes.publish_info_cache import PublishInfoCache
 from route_client.routes.route import MessageQueue, TopicRoute
 from route_client.routes.select_queue import QueueSelector
 from route_client.settings import ClientSettings
@@ -57,7 +57,7 @@ class AioRouteClient:
         self.settings = settings or ClientSettings()
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._source = RouteSource(endpoints, self.settings, topics, self._rng)
-        self._infos = PublishInfos(self.settings)
+        self._infos = PublishInfoCache(self.settings)
         self.faults = LatencyFaults(time.monotonic, self._rng)
         """Which brokers calls took long to. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
         self._selector = QueueSelector(self._rng, self.faults if self.settings.send_latency_fault_enable else None)

@@ -20,7 +20,7 @@ from namesrv.core.records.rows import (
 )
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 
 CLUSTER = "DefaultCluster"
 A = "127.0.0.1:10911"
@@ -90,23 +90,23 @@ class Fleet:
             zone_name=zone_name,
             enable_acting_master=enable_acting_master,
         )
-        return finish(self.manager.register_broker(registration))
+        return run_sync(self.manager.register_broker(registration))
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
-        return finish(self.manager.register_topic(topic, queues))
+        return run_sync(self.manager.register_topic(topic, queues))
 
     def unregister(
         self, addr: str = A, *, name: str = "broker-a", cluster: str = CLUSTER, generation: int | None = None
     ) -> RemovedBroker | None:
         key = BrokerKey(cluster, name)
-        return finish(self.manager.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation))
+        return run_sync(self.manager.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation))
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
         self.manager.end_channel(channel_id)
-        return finish(self.manager.on_channel_destroy([channel_id]))
+        return run_sync(self.manager.on_channel_destroy([channel_id]))
 
     def scan(self) -> list[RemovedBroker]:
-        return finish(self.manager.scan_not_active_broker())
+        return run_sync(self.manager.scan_not_active_broker())
 
     def query(
         self, addr: str = A, broker_id: int = 0, *, name: str = "broker-a", version: DataVersion = VERSION

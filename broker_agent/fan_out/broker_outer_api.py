@@ -19,7 +19,7 @@ from broker_agent.fan_out.lane import TargetLane
 from broker_agent.fan_out.outer_executor import OuterExecutor
 from broker_agent.target.call_retries import CallRetries
 from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResult
-from broker_agent.target.registration_sync import Registering
+from broker_agent.target.registration_sync import RegistrationSync
 from broker_agent.timing.clock import Timing
 
 CLOSE_SECONDS = 2.0
@@ -60,7 +60,7 @@ class BrokerOuterAPI:
         self._timing = timing
         self._stopping = threading.Event()
         self._retries = retries or CallRetries(timing, self._stopping)
-        self._registering = Registering(timing, self._retries)
+        self._registering = RegistrationSync(timing, self._retries)
         self._pool = executor or OuterExecutor(THREADS, QUEUE)
         self._lock = threading.Lock()  # guards the three below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, TargetLane] = {}

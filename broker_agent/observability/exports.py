@@ -16,7 +16,7 @@ from groundwork.telemetry.metrics_server import Check, MetricsServer, metrics_re
 from groundwork.telemetry.signals import open_telemetry
 
 
-class AgentObservation:
+class AgentObservability:
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
     def __init__(self, listen: str | None) -> None:

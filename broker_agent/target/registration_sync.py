@@ -17,7 +17,7 @@ HOLDER_SECONDS = 1.0
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Registering:
+class RegistrationSync:
     """Brings one name server up to date, in a thread of the pool."""
 
     def __init__(self, timing: Timing, retries: CallRetries) -> None:

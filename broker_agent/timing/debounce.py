@@ -21,7 +21,7 @@ JOIN_SECONDS = 2.0
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Coalescing:
+class Debounce:
     """When a registration is due for the changes so far. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ChangeThread:
         """
         self._register = register
         self._timing = timing
-        self._coalescing = Coalescing()
+        self._coalescing = Debounce()
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="broker-agent-changes", daemon=True)

@@ -13,7 +13,7 @@ import grpc
 from groundwork.connections.certificates import CertificateError, Validity, read_authorities, read_file, read_key_pair
 from groundwork.connections.renewed_channels import RenewedAioChannel, RenewedChannel
 from groundwork.endpoints import Endpoint
-from groundwork.files.hot_reload import Reloaded
+from groundwork.files.hot_reload import HotReloaded
 
 Options = Sequence[tuple[str, int | str]]
 
@@ -78,13 +78,13 @@ class ClientSecurity:
         """
         self.files = files
         paths = [path for path in (files.authorities, files.certificate, files.key) if path is not None]
-        self._credentials = Reloaded(
+        self._credentials = HotReloaded(
             paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
         )
-        self._token: Reloaded[str] | None = None
+        self._token: HotReloaded[str] | None = None
         if files.token is not None:
             token = files.token
-            self._token = Reloaded([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
+            self._token = HotReloaded([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
 
     @property
     def options(self) -> Options:
@@ -128,7 +128,7 @@ class ClientSecurity:
 class _AddsToken(grpc.AuthMetadataPlugin):
     """Puts the token, as its file is, into the metadata of each call."""
 
-    def __init__(self, token: Reloaded[str]) -> None:
+    def __init__(self, token: HotReloaded[str]) -> None:
         self._token = token
 
     def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:  # noqa: ARG002

@@ -12,7 +12,7 @@ import grpc
 import structlog
 
 from groundwork.connections.certificates import KeyPair, Validity, read_authorities, read_key_pair
-from groundwork.files.hot_reload import Reloaded
+from groundwork.files.hot_reload import HotReloaded
 
 ENDS_SOON_DAYS = 14
 """A certificate that ends within this time is warned of whenever it is read."""
@@ -57,7 +57,7 @@ class ListenerTls:
             CertificateError: They cannot be used; the text says why.
         """
         self._files = files
-        self._loaded = Reloaded(
+        self._loaded = HotReloaded(
             files.paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
         )
         self._tell("tls_loaded", self.validity)

@@ -17,7 +17,7 @@ ValueT = TypeVar("ValueT")
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
-class Reloaded(Generic[ValueT]):
+class HotReloaded(Generic[ValueT]):
     """A value made of files. Thread-safe.
 
     A change that cannot be used leaves the value as it was, and is told once; the next change is tried again.

@@ -7,11 +7,11 @@ from collections.abc import Generator, Iterable
 from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
-Steps = Generator[None, None, ResultT]
+Sliced = Generator[None, None, ResultT]
 """Work that gives way between slices: whoever drives it decides what happens in between."""
 
 
-def finish(steps: Steps[ResultT]) -> ResultT:
+def run_sync(steps: Sliced[ResultT]) -> ResultT:
     """Drives steps to their end without giving way."""
     while True:
         try:
@@ -27,7 +27,7 @@ SORT_SLICE = 5_000
 SORT_BUCKETS = 256
 
 
-def sorted_in_slices(names: Iterable[str]) -> Steps[list[str]]:
+def sorted_in_slices(names: Iterable[str]) -> Sliced[list[str]]:
     """Sorts names in steps: into buckets between pivots first, then each bucket.
 
     Sorting 100,000 names in one call takes 30 ms and more, and nothing else runs meanwhile.

@@ -29,7 +29,7 @@ from namesrv.server.engines.envoy.inside import (
     enter,
 )
 from namesrv.server.engines.envoy.prompt import task_factory
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 
 PROGRAM = "namesrv"
 EXIT_FAILED = 1
@@ -97,7 +97,7 @@ async def _serve_and_exit(inside: Inside, stop: asyncio.Event) -> None:
         os._exit(code)
 
 
-async def _exit_code(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerPlace | None) -> int:
+async def _exit_code(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerRole | None) -> int:
     """Serves until the event is set. Returns the exit code, having said why if it is not 0."""
     try:
         await serve_until(settings, stop, place)

@@ -9,13 +9,13 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.server.listener import CannotListen
 from namesrv.server.replica.server import ReplicaServer
 from namesrv.server.server import NamesrvServer
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 from namesrv.storage.data_dir import DataDir, DataDirError
 
 __all__ = ["CannotListen", "DataDirError", "serve_until"]
 
 
-async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerPlace | None = None) -> None:
+async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerRole | None = None) -> None:
     """Serves until the event is set.
 
     Args:

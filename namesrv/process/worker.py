@@ -21,7 +21,7 @@ from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.process.serving import serve_until
 from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 from namesrv.server.listener import CannotListen
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 from namesrv.storage.data_dir import DataDirError
 
 _PR_SET_PDEATHSIG = 1
@@ -33,7 +33,7 @@ def main() -> None:
     told = json.loads(sys.stdin.buffer.readline())
     _end_with_supervisor(told["supervisor"])
     settings = NamesrvSettings(**told["settings"])
-    place = WorkerPlace(told["socket"], told["owns_tables"])
+    place = WorkerRole(told["socket"], told["owns_tables"])
     try:
         if settings.engine == "envoy":
             become_envoy(settings, place)
@@ -44,7 +44,7 @@ def main() -> None:
         exit_with("namesrv", str(error))
 
 
-async def _serve(settings: NamesrvSettings, place: WorkerPlace) -> None:
+async def _serve(settings: NamesrvSettings, place: WorkerRole) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

@@ -18,7 +18,7 @@ Result = Literal["changed", "unchanged", "staged", "refused"]
 """What came of it. Parts before the last are staged."""
 
 
-class DurationTally:
+class DurationCounter:
     """How many durations were how long."""
 
     def __init__(self, bounds: tuple[float, ...] = LAG_BUCKETS) -> None:
@@ -58,7 +58,7 @@ class Outcome:
         self._counts[self._kind, self.result] += 1
 
 
-class RegistrationTally:
+class RegistrationCounter:
     """How many registrations of which kind ended how."""
 
     def __init__(self) -> None:

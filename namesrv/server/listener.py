@@ -20,7 +20,7 @@ from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import check_bindable
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
-from namesrv.server.auth.admission import CallBounds, Doorkeeper
+from namesrv.server.auth.admission import Authorizer, CallBounds
 from namesrv.server.rpc.handlers import add_service
 from namesrv.server.rpc.request_memory import RequestMemory
 
@@ -81,7 +81,7 @@ def add_services(
     health_servicer: object,
     *,
     observers: tuple[CallObserver, ...],
-    doorkeeper: Doorkeeper | None,
+    doorkeeper: Authorizer | None,
 ) -> None:
     """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
 

@@ -25,26 +25,26 @@ from namesrv.core.snapshot.pins import Pins
 from namesrv.server.auth.security import Security, product_env_security
 from namesrv.server.background.channel_notices import ChannelNotices
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.expiry_scanner import SilenceScans
+from namesrv.server.background.expiry_scanner import ExpiryScanner
 from namesrv.server.background.pin_expiry import drop_expired_pins
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.background.watch_streams import Watchers
-from namesrv.server.counters import RegistrationTally
+from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.counters import RegistrationCounter
 from namesrv.server.engines.factory import build_server, worker_server
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
-from namesrv.server.observability.exports import Observation
+from namesrv.server.observability.exports import Observability
 from namesrv.server.observability.metrics import NamesrvMetrics, Sources
 from namesrv.server.route_logging import listen_for_mass_loss
 from namesrv.server.services.admin.servicer import AdminServicer
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
-from namesrv.server.services.route.cluster_test import ProductEnv
+from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.services.route.servicer import RouteServicer
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.server.stores.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.stores.warm_start import watch_warm_up
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.epoch_file import format_epoch, next_epoch
@@ -57,7 +57,7 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerPlace | None = None) -> None:
+    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerRole | None = None) -> None:
         """Loads what is durable and binds the listener.
 
         Args:
@@ -98,14 +98,14 @@ class NamesrvServer:
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
-        self._watchers = Watchers(self._manager, self._durable.warm_up, clock)
+        self._watch_streams = WatchStreams(self._manager, self._durable.warm_up, clock)
         # Peers that gave up on us during a stall show it within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
-        self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
-        self._channels = ChannelStreams(self._manager, self._writer, self._own_stalls)
+        self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
+        self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector)
         self._notices = ChannelNotices(self._manager, self._channels)
         self._product_env = (
-            ProductEnv(
+            ClusterTest(
                 settings.product_env_name,
                 settings.product_env_endpoints,
                 clock.monotonic,
@@ -114,25 +114,25 @@ class NamesrvServer:
             if settings.cluster_test
             else None
         )
-        self._scans = SilenceScans(self._manager, self._writer, self._channels, self._own_stalls)
+        self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        self._registrations = RegistrationTally()
+        self._registrations = RegistrationCounter()
         self._observation = self._observed(settings, product_env_credentials)
         self._add_services(settings, RegistrationParts(clock.monotonic))
 
-    def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observation:
+    def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observability:
         sources = Sources(
             self._manager,
             self._durable.warm_up,
-            self._own_stalls,
+            self._stall_detector,
             self._pins,
-            self._watchers,
+            self._watch_streams,
             self._registrations,
             partial(certificates, self._security.tls, client),
             self._durable.snapshot_age_seconds,
         )
         try:
-            return Observation(settings, lambda registry: NamesrvMetrics(registry, sources))
+            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources))
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -170,15 +170,15 @@ class NamesrvServer:
 
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
-            self._own_stalls.watch(),
+            self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             drop_expired_pins(self._pins),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
-            self._watchers.tell_changes(),
-            self._watchers.give_bookmarks(),
+            self._watch_streams.tell_changes(),
+            self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
         ]
 
@@ -200,10 +200,10 @@ class NamesrvServer:
                 route,
                 RouteServicer(
                     self._manager,
-                    self._own_stalls,
+                    self._stall_detector,
                     self._durable.warm_up,
                     self._pins,
-                    self._watchers,
+                    self._watch_streams,
                     product_env=self._product_env,
                     started_at_millis=self._started_at_millis,
                 ),
@@ -215,7 +215,7 @@ class NamesrvServer:
                     self._writer,
                     self._durable,
                     self._config,
-                    self._watchers,
+                    self._watch_streams,
                     started_at_millis=self._started_at_millis,
                 ),
             ),
@@ -235,7 +235,7 @@ class NamesrvServer:
     async def _on_warm(self) -> None:
         """What is not there does not exist from now on."""
         await self._set_health()
-        await self._watchers.say_what_is_absent()
+        await self._watch_streams.say_what_is_absent()
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         """Puts changed settings in force."""
@@ -250,7 +250,7 @@ class NamesrvServer:
         self._manager.frozen = True
         await self._durable.write_last_snapshot()
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
-        await self._watchers.close()
+        await self._watch_streams.close()
         grace = self._config.settings.shutdown_grace_millis / 1000
         if self._for_workers is not None:
             await self._for_workers.stop(grace)

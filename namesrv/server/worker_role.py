@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerPlace:
+class WorkerRole:
     """Which one it is, and where they meet."""
 
     socket: str

@@ -19,7 +19,7 @@ class _Made:
     info: PublishInfo
 
 
-class PublishInfos:
+class PublishInfoCache:
     """Remembers what was made of the last route of each topic."""
 
     def __init__(self, settings: ClientSettings) -> None:

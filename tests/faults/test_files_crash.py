@@ -30,7 +30,7 @@ CRASHED = -signal.SIGKILL
 DEADLINE_SECONDS = 110.0 * max(1, RUNS / 2)
 
 
-class Steps:
+class Sliced:
     """Takes rounds of steps in a folder, with faults. Remembers what was called durable."""
 
     def __init__(self, scratch: Path) -> None:
@@ -126,14 +126,14 @@ def _pattern(point: str) -> str:
 
 
 @pytest.fixture
-def steps() -> Iterator[Steps]:
+def steps() -> Iterator[Sliced]:
     """In memory where that can be: a process that is killed leaves in the page cache what it wrote."""
     fast = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as scratch, Steps(Path(scratch)) as steps:
+    with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as scratch, Sliced(Path(scratch)) as steps:
         yield steps
 
 
-def test_the_list_of_failpoints_is_complete(steps: Steps) -> None:
+def test_the_list_of_failpoints_is_complete(steps: Sliced) -> None:
     for _ in range(MOST_ROUNDS):
         assert steps.take() == 0, steps.errors()
     steps.damage()
@@ -142,7 +142,7 @@ def test_the_list_of_failpoints_is_complete(steps: Steps) -> None:
 
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 10)
-def test_a_crash_at_any_failpoint_leaves_old_or_new_and_nothing_durable_is_lost(steps: Steps) -> None:
+def test_a_crash_at_any_failpoint_leaves_old_or_new_and_nothing_durable_is_lost(steps: Sliced) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - shown if it fails
     rng = random.Random(seed)

@@ -200,7 +200,7 @@ def refusal(program: str) -> str:
 def test_who_wants_no_export_does_not_load_it() -> None:
     program = (
         "import sys, namesrv.cli, namesrv.server.server, broker_agent.cli, broker_agent.observability.exports as o\n"
-        "assert o.AgentObservation(None).observers == ()\n"
+        "assert o.AgentObservability(None).observers == ()\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -18,7 +18,7 @@ from bench.pauses import Pauses
 from bench.workload import Profile, part, registration, topic_name
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 
 
 def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(
@@ -134,7 +134,7 @@ def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:
     peer = NaiveNamesrv()  # type: ignore[abstract]
     manager = RouteInfoManager(NamesrvIdentity("ns", "1"), core.HandClock(), lambda: "channel")
     for data in profile.registrations():
-        finish(core.register(manager, data))
+        run_sync(core.register(manager, data))
         peer.RegisterBroker(registration_service_pb2.RegisterBrokerRequest.FromString(data), None)
     for topic in set(profile.topic_names(50)):
         request = route_service_pb2.GetTopicRouteRequest(topic=topic)

@@ -31,7 +31,7 @@ from namesrv.core.records.rows import (
     perm_under,
 )
 from namesrv.core.routes.route_state import RouteState, Unconfirmed
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX, join_route
 
 WALK_SLICE = 2_000
@@ -88,7 +88,7 @@ class Explanation(NamedTuple):
     """Why it left, if it did."""
 
 
-def explain_route(state: RouteState, started_at_millis: int, question: Question) -> Steps[list[Explanation]]:
+def explain_route(state: RouteState, started_at_millis: int, question: Question) -> Sliced[list[Explanation]]:
     """Explains each group that has queues of a topic, reports some that are held back, or had some.
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
@@ -185,7 +185,7 @@ class _Past:
     unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
     """When a broker was kept as unconfirmed."""
 
-    def walk(self, newest_first: list[Change], now: _Now) -> Steps[None]:
+    def walk(self, newest_first: list[Change], now: _Now) -> Sliced[None]:
         """Reads changes until everything is known. If not one group is asked for, any change may name another."""
         count = 0
         for change in newest_first:

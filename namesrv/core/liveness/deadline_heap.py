@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Any, Generic, TypeVar
 
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 
 KeyT = TypeVar("KeyT", bound=tuple[Any, ...] | str)
 
@@ -49,7 +49,7 @@ class DeadlineHeap(Generic[KeyT]):
         """Whether the key has been silent for longer than its timeout; exactly as long is not overdue."""
         return self._deadlines.get(key, now) < now
 
-    def overdue(self, now: float) -> Steps[list[KeyT]]:
+    def overdue(self, now: float) -> Sliced[list[KeyT]]:
         """Finds the keys that are overdue. They come up again each time until they are forgotten or heard of.
 
         Keys that are heard of while this gives way may be among them: ask ``is_overdue`` before acting on one.

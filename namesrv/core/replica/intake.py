@@ -8,7 +8,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.replica.manager import LeaderChange, OutOfStep, ReplicaManager
 from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.load import SnapshotReader
 
 
@@ -34,7 +34,7 @@ class ReplicaIntake:
         """The stream begins again after the revision that the copy is at: what came of the next one comes again."""
         self._change = None
 
-    def take(self, message: pb.StreamRouteSnapshotResponse) -> Steps[bool]:
+    def take(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[bool]:
         """Takes one message in.
 
         Returns:
@@ -57,7 +57,7 @@ class ReplicaIntake:
             raise OutOfStep(f"the epoch is {message.header.epoch} now")
         return (yield from self._take_changes(message.header.revision, message.changes))
 
-    def _take_snapshot(self, message: pb.StreamRouteSnapshotResponse) -> Steps[None]:
+    def _take_snapshot(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[None]:
         reader = self._reader
         assert reader is not None, "it is there until the snapshot is whole"
         if message.WhichOneof("content") == "replica_rows":
@@ -70,7 +70,7 @@ class ReplicaIntake:
             yield from manager.load(reader.finish(), self._opening, header.revision)
             self.manager, self._reader, self._opening = manager, None, pb.ReplicaRows()
 
-    def _take_changes(self, revision: int, changes: pb.RouteChanges) -> Steps[bool]:
+    def _take_changes(self, revision: int, changes: pb.RouteChanges) -> Sliced[bool]:
         assert self.manager is not None, "the snapshot came before"
         is_bookmark = not changes.changes and not changes.HasField("replica_rows")
         if self._change is not None and (is_bookmark or self._change.revision != revision):

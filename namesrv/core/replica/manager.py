@@ -23,7 +23,7 @@ from namesrv.core.records.rows import BrokerKey, LiveKey, RemovalReason
 from namesrv.core.routes.kv_config import KvConfigTable
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity, Unconfirmed
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.load import LoadedSnapshot, group_of, live_of, numbers_of
 from namesrv.core.streams.replica_feed import READER_SETTINGS
 from namesrv.core.tables.edit import TableEdit
@@ -62,7 +62,7 @@ class ReplicaManager(RouteInfoManager):
         self.warm = False
         """Whether the leader is warm."""
 
-    def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> Steps[None]:
+    def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> Sliced[None]:
         """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
 
         Args:
@@ -89,7 +89,7 @@ class ReplicaManager(RouteInfoManager):
             for key in lives_of.get(broker, ()):
                 edit.put_live(snapshot.live[key])
                 edit.put_filter_servers(key, snapshot.filter_servers.get(key, ()))
-                self._signs_of_life.reported(key, snapshot.last_update_millis[key])
+                self._liveness.reported(key, snapshot.last_update_millis[key])
             # Taken from there, because freeing all of them at once would take 50 ms.
             yield from edit.put_topics(broker, snapshot.topic_configs.pop(broker))
             publish_edit(edit)
@@ -102,7 +102,7 @@ class ReplicaManager(RouteInfoManager):
                 self.unconfirmed[key] = Unconfirmed.GUARD if key in guarded else Unconfirmed.SNAPSHOT_FILE
         self.change_log.begin_at(revision)
 
-    def apply(self, change: LeaderChange) -> Steps[None]:
+    def apply(self, change: LeaderChange) -> Sliced[None]:
         """Makes a change of the leader.
 
         Raises:
@@ -133,7 +133,7 @@ class ReplicaManager(RouteInfoManager):
         for heard in news.heard_brokers:
             key = LiveKey(heard.cluster_name, heard.broker_addr)
             if key in self.tables.broker_live_table:
-                self._signs_of_life.reported(key, heard.last_update_timestamp_millis)
+                self._liveness.reported(key, heard.last_update_timestamp_millis)
         if not (news.held_queues_begin or news.held_queues):
             return
         table = self.tables.held_queue_table
@@ -153,10 +153,10 @@ class ReplicaManager(RouteInfoManager):
     def _note_lives(self, edit: TableEdit, applied_at_millis: int) -> None:
         for key, live in edit.live.items():
             if live is None:
-                self._signs_of_life.forget(key)
+                self._liveness.forget(key)
                 self.unconfirmed.pop(key, None)
                 continue
-            self._signs_of_life.reported(key, applied_at_millis)
+            self._liveness.reported(key, applied_at_millis)
             if live.unconfirmed:  # those of a snapshot file were there before the first change
                 self.unconfirmed[key] = Unconfirmed.GUARD
             else:
@@ -210,7 +210,7 @@ def _with_settings(behaviour: Behaviour, changes: Iterable[pb.SettingChange], in
     return behaviour
 
 
-def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Steps[None]:
+def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
     """Has an edit make the changes that rows tell of. Clusters come and go with their groups."""
     for (kind, broker, reason), same in groupby(rows, _sort_of):
         match kind:
@@ -223,7 +223,7 @@ def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Steps[None]:
                 yield from _put_broker_rows(edit, same)
 
 
-def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Steps[None]:
+def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
     for count, row in enumerate(rows, 1):
         if count % ROW_SLICE == 0:
             yield

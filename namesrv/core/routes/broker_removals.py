@@ -17,7 +17,7 @@ from namesrv.core.records.rows import (
     RemovedBroker,
 )
 from namesrv.core.routes.route_state import RouteState, Unconfirmed
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.tables.blast_radius import blast_radius
 from namesrv.core.tables.edit import TableEdit
 
@@ -46,7 +46,7 @@ class BrokerRemovals(RouteState):
         reason: RemovalReason,
         generation: int | None = None,
         cause: Cause = UNREGISTER_BROKER,
-    ) -> Steps[RemovedBroker | None]:
+    ) -> Sliced[RemovedBroker | None]:
         """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
 
         Args:
@@ -71,7 +71,7 @@ class BrokerRemovals(RouteState):
         )
         return removed[0] if removed else None
 
-    def on_channel_destroy(self, channel_ids: Iterable[str]) -> Steps[list[RemovedBroker]]:
+    def on_channel_destroy(self, channel_ids: Iterable[str]) -> Sliced[list[RemovedBroker]]:
         """Removes the brokers that registered last over channels that have ended (RocketMQ: onChannelDestroy).
 
         A broker that has registered over another channel since is not touched, so a late end of an old stream
@@ -91,23 +91,23 @@ class BrokerRemovals(RouteState):
     @property
     def expiry_lag_seconds(self) -> float:
         """By how much the most overdue broker was overdue at the last scan; 0 if none was."""
-        return self._signs_of_life.longest_overdue
+        return self._liveness.longest_overdue
 
-    def scan_not_active_broker(self) -> Steps[list[RemovedBroker]]:
+    def scan_not_active_broker(self) -> Sliced[list[RemovedBroker]]:
         """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
-        overdue = yield from self._signs_of_life.overdue_brokers()
+        overdue = yield from self._liveness.overdue_brokers()
         return (
             yield from self._lose(
                 overdue,
                 RemovalReason.EXPIRED,
-                lambda live: self._signs_of_life.is_overdue(live.key),
+                lambda live: self._liveness.is_overdue(live.key),
                 Cause("expiry"),
             )
         )
 
     def confirm_broker_loss(
         self, wanted: Callable[[BrokerLiveInfo], bool], cause: Cause, *, validate_only: bool = False
-    ) -> Steps[tuple[list[RemovedBroker], BlastRadius]]:
+    ) -> Sliced[tuple[list[RemovedBroker], BlastRadius]]:
         """Removes unconfirmed brokers because an operator says that they are gone.
 
         Returns:
@@ -136,7 +136,7 @@ class BrokerRemovals(RouteState):
 
     def _lose(
         self, keys: list[LiveKey], reason: RemovalReason, still_due: StillDue, cause: Cause
-    ) -> Steps[list[RemovedBroker]]:
+    ) -> Sliced[list[RemovedBroker]]:
         """Removes brokers that vanished, unless they are too many at once: then they stay, unconfirmed."""
         while True:
             due = self._due(keys, still_due)
@@ -153,7 +153,7 @@ class BrokerRemovals(RouteState):
         held = self.unconfirmed.get(live.key) is Unconfirmed.GUARD
         return RemovalReason.LOSS_CONFIRMED if held else reason
 
-    def _hold(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Steps[list[LiveKey]]:
+    def _hold(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Sliced[list[LiveKey]]:
         """Keeps brokers as unconfirmed, some in each change.
 
         Returns:
@@ -165,7 +165,7 @@ class BrokerRemovals(RouteState):
                 return [live.key for live in losing[start:]]
         return []
 
-    def _hold_in_one_change(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Steps[bool]:
+    def _hold_in_one_change(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Sliced[bool]:
         """Keeps brokers as unconfirmed, and brings back those that were lost right before them.
 
         Returns:
@@ -186,7 +186,7 @@ class BrokerRemovals(RouteState):
         self._guard.held(live.key for live in losing)
         for live in (*losing, *brought_back):
             self.unconfirmed[live.key] = Unconfirmed.GUARD
-            self._signs_of_life.give(live.key, self.behaviour.mass_loss_hold_seconds)
+            self._liveness.give(live.key, self.behaviour.mass_loss_hold_seconds)
             if live.channel_id is not None:
                 self.channels.unbind(live.channel_id, live.key)
         yield from self.tables.topic_queue_table.settle()
@@ -198,7 +198,7 @@ class BrokerRemovals(RouteState):
         edit.put_group(replace(group, unconfirmed=group.unconfirmed | {live.broker_id}))
         edit.put_live(replace(live, unconfirmed=True, channel_id=None))
 
-    def _bring_back(self, edit: TableEdit, lost: LostBroker) -> Steps[list[BrokerLiveInfo]]:
+    def _bring_back(self, edit: TableEdit, lost: LostBroker) -> Sliced[list[BrokerLiveInfo]]:
         """Puts a lost broker back and returns it, unless somebody has its place meanwhile."""
         live = lost.live
         group = edit.group(live.broker) or replace(lost.group, addrs={}, unconfirmed=frozenset())
@@ -225,7 +225,7 @@ class BrokerRemovals(RouteState):
         reason_of: Callable[[BrokerLiveInfo], RemovalReason],
         still_due: StillDue,
         cause: Cause,
-    ) -> Steps[list[RemovedBroker]]:
+    ) -> Sliced[list[RemovedBroker]]:
         """Removes those brokers that are still due, some in each change."""
         removed: list[RemovedBroker] = []
         for start in range(0, len(keys), BROKERS_PER_CHANGE):
@@ -247,7 +247,7 @@ class BrokerRemovals(RouteState):
 
     def _prepare_removal(
         self, edit: TableEdit, lives: list[BrokerLiveInfo], reason_of: Callable[[BrokerLiveInfo], RemovalReason]
-    ) -> Steps[list[RemovedBroker]]:
+    ) -> Sliced[list[RemovedBroker]]:
         removed = []
         for count, live in enumerate(lives, 1):
             reason = reason_of(live)

@@ -12,7 +12,7 @@ from namesrv.core.errors import Overloaded
 from namesrv.core.records.changes import Change, GroupRemoved, QueuesPut, QueuesRemoved
 from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, LiveKey, QueueData
 from namesrv.core.routes.change_log import ChangeLog
-from namesrv.core.slices import Steps, sorted_in_slices
+from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.core.tables.schema import Tables
 
 SLICE = 500
@@ -66,7 +66,7 @@ class RouteDigests:
         self._entries: dict[BrokerKey, _Entry] = {}
         change_log.listen(self._on_change)
 
-    def after(self, position: Position, limit: int) -> Steps[list[DigestedBroker]]:
+    def after(self, position: Position, limit: int) -> Sliced[list[DigestedBroker]]:
         """The brokers after a position, by cluster, name and id, at most ``limit``.
 
         Each digest is of what its group reports at one moment, at which the broker has the version beside it. A broker
@@ -99,7 +99,7 @@ class RouteDigests:
         for _, addr in sorted(tables.broker_addr_table[broker].addrs.items()):
             yield DigestedBroker(tables.broker_live_table[LiveKey(broker.cluster_name, addr)], digest)
 
-    def _of_group(self, broker: BrokerKey) -> Steps[bytes | None]:
+    def _of_group(self, broker: BrokerKey) -> Sliced[bytes | None]:
         """The digest of a group as it is when this returns; None if there is no such group (any more)."""
         for _ in range(MAX_TRIES):
             if broker not in self._tables.broker_addr_table:
@@ -114,7 +114,7 @@ class RouteDigests:
             entry.digest = yield from self._digest(broker, held)
         raise Overloaded(f"broker group {broker.broker_name} of cluster {broker.cluster_name} changes all the time")
 
-    def _digest(self, broker: BrokerKey, held: Mapping[str, QueueData]) -> Steps[bytes]:
+    def _digest(self, broker: BrokerKey, held: Mapping[str, QueueData]) -> Sliced[bytes]:
         """Reads the tables in slices: what comes out means nothing if the group has changed meanwhile."""
         topics: Collection[str] = self._tables.topics_by_broker.get(broker, {})
         if held:

@@ -10,7 +10,7 @@ from namesrv.core.records.intents import HoldKey, Intent, IntentTable
 from namesrv.core.records.rows import BlastRadius, BrokerKey
 from namesrv.core.routes import kv_config
 from namesrv.core.routes.route_state import RouteState
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.tables.blast_radius import blast_radius
 from namesrv.core.tables.edit import TableEdit
 
@@ -36,7 +36,7 @@ class OperatorChanges(RouteState):
 
     def publish_intents(
         self, intents: IntentTable, cause: Cause, *, validate_only: bool = False
-    ) -> Steps[OperatorOutcome]:
+    ) -> Sliced[OperatorOutcome]:
         """Makes another table of intents the one in force; it must be durable already. Takes a revision.
 
         Goes on after the beginning of a shutdown: what is durable must be in force.
@@ -59,7 +59,7 @@ class OperatorChanges(RouteState):
 
     def delete_topic(
         self, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool = False
-    ) -> Steps[OperatorOutcome]:
+    ) -> Sliced[OperatorOutcome]:
         """Removes a topic's queues from all groups, or those of one cluster (RocketMQ: deleteTopic).
 
         They come back with the next registration that has another DataVersion, or is the first.
@@ -109,7 +109,7 @@ class OperatorChanges(RouteState):
         return len(self.tables.topics_by_broker.get(broker, ()))
 
 
-def _differences(before: IntentTable, after: IntentTable) -> Steps[tuple[IntentPut | IntentLifted, ...]]:
+def _differences(before: IntentTable, after: IntentTable) -> Sliced[tuple[IntentPut | IntentLifted, ...]]:
     """What a change of the intents lifts, and then what it puts."""
     rows: list[IntentPut | IntentLifted] = []
     for count, (key, intent) in enumerate(before.intents.items(), 1):
@@ -127,7 +127,7 @@ def _differences(before: IntentTable, after: IntentTable) -> Steps[tuple[IntentP
     return tuple(rows)
 
 
-def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> Steps[int]:
+def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> Sliced[int]:
     """Has an edit take an intent into account that comes or goes; returns how many groups of a topic that is about."""
     if isinstance(intent.key, HoldKey):
         if lifted:

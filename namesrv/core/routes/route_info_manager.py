@@ -26,7 +26,7 @@ from namesrv.core.records.rows import (
 from namesrv.core.routes.broker_removals import BrokerRemovals
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorChanges
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.route_snapshot import RouteSnapshot
 from namesrv.core.tables.edit import TableEdit
 from namesrv.core.tables.route_join import join_route
@@ -48,7 +48,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
     def register_broker(
         self, registration: Registration, cause: Cause = REGISTER_BROKER
-    ) -> Steps[RegisterBrokerResult]:
+    ) -> Sliced[RegisterBrokerResult]:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
 
         Differences from RocketMQ 4: groups are keyed by cluster and name, so two clusters may have a group of one
@@ -104,7 +104,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
     def register_topic(
         self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause = REGISTER_TOPIC
-    ) -> Steps[bool]:
+    ) -> Sliced[bool]:
         """Gives registered groups queues of a topic (RocketMQ 5: registerTopic, which may stop half-way).
 
         The brokers' versions stay as they are, so their next unchanged registration changes nothing.
@@ -164,7 +164,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         """
         self._check_not_frozen()
         channel_id = self.channels.open()
-        self._signs_of_life.channel_opened(channel_id)
+        self._liveness.channel_opened(channel_id)
         return channel_id
 
     def hand_over_channel(self, channel_id: str) -> int:
@@ -189,26 +189,26 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         """
         keys = self.channels.take_bound(channel_id)
         for key in keys:
-            self._signs_of_life.give(key, seconds)
+            self._liveness.give(key, seconds)
         return len(keys)
 
     def end_channel(self, channel_id: str) -> None:
         """Ends a channel at once: registrations that name it are refused from now on."""
         self.channels.end(channel_id)
-        self._signs_of_life.channel_ended(channel_id)
+        self._liveness.channel_ended(channel_id)
 
-    def idle_channels(self) -> Steps[list[str]]:
+    def idle_channels(self) -> Sliced[list[str]]:
         """Finds the channels that are to be closed: none of their brokers was heard of for the expiry time."""
-        return (yield from self._signs_of_life.idle_channels())
+        return (yield from self._liveness.idle_channels())
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
         self.granted_seconds += seconds
-        self._signs_of_life.grant_more_time(seconds)
+        self._liveness.grant_more_time(seconds)
 
     def last_heard(self) -> dict[LiveKey, int]:
         """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
-        return self._signs_of_life.all_last_updates()
+        return self._liveness.all_last_updates()
 
     # Lookups
 
@@ -249,7 +249,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             in_force=tables.queue_datas.in_force,
             groups=tuple(tables.broker_addr_table.values()),
             live=tuple(
-                (live, self._signs_of_life.last_update_millis(key)) for key, live in tables.broker_live_table.items()
+                (live, self._liveness.last_update_millis(key)) for key, live in tables.broker_live_table.items()
             ),
         )
 
@@ -286,7 +286,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         )
         return holder
 
-    def _put_topics(self, edit: TableEdit, registration: Registration, before: BrokerLiveInfo | None) -> Steps[None]:
+    def _put_topics(self, edit: TableEdit, registration: Registration, before: BrokerLiveInfo | None) -> Sliced[None]:
         """Puts the topics of a registration that brings new ones and whose broker speaks for its group."""
         exactly = self.behaviour.delete_topic_with_broker_registration
         known = before is not None and not before.unconfirmed and before.data_version == registration.data_version
@@ -335,7 +335,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
     def _heard(self, live: BrokerLiveInfo) -> None:
         channel_id = live.channel_id
         is_open = channel_id is not None and channel_id in self.channels
-        self._signs_of_life.heard(live, channel_id if is_open else None)
+        self._liveness.heard(live, channel_id if is_open else None)
 
 
 def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> None:

@@ -10,15 +10,15 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.clock import Clock
 from namesrv.core.errors import ShuttingDown
 from namesrv.core.liveness.channels import ChannelTable
+from namesrv.core.liveness.last_heard import Liveness
 from namesrv.core.liveness.mass_loss_guard import MassLossGuard
-from namesrv.core.liveness.signs_of_life import SignsOfLife
 from namesrv.core.records.changes import Cause, Row
 from namesrv.core.records.intents import IntentTable
 from namesrv.core.records.rows import BrokerLiveInfo, LiveKey
 from namesrv.core.routes import kv_config
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.topic_lists import TopicLists
-from namesrv.core.slices import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.snapshot.load import LoadedSnapshot, read_snapshot
 from namesrv.core.snapshot.route_snapshot import TopicTableCopies
 from namesrv.core.tables.edit import TableEdit
@@ -47,7 +47,7 @@ class Unconfirmed(Enum):
 class RouteState:
     """The five tables and what goes with them.
 
-    Everything happens on one thread, so there is no lock. Changes are ``Steps``: they give way between slices while
+    Everything happens on one thread, so there is no lock. Changes are ``Sliced``: they give way between slices while
     they prepare, and publish in one step at their end. Only one of them may be under way at a time; lookups and
     signs of life may come in between.
     """
@@ -86,7 +86,7 @@ class RouteState:
         self._clock = clock
         self._expired_time = expired_time
         self._generation = 0
-        self._signs_of_life = SignsOfLife(clock, expired_time)
+        self._liveness = Liveness(clock, expired_time)
         self._guard = MassLossGuard(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._topic_table_copies = TopicTableCopies()
@@ -112,15 +112,15 @@ class RouteState:
         assert not self.revision, "a snapshot is loaded before anything changes"
         assert not self.tables.broker_live_table, "one snapshot is loaded"
         loaded = read_snapshot(messages)
-        edit = finish(self._begin_edit())
+        edit = run_sync(self._begin_edit())
         loaded.put_into(edit)
         edit.publish()  # its rows are no changes: nobody can have read the state before
-        finish(self.tables.topic_queue_table.settle())
+        run_sync(self.tables.topic_queue_table.settle())
         self.topic_lists.names_changed()
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self._expired_time)
-            self._signs_of_life.loaded(key, loaded.last_update_millis[key], seconds)
+            self._liveness.loaded(key, loaded.last_update_millis[key], seconds)
             self._generation = max(self._generation, live.generation)
         return loaded
 
@@ -129,7 +129,7 @@ class RouteState:
         if rows:
             self.change_log.append(self._clock.wall_millis(), cause, rows)
 
-    def _begin_edit(self, intents: IntentTable | None = None) -> Steps[TableEdit]:
+    def _begin_edit(self, intents: IntentTable | None = None) -> Sliced[TableEdit]:
         """An edit of the tables, which has other intents in force afterwards if some are given."""
         yield from self.tables.topic_queue_table.settle()
         return TableEdit(self.tables, self.behaviour, intents or self.intents)
@@ -152,7 +152,7 @@ class RouteState:
 
     def _forget(self, live: BrokerLiveInfo) -> None:
         """A broker has left the tables."""
-        self._signs_of_life.forget(live.key)
+        self._liveness.forget(live.key)
         self.unconfirmed.pop(live.key, None)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)

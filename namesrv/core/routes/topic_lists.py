@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Callable
 
 from namesrv.core.records.rows import BrokerKey, TopicQueues
-from namesrv.core.slices import Steps, sorted_in_slices
+from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.core.tables.schema import Tables
 
 UNIT = 1
@@ -36,11 +36,11 @@ class TopicLists:
         self._names = None
         self._changes += 1
 
-    def all_after(self, after: str, limit: int) -> Steps[list[str]]:
+    def all_after(self, after: str, limit: int) -> Sliced[list[str]]:
         """All topics (RocketMQ: getAllTopicList)."""
         return _page((yield from self._sorted_names()), after, limit)
 
-    def of_cluster_after(self, cluster_name: str, after: str, limit: int) -> Steps[list[str]]:
+    def of_cluster_after(self, cluster_name: str, after: str, limit: int) -> Sliced[list[str]]:
         """Topics with queues on any broker group of a cluster (RocketMQ: getTopicsByCluster)."""
         if cluster_name not in self._tables.cluster_addr_table:
             return []
@@ -51,7 +51,7 @@ class TopicLists:
             )
         )
 
-    def with_flags_after(self, present: int, absent: int, after: str, limit: int) -> Steps[list[str]]:
+    def with_flags_after(self, present: int, absent: int, after: str, limit: int) -> Sliced[list[str]]:
         """Topics with some flag bits and without others (RocketMQ: getUnitTopics and the two after it).
 
         As there, the topic's first QueueData alone decides; here that is of the first group by cluster and name.
@@ -63,7 +63,7 @@ class TopicLists:
             )
         )
 
-    def system_after(self, after: str, limit: int) -> Steps[list[str]]:
+    def system_after(self, after: str, limit: int) -> Sliced[list[str]]:
         """Names of clusters and broker groups, which are topics by convention (RocketMQ: getSystemTopicList)."""
         clusters = self._tables.cluster_addr_table
         names = set(clusters).union(*clusters.values())
@@ -78,7 +78,7 @@ class TopicLists:
         addrs = table[first].addrs
         return addrs[min(addrs)]
 
-    def _sorted_names(self) -> Steps[list[str]]:
+    def _sorted_names(self) -> Sliced[list[str]]:
         names = self._names
         if names is None:
             changes = self._changes
@@ -87,7 +87,7 @@ class TopicLists:
                 self._names = names
         return names
 
-    def _matching_after(self, matches: Callable[[TopicQueues], bool], after: str, limit: int) -> Steps[list[str]]:
+    def _matching_after(self, matches: Callable[[TopicQueues], bool], after: str, limit: int) -> Sliced[list[str]]:
         names = yield from self._sorted_names()
         table = self._tables.topic_queue_table
         found: list[str] = []

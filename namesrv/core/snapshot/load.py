@@ -17,7 +17,7 @@ from namesrv.core.records.rows import (
     QueueNumbers,
     TopicConfig,
 )
-from namesrv.core.slices import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.tables.edit import TableEdit
 
 _Message = route_service_pb2.StreamRouteSnapshotResponse
@@ -63,7 +63,7 @@ class LoadedSnapshot:
             if key in self.filter_servers:
                 edit.put_filter_servers(key, self.filter_servers[key])
         for broker, configs in self.topic_configs.items():
-            finish(edit.put_topics(broker, configs))
+            run_sync(edit.put_topics(broker, configs))
 
 
 def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
@@ -81,7 +81,7 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
             parsed = _Message.FromString(message)
         except DecodeError as error:
             raise UnusableSnapshot("a message cannot be parsed") from error
-        finish(reader.take(parsed))
+        run_sync(reader.take(parsed))
     return reader.finish()
 
 
@@ -104,7 +104,7 @@ class SnapshotReader:
         """What each different QueueData means, by its encoding: there are few, and hundreds of thousands of rows."""
         self._has_header = False
 
-    def take(self, message: _Message) -> Steps[None]:
+    def take(self, message: _Message) -> Sliced[None]:
         """Reads a message. Raises UnusableSnapshot if it cannot come here."""
         _check(self._end is None, "something follows the end marker")
         if self._has_header:
@@ -150,7 +150,7 @@ class SnapshotReader:
         self._loaded.taken_at_millis = message.snapshot_header.taken_at_millis
         self._has_header = True
 
-    def _take_chunk_or_end(self, message: _Message) -> Steps[None]:
+    def _take_chunk_or_end(self, message: _Message) -> Sliced[None]:
         if message.HasField("snapshot_end"):
             self._end = message.snapshot_end
             return
@@ -187,7 +187,7 @@ class SnapshotReader:
         self._loaded.live[live.key] = live
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
-    def _take_topics(self, chunk: _Chunk) -> Steps[None]:
+    def _take_topics(self, chunk: _Chunk) -> Sliced[None]:
         # The rows under this loop are most of the time that a start takes: it has no calls that it can do without.
         known = self._queue_datas
         for count, row in enumerate(chunk.topics, 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.records.rows import BlastRadius, QueueData, WriteRule
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.tables.edit import TableEdit
 
 MAX_SAMPLE_TOPICS = 100
@@ -30,7 +30,7 @@ class _Topics:
         return sorted(self._names)[:MAX_SAMPLE_TOPICS]
 
 
-def blast_radius(edit: TableEdit) -> Steps[BlastRadius]:
+def blast_radius(edit: TableEdit) -> Sliced[BlastRadius]:
     """Measures an edit that is prepared and not published."""
     vanishing, losing, others = _Topics(), _Topics(), _Topics()
     for count, touched in enumerate(edit.touched_topics(), 1):

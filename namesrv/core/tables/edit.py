@@ -17,7 +17,7 @@ from namesrv.core.records.rows import (
     TopicConfig,
     TopicQueues,
 )
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.tables.edit_state import EditState
 from namesrv.core.tables.publication import publish_edit
 
@@ -46,7 +46,7 @@ class TableEdit(EditState):
         """Replaces a broker's filter servers; an empty tuple removes them."""
         self.filters[key] = filter_servers
 
-    def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Steps[set[str]]:
+    def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Sliced[set[str]]:
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are.
 
         Returns:
@@ -90,7 +90,7 @@ class TableEdit(EditState):
         yield from self._note_put(broker, changed, changed_to)
         return named
 
-    def remove_topics_but(self, broker: BrokerKey, kept: set[str]) -> Steps[None]:
+    def remove_topics_but(self, broker: BrokerKey, kept: set[str]) -> Sliced[None]:
         """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
         dropped = self.tables.topics_by_broker.get(broker, {}).keys() - kept
         yield from self.remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
@@ -117,7 +117,7 @@ class TableEdit(EditState):
                 self.held[topic, queue_data.broker] = queue_data
         return self.remove_topic(topic, cluster_name)
 
-    def release_topic(self, topic: str) -> Steps[int]:
+    def release_topic(self, topic: str) -> Sliced[int]:
         """Gives a topic back to the groups for which the intents do not hold it any more. Returns to how many."""
         restored = 0
         for broker, queue_data in self.tables.held_queue_table.get(topic, {}).items():
@@ -128,7 +128,7 @@ class TableEdit(EditState):
                 restored += 1
         return restored
 
-    def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Steps[None]:
+    def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Sliced[None]:
         """Takes topics from a group, which has queues of them."""
         lost, _ = self.removed.setdefault(broker, ({}, reason))
         find, published = self.tables.queue_datas.by_fragment, self.tables.topic_queue_table
@@ -153,7 +153,7 @@ class TableEdit(EditState):
         self.filters[live.key] = ()
         self.reasons[live.key] = reason
 
-    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> Steps[bool]:
+    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> Sliced[bool]:
         """Removes a broker from all tables; the last one of a group takes the group and its queues with it.
 
         Returns:
@@ -169,7 +169,7 @@ class TableEdit(EditState):
         yield from self.remove_group(live.broker, reason)
         return True
 
-    def remove_group(self, broker: BrokerKey, reason: RemovalReason) -> Steps[None]:
+    def remove_group(self, broker: BrokerKey, reason: RemovalReason) -> Sliced[None]:
         """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
         self.groups[broker] = None
         self.reasons[broker] = reason
@@ -183,7 +183,7 @@ class TableEdit(EditState):
             if count % SLICE == 0:
                 yield
 
-    def prepare(self) -> Steps[None]:
+    def prepare(self) -> Sliced[None]:
         """Works out what the edit changes beyond what was asked: the queues of groups whose rule changes."""
         for key, group in self.groups.items():
             before = self.tables.broker_addr_table.get(key)
@@ -209,7 +209,7 @@ class TableEdit(EditState):
 
     # Details
 
-    def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> Steps[None]:
+    def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> Sliced[None]:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
         known = self.tables.topics_by_broker.get(broker, ())
         for start in range(0, len(topics), PUT_SLICE):
@@ -219,7 +219,7 @@ class TableEdit(EditState):
             gained.update((topic, None) for topic in topics[some] if topic not in known)
             yield
 
-    def _drop_unused_queue_datas(self, broker: BrokerKey) -> Steps[None]:
+    def _drop_unused_queue_datas(self, broker: BrokerKey) -> Sliced[None]:
         tables = self.tables
         topics = tables.topics_by_broker.get(broker, {})
         if self.topics or not tables.queue_datas.is_crowded(broker, len(topics)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from namesrv.core.records.rows import TopicQueues
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 
 MERGE_SLICE = 2_000
 """Rows that are merged before giving way: about a millisecond, most of it freeing the rows that are replaced."""
@@ -77,7 +77,7 @@ class TopicTable:
         self._unmerged = changed
         self._len += came - went
 
-    def settle(self) -> Steps[None]:
+    def settle(self) -> Sliced[None]:
         """Merges what is unmerged. If it is not driven to its end, the next one goes on from there."""
         unmerged, rows = self._unmerged, self._rows
         count = 0

@@ -46,7 +46,7 @@ class GoneBroker(NamedTuple):
     """A BrokerRemoval, framed as the field removals of a TopicRouteChange."""
 
 
-class Touch(NamedTuple):
+class AffectedTopic(NamedTuple):
     """Topics that a change touches in the same way."""
 
     topics: Collection[str]
@@ -55,7 +55,7 @@ class Touch(NamedTuple):
     """What left their routes; shared by all of them."""
 
 
-class Touches:
+class AffectedTopics:
     """What changes touch, one after the other.
 
     Where a group changes, these are the topics that it has now: any that came to it or left it since are named by the
@@ -70,27 +70,27 @@ class Touches:
         """There is no later change: the topics that groups had are those that they have."""
         self._gone_before = {}
 
-    def of(self, change: Change) -> Iterator[Touch]:
+    def of(self, change: Change) -> Iterator[AffectedTopic]:
         """What a change touches."""
         gone = _gone(change)
         of_group = self._manager.tables.topics_by_broker
         for row in change.rows:
             match row:
                 case QueuesPut():
-                    yield Touch(row.queues)
+                    yield AffectedTopic(row.queues)
                 case QueuesRemoved(broker=broker, reason=reason):
                     left = self._gone_before.get(broker, ()) + gone.get(broker, ())
                     if reason is not RemovalReason.GROUP_GONE:
                         left += (_gone_broker(broker, None, "", reason),)
-                    yield Touch(row.topics, left)
+                    yield AffectedTopic(row.topics, left)
                 case GroupPut(before=before, after=after) if before is not None:
-                    yield Touch(of_group.get(after.key, ()), gone.get(after.key, ()))
+                    yield AffectedTopic(of_group.get(after.key, ()), gone.get(after.key, ()))
                 case FilterServersPut():
-                    yield Touch(of_group.get(row.broker, ()))
+                    yield AffectedTopic(of_group.get(row.broker, ()))
                 case KvPut(namespace=namespace) if namespace == ORDER_TOPIC_CONFIG:
-                    yield Touch((row.key,))
+                    yield AffectedTopic((row.key,))
                 case ConfigPut(key=key) if key == ORDER_MESSAGE_ENABLE:
-                    yield Touch(self._manager.kv_config.entries(ORDER_TOPIC_CONFIG))
+                    yield AffectedTopic(self._manager.kv_config.entries(ORDER_TOPIC_CONFIG))
         for group, brokers in gone.items():
             self._gone_before[group] = (self._gone_before.get(group, ()) + brokers)[-MAX_GONE:]
 

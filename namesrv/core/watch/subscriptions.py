@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 
 SUBSCRIBE_SLICE = 1_000
 """Names that are put into the index before giving way: about a millisecond."""
@@ -52,7 +52,7 @@ class SubscriptionIndex(Generic[WatcherT]):
         self._lengths: tuple[int, ...] = ()
         """Lengths of the prefixes: a topic has at most one beginning of each."""
 
-    def add(self, watcher: WatcherT, subscription: Subscription) -> Steps[None]:
+    def add(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
         """Adds a watcher. Until the steps are at their end, it is told of some of its topics only."""
         for prefix in subscription.prefixes:
             self._by_prefix.setdefault(prefix, {})[watcher] = None

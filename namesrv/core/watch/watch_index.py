@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from namesrv.core.errors import LimitExceeded, NamesrvError, Overloaded, RevisionCompacted
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Steps
-from namesrv.core.watch.affected_topics import MAX_GONE, GoneBroker, Touches
+from namesrv.core.slices import Sliced
+from namesrv.core.watch.affected_topics import MAX_GONE, AffectedTopics, GoneBroker
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription, SubscriptionIndex
 
@@ -74,7 +74,7 @@ class RouteWatch(Follower):
     """Whether it is to be sent a bookmark though nothing changed. The first message shows that the watch stands."""
 
 
-class Watches:
+class WatchIndex:
     """All watches and followers of one name server, which is told of every change."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Watches:
         self._max_names = max_names
         self._max_waiting = max_waiting
         self._messages = WatchMessages(manager)
-        self._touches = Touches(manager)
+        self._touches = AffectedTopics(manager)
         self._index: SubscriptionIndex[RouteWatch] = SubscriptionIndex()
         self._watches: dict[RouteWatch, None] = {}
         self._followers: dict[Follower, None] = {}
@@ -125,7 +125,7 @@ class Watches:
         self._name_count = names
         return RouteWatch(wake, -1, subscription=subscription)
 
-    def join(self, watch: RouteWatch) -> Steps[None]:
+    def join(self, watch: RouteWatch) -> Sliced[None]:
         """Has a watch told of changes from now on.
 
         ``settle`` before it, or it is told of changes from before, too; and afterwards, or one under way may be missed.
@@ -133,7 +133,7 @@ class Watches:
         self._watches[watch] = None
         yield from self._index.add(watch, watch.subscription)
 
-    def fill(self, watch: RouteWatch) -> Steps[None]:
+    def fill(self, watch: RouteWatch) -> Sliced[None]:
         """Has a watch begin with the current routes of its topics."""
         for count, topic in enumerate(watch.subscription.topics, 1):
             self._mark(watch, topic, ())
@@ -143,7 +143,7 @@ class Watches:
             yield from self._fill_prefix(watch, prefix)
         watch.is_filling = False
 
-    def _fill_prefix(self, watch: RouteWatch, prefix: str) -> Steps[None]:
+    def _fill_prefix(self, watch: RouteWatch, prefix: str) -> Sliced[None]:
         after, first = prefix, self._manager.tables.topic_queue_table.get(prefix)
         if first is not None:  # a list has what comes after a name
             self._mark(watch, prefix, ())
@@ -155,7 +155,7 @@ class Watches:
             after = names[-1]
             yield
 
-    def catch_up(self, watch: RouteWatch, after_revision: int) -> Steps[None]:
+    def catch_up(self, watch: RouteWatch, after_revision: int) -> Sliced[None]:
         """Has a watch begin with what changed after a revision. All changes must have been passed over.
 
         Raises:
@@ -165,7 +165,7 @@ class Watches:
         log.check_reaches(after_revision)
         watch.revision = after_revision
         change = log.after(after_revision)
-        count, touches = 0, Touches(self._manager)
+        count, touches = 0, AffectedTopics(self._manager)
         while change is not None and change.revision <= target:
             for touch in touches.of(change):
                 for topic in watch.subscription.of_these(touch.topics):
@@ -181,7 +181,7 @@ class Watches:
             yield from self._mark_unknown(watch, watch.subscription.topics)
         watch.is_filling = False
 
-    def _mark_unknown(self, watch: RouteWatch, topics: frozenset[str] | set[str]) -> Steps[None]:
+    def _mark_unknown(self, watch: RouteWatch, topics: frozenset[str] | set[str]) -> Sliced[None]:
         """Has a watch told of those topics that are not there: it may not have been, as long as nobody was warm."""
         for count, topic in enumerate(tuple(topics), 1):
             if topic not in self._manager.tables.topic_queue_table:
@@ -209,7 +209,7 @@ class Watches:
 
     # Changes
 
-    def settle(self) -> Steps[None]:
+    def settle(self) -> Sliced[None]:
         """Passes over all changes up to the current revision. Two of these must not be under way at once."""
         log, before = self._manager.change_log, self.revision
         while not self.is_settled:
@@ -227,7 +227,7 @@ class Watches:
         if self.revision != before:
             self._to_wake.update(self._followers)
 
-    def _pass_over(self, change: Change) -> Steps[None]:
+    def _pass_over(self, change: Change) -> Sliced[None]:
         by_topic: dict[str, Gone] = {}
         by_prefix: dict[str, list[dict[str, Gone]]] = {}
         for touch in self._touches.of(change):
@@ -244,7 +244,7 @@ class Watches:
         yield from self._mark_by_topic(by_topic)
         yield from self._mark_by_prefix(by_prefix)
 
-    def _mark_by_topic(self, touched: Mapping[str, Gone]) -> Steps[None]:
+    def _mark_by_topic(self, touched: Mapping[str, Gone]) -> Sliced[None]:
         count = 0
         for topic, gone in touched.items():
             for watch in self._index.watchers_of_topic(topic):
@@ -255,7 +255,7 @@ class Watches:
                 if count % MARK_SLICE == 0:
                     yield
 
-    def _mark_by_prefix(self, touched: Mapping[str, list[dict[str, Gone]]]) -> Steps[None]:
+    def _mark_by_prefix(self, touched: Mapping[str, list[dict[str, Gone]]]) -> Sliced[None]:
         count = 0
         for prefix, slices in touched.items():
             for watch, topics in itertools.product(self._index.watchers_of_prefix(prefix), slices):
@@ -304,7 +304,7 @@ class Watches:
             self._to_wake[watch] = None
         return watch.failure is None
 
-    def say_what_is_absent(self) -> Steps[None]:
+    def say_what_is_absent(self) -> Sliced[None]:
         """The name server is warm: from now on what is not there is said to be absent."""
         self._unsaid_until = self._manager.revision
         for watch in tuple(self._watches):
@@ -312,7 +312,7 @@ class Watches:
                 yield from self._mark_unknown(watch, watch.unsaid)
                 self._to_wake[watch] = None
 
-    def make_bookmarks_due(self, part: int, parts: int) -> Steps[None]:
+    def make_bookmarks_due(self, part: int, parts: int) -> Sliced[None]:
         """Has one part of all watches sent a bookmark each, if it has been sent none at the current revision."""
         for count, watch in enumerate(tuple(self._watches)):
             if count % parts == part and watch.revision < self.revision:

@@ -70,7 +70,7 @@ class CallBounds:
         return self._streams if method.server_streaming else self._unary[permission_of(method)]
 
 
-class Doorkeeper:
+class Authorizer:
     """Knows the permits in force and which groups a request is about; tells of refused calls."""
 
     def __init__(
@@ -95,10 +95,10 @@ class Doorkeeper:
         self._told_at, self._not_told = now, 0
 
 
-class CallGate:
+class Admission:
     """The gate of one call of the contract."""
 
-    def __init__(self, method: MethodDescriptor, bounds: CallBounds, doorkeeper: Doorkeeper | None) -> None:
+    def __init__(self, method: MethodDescriptor, bounds: CallBounds, doorkeeper: Authorizer | None) -> None:
         """Makes it; without a doorkeeper everybody may call."""
         self._call = method.full_name
         self._permission = permission_of(method)

@@ -9,10 +9,10 @@ import structlog
 
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.listener_tls import ListenerTls
-from groundwork.files.hot_reload import CHECK_SECONDS, Reloaded
+from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.server.auth.admission import Doorkeeper
+from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.named_groups import NamedGroups
 from namesrv.server.auth.permits import Permits
 from namesrv.server.auth.permits_file import read_permits
@@ -34,7 +34,7 @@ class Security:
         self._permits = _reloaded_permits(settings.permits_file) if settings.permits_file else None
         _warn(settings, self._permits)
 
-    def doorkeeper(self, manager: RouteInfoManager | None) -> Doorkeeper | None:
+    def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
         """Who keeps the permits; None if there are none and everybody may do everything.
 
         Args:
@@ -42,7 +42,7 @@ class Security:
         """
         permits = self._permits
         groups = NamedGroups(manager).of if manager is not None else lambda _: ()
-        return None if permits is None else Doorkeeper(lambda: permits.value, groups)
+        return None if permits is None else Authorizer(lambda: permits.value, groups)
 
     async def watch(self) -> None:
         """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled."""
@@ -81,21 +81,21 @@ def _as_client(
     return None if files is None else ClientSecurity(files)
 
 
-def _reloaded_permits(path: Path) -> Reloaded[Permits]:
+def _reloaded_permits(path: Path) -> HotReloaded[Permits]:
     def tell(event: str, permits: Permits) -> None:
         _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
 
     def kept(error: ValueError) -> None:
         _log.error("permits_file_refused", problem=str(error), in_force="those read before")
 
-    reloaded = Reloaded(
+    reloaded = HotReloaded(
         [path], lambda: read_permits(path), on_reloaded=lambda permits: tell("permits_reloaded", permits), on_kept=kept
     )
     tell("permits_loaded", reloaded.value)
     return reloaded
 
 
-def _warn(settings: NamesrvSettings, permits: Reloaded[Permits] | None) -> None:
+def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> None:
     """Tells of what is allowed and unwise."""
     if not settings.endpoint.is_loopback and not settings.listens_with_tls:
         what = "everybody on the network can read and change what is said here"

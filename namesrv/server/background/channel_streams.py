@@ -12,7 +12,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.config.limits import MAX_CHANNEL_EVENTS, MAX_CHANNELS
 from namesrv.core.errors import LimitExceeded
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_removed
 
@@ -31,12 +31,12 @@ class ChannelStreams:
         self,
         manager: RouteInfoManager,
         writer: TableWriter,
-        own_stalls: OwnStalls,
+        stall_detector: StallDetector,
         max_channels: int = MAX_CHANNELS,
     ) -> None:
         self._manager = manager
         self._writer = writer
-        self._own_stalls = own_stalls
+        self._stall_detector = stall_detector
         self._max_channels = max_channels
         self._events: dict[str, _Events] = {}
         self._closed_here: set[str] = set()
@@ -81,7 +81,7 @@ class ChannelStreams:
         elif channel_id in self._closed_here:
             self._closed_here.discard(channel_id)
             seconds, why = DOUBTED_SECONDS, "closed_here"
-        elif self._own_stalls.channel_ends_are_doubtful():
+        elif self._stall_detector.channel_ends_are_doubtful():
             seconds, why = DOUBTED_SECONDS, "own_stall"
         else:
             return False

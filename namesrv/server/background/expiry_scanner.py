@@ -8,7 +8,7 @@ from namesrv_api.v1 import registration_service_pb2
 
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_removed
 
@@ -18,16 +18,16 @@ FIRST_SCAN_SECONDS = 5.0
 _IDLE = registration_service_pb2.ChannelClosing.REASON_IDLE
 
 
-class SilenceScans:
+class ExpiryScanner:
     """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). The pause may change at any time."""
 
     def __init__(
-        self, manager: RouteInfoManager, writer: TableWriter, channels: ChannelStreams, own_stalls: OwnStalls
+        self, manager: RouteInfoManager, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
     ) -> None:
         self._manager = manager
         self._writer = writer
         self._channels = channels
-        self._own_stalls = own_stalls
+        self._stall_detector = stall_detector
         self._interval = 0.0
         self._interval_changed = asyncio.Event()
 
@@ -52,7 +52,7 @@ class SilenceScans:
                 longest = max(longest, self._interval)
 
     async def _scan(self) -> None:
-        self._own_stalls.check()
+        self._stall_detector.check()
         for gone in await self._writer.apply_unbounded(self._manager.scan_not_active_broker()):
             log_removed(gone)
             self._close_if_empty(gone.live.channel_id)

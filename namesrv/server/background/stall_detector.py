@@ -20,7 +20,7 @@ DELAYS_SECONDS = 60.0
 _log = structlog.get_logger(__name__)
 
 
-class OwnStalls:
+class StallDetector:
     """Measures stalls of the event loop.
 
     After one, peers have given up on connections that are sound: their pings went unanswered because of us. For a

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from namesrv.config.limits import MAX_WAITING_WRITERS
 from namesrv.core.errors import Overloaded
-from namesrv.core.slices import ResultT, Steps
+from namesrv.core.slices import ResultT, Sliced
 from namesrv.garbage_collection import collecting
 
 MOST_TURNS = 50
@@ -27,7 +27,7 @@ class TableWriter:
         self._waiting = 0
         self._max_waiting = max_waiting
 
-    async def apply(self, change: Steps[ResultT]) -> ResultT:
+    async def apply(self, change: Sliced[ResultT]) -> ResultT:
         """Applies a change and returns its result. If the caller goes away before the end, nothing has changed.
 
         Raises:
@@ -38,7 +38,7 @@ class TableWriter:
             raise Overloaded(f"{self._waiting} changes wait for their turn already")
         return await self._in_turn(change)
 
-    async def apply_unbounded(self, change: Steps[ResultT]) -> ResultT:
+    async def apply_unbounded(self, change: Sliced[ResultT]) -> ResultT:
         """Applies a change that must not be refused, because it is on disk already or the server's own.
 
         Whoever calls bounds how many wait.
@@ -48,17 +48,17 @@ class TableWriter:
         """
         return await self._in_turn(change)
 
-    async def _in_turn(self, change: Steps[ResultT]) -> ResultT:
+    async def _in_turn(self, change: Sliced[ResultT]) -> ResultT:
         self._waiting += 1
         try:
             async with self._turn:
-                return await drive(collecting(change))
+                return await run_cooperatively(collecting(change))
         finally:
             self._waiting -= 1
             change.close()
 
 
-async def drive(steps: Steps[ResultT], clock: Callable[[], float] = time.perf_counter) -> ResultT:
+async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] = time.perf_counter) -> ResultT:
     """Drives steps to their end, and after each gives the event loop back for as long as it took.
 
     One turn is not enough: a call needs several until it is answered, and would wait for a slice before each of them.

@@ -17,9 +17,9 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.streams.replica_feed import ReplicaFeed
 from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import Follower, RouteWatch, Watches
-from namesrv.server.background.table_writer import drive
-from namesrv.server.counters import DurationTally
+from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from namesrv.server.background.table_writer import run_cooperatively
+from namesrv.server.counters import DurationCounter
 
 WAKE_SLICE = 8
 """Readers that are woken before giving way: sending to so many takes a millisecond or two."""
@@ -35,7 +35,7 @@ FIRST_RETURN_SECONDS = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Watcher:
+class WatchStream:
     """One open stream of changes."""
 
     number: int
@@ -50,7 +50,7 @@ class Watcher:
     """Set when there may be something to send."""
 
 
-class Watchers:
+class WatchStreams:
     """Opens, wakes and ends them. Must be made inside the event loop."""
 
     def __init__(
@@ -75,17 +75,17 @@ class Watchers:
         self._manager = manager
         self._clock = clock
         self._max_watchers = max_watchers
-        self.watches = Watches(
+        self.watches = WatchIndex(
             manager,
             warm_up.is_warm,
             max_names=limits.MAX_WATCHED_NAMES,
             max_waiting=limits.MAX_WAITING_TOPICS,
         )
-        self.lag = DurationTally()
+        self.lag = DurationCounter()
         """How long changes took until the transport had them, once for each reader."""
         self._published_at: float | None = None
         """When the oldest change was published that has not been passed over."""
-        self._watchers: dict[int, Watcher] = {}
+        self._watch_streams: dict[int, WatchStream] = {}
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
@@ -93,12 +93,12 @@ class Watchers:
         manager.change_log.listen(self._on_change)
 
     def __len__(self) -> int:
-        return len(self._watchers)
+        return len(self._watch_streams)
 
     @asynccontextmanager
     async def watching(
         self, subscription: Subscription, after_revision: int | None, peer: str
-    ) -> AsyncIterator[Watcher]:
+    ) -> AsyncIterator[WatchStream]:
         """A watch of topics for as long as the context lasts, ready to be sent its first message.
 
         Args:
@@ -119,18 +119,18 @@ class Watchers:
             with self._listed("WatchTopicRoutes", peer, watch, woken) as watcher:
                 async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
                     await self._settle()
-                    await drive(self.watches.join(watch))
+                    await run_cooperatively(self.watches.join(watch))
                     await self._settle()
                     if after_revision is None:
-                        await drive(self.watches.fill(watch))
+                        await run_cooperatively(self.watches.fill(watch))
                     else:
-                        await drive(self.watches.catch_up(watch, after_revision))
+                        await run_cooperatively(self.watches.catch_up(watch, after_revision))
                 yield watcher
         finally:
             self.watches.close(watch)
 
     @contextmanager
-    def following(self, peer: str) -> Iterator[Watcher]:
+    def following(self, peer: str) -> Iterator[WatchStream]:
         """A reader of all changes for as long as the context lasts.
 
         Raises:
@@ -151,13 +151,13 @@ class Watchers:
         """What a reader gets beyond the tables that is a read-only copy of this name server."""
         return ReplicaFeed(self._manager, self._is_warm, self._clock.monotonic)
 
-    def after(self, number: int, limit: int) -> list[Watcher]:
+    def after(self, number: int, limit: int) -> list[WatchStream]:
         """The watchers that were opened after the one with a number, oldest first, at most so many."""
         # Numbers rise, and the dictionary keeps the order in which they came.
-        later = (watcher for watcher in self._watchers.values() if watcher.number > number)
+        later = (watcher for watcher in self._watch_streams.values() if watcher.number > number)
         return list(itertools.islice(later, limit))
 
-    def events_behind(self, watcher: Watcher) -> int:
+    def events_behind(self, watcher: WatchStream) -> int:
         """Changed topics that wait to be sent; for a follower, changes."""
         if isinstance(watcher.reader, RouteWatch):
             return len(watcher.reader.waiting)
@@ -178,7 +178,7 @@ class Watchers:
                     await asyncio.sleep(0)  # these run now, and what came in meanwhile after them
                     await self._settle()
 
-    def sent(self, watcher: Watcher) -> None:
+    def sent(self, watcher: WatchStream) -> None:
         """A message has left for a reader: what it was woken for is in it."""
         if watcher.reader.behind_since is not None:
             self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
@@ -188,22 +188,22 @@ class Watchers:
         """Has watches of which nothing changes told the revision, some each second. Runs until cancelled."""
         for part in itertools.cycle(range(BOOKMARK_SECONDS)):
             await asyncio.sleep(1.0)
-            await drive(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
+            await run_cooperatively(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
             self._changed.set()
 
     async def say_what_is_absent(self) -> None:
         """The name server is warm: tells watches which of their topics are not there."""
-        await drive(self.watches.say_what_is_absent())
+        await run_cooperatively(self.watches.say_what_is_absent())
         self._changed.set()
 
     async def close(self) -> None:
         """Tells all readers to go elsewhere, each at another time, so that they do not all come there at once."""
-        longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watchers) / RETURNS_PER_SECOND
+        longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
         await self.end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
 
     async def end_all(self, failure_of: Callable[[Follower], NamesrvError]) -> None:
         """Ends all streams, each with the error that is made for its reader."""
-        for count, watcher in enumerate(list(self._watchers.values()), 1):
+        for count, watcher in enumerate(list(self._watch_streams.values()), 1):
             watcher.reader.failure = failure_of(watcher.reader)
             watcher.woken.set()
             if count % WAKE_SLICE == 0:
@@ -217,19 +217,19 @@ class Watchers:
     def _check_room(self) -> None:
         if self._manager.frozen:
             raise ShuttingDown
-        if len(self._watchers) >= self._max_watchers:
-            raise Overloaded(f"{len(self._watchers)} watches are open already")
+        if len(self._watch_streams) >= self._max_watchers:
+            raise Overloaded(f"{len(self._watch_streams)} watches are open already")
 
     @contextmanager
-    def _listed(self, call: str, peer: str, reader: Follower, woken: asyncio.Event) -> Iterator[Watcher]:
+    def _listed(self, call: str, peer: str, reader: Follower, woken: asyncio.Event) -> Iterator[WatchStream]:
         number = next(self._numbers)
-        watcher = Watcher(number, peer, call, self._clock.wall_millis(), reader, woken)
-        self._watchers[number] = watcher
+        watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
+        self._watch_streams[number] = watcher
         try:
             yield watcher
         finally:
-            del self._watchers[number]
+            del self._watch_streams[number]
 
     async def _settle(self) -> None:
         async with self._passing_over:
-            await drive(self.watches.settle())
+            await run_cooperatively(self.watches.settle())

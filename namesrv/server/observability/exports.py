@@ -24,7 +24,7 @@ class Readiness(Protocol):
     def ready(self) -> str | None: ...  # noqa: D102
 
 
-class Observation:
+class Observability:
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
     def __init__(self, settings: NamesrvSettings, metrics_of: Callable[[CollectorRegistry], Readiness]) -> None:

@@ -15,9 +15,9 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
-from namesrv.server.background.stall_detector import OwnStalls
-from namesrv.server.background.watch_streams import Watchers
-from namesrv.server.counters import RegistrationTally
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.counters import RegistrationCounter
 
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
@@ -31,10 +31,10 @@ class Sources:
 
     manager: RouteInfoManager
     warm_up: WarmUp
-    own_stalls: OwnStalls
+    stall_detector: StallDetector
     pins: Pins
-    watchers: Watchers
-    registrations: RegistrationTally
+    watchers: WatchStreams
+    registrations: RegistrationCounter
     certificates: Callable[[], Mapping[str, Validity]]
     """By what they are used for: listener or client."""
     snapshot_age: Callable[[], float | None]
@@ -53,7 +53,7 @@ class NamesrvMetrics(Collector):
 
     def alive(self) -> str | None:
         """What is wrong if the event loop does not run; None if it does."""
-        delay = self._sources.own_stalls.longest_delay()
+        delay = self._sources.stall_detector.longest_delay()
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
     def ready(self) -> str | None:
@@ -105,7 +105,7 @@ class NamesrvMetrics(Collector):
             (
                 "event_loop_delay_seconds",
                 "Longest delay during the last minute.",
-                self._sources.own_stalls.longest_delay(),
+                self._sources.stall_detector.longest_delay(),
             ),
             ("expiry_lag_seconds", "How overdue a broker was at the last scan, at most.", manager.expiry_lag_seconds),
         ):

@@ -18,7 +18,7 @@ from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import OutOfStep, ReplicaManager
 from namesrv.core.snapshot.load import UnusableSnapshot
 from namesrv.garbage_collection import collecting
-from namesrv.server.background.table_writer import drive
+from namesrv.server.background.table_writer import run_cooperatively
 
 SILENCE_SECONDS = 10.0
 """A leader that says nothing for so long is given up: it says at least once a second that nothing has changed."""
@@ -147,7 +147,7 @@ class LeaderStream:
                 return
             message = pb.StreamRouteSnapshotResponse.FromString(encoded)
             self.leader_name = message.header.namesrv_name
-            if await drive(collecting(intake.take(message))):
+            if await run_cooperatively(collecting(intake.take(message))):
                 await self._caught_up(intake)
 
     async def _caught_up(self, intake: ReplicaIntake) -> None:

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from namesrv.core.replica.manager import ReplicaManager
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.observability.metrics import ALIVE_SECONDS
 
 
@@ -29,14 +29,14 @@ class CopySource(Protocol):
 class ReplicaMetrics(Collector):
     """The gauges of a copy."""
 
-    def __init__(self, registry: CollectorRegistry, source: CopySource, own_stalls: OwnStalls) -> None:
+    def __init__(self, registry: CollectorRegistry, source: CopySource, stall_detector: StallDetector) -> None:
         self._source = source
-        self._own_stalls = own_stalls
+        self._stall_detector = stall_detector
         registry.register(self)
 
     def alive(self) -> str | None:
         """What is wrong if the event loop does not run; None if it does."""
-        delay = self._own_stalls.longest_delay()
+        delay = self._stall_detector.longest_delay()
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
     def ready(self) -> str | None:

@@ -12,9 +12,9 @@ from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
 from namesrv.core.watch.watch_index import Follower
 from namesrv.server.background.pin_expiry import drop_expired_pins
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.services.admin.audit import AuditCalls
 from namesrv.server.services.admin.config import ConfigCalls
 from namesrv.server.services.admin.explain import ExplainCalls
@@ -22,7 +22,7 @@ from namesrv.server.services.admin.intents import IntentCalls
 from namesrv.server.services.admin.kv_config import KvConfigCalls
 from namesrv.server.services.admin.servicer import AdminServicer
 from namesrv.server.services.admin.watcher_list import WatcherListCalls
-from namesrv.server.services.route.cluster_test import ProductEnv
+from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.services.route.servicer import RouteServicer
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.server.stores.intent_store import IntentStore
@@ -52,19 +52,19 @@ class Copy:
         self,
         manager: ReplicaManager,
         clock: Clock,
-        own_stalls: OwnStalls,
+        stall_detector: StallDetector,
         config: ConfigStore,
         *,
-        product_env: ProductEnv | None,
+        product_env: ClusterTest | None,
         started_at_millis: int,
     ) -> None:
         self.manager = manager
         self.warm_up = LeadersWarmUp(manager, clock)
-        self.watchers = Watchers(manager, self.warm_up, clock)
+        self.watchers = WatchStreams(manager, self.warm_up, clock)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
         self.route = RouteServicer(
             manager,
-            own_stalls,
+            stall_detector,
             self.warm_up,
             self._pins,
             self.watchers,

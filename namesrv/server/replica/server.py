@@ -21,20 +21,20 @@ from namesrv.core.errors import RegistryWarming
 from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import ReplicaManager
 from namesrv.server.auth.security import Security, follow_security, product_env_security
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.engines.factory import build_server
 from namesrv.server.listener import SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
-from namesrv.server.observability.exports import Observation
+from namesrv.server.observability.exports import Observability
 from namesrv.server.replica.calls import LEADERS_CALLS, CallsOfCopy, LeadersService
 from namesrv.server.replica.forwarding import OPTIONS, ForwardedService
 from namesrv.server.replica.leader_stream import LeaderStream
 from namesrv.server.replica.metrics import ReplicaMetrics
 from namesrv.server.replica.one_copy import Copy
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.route.cluster_test import ProductEnv
+from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.server.task_count import TaskCount
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 
 REACHED_SECONDS = 1.0
 """How long a worker holds an answer of the owner back until it has the change itself: whoever changed something, and
@@ -50,7 +50,7 @@ _Status = health_pb2.HealthCheckResponse
 class ReplicaServer:
     """One read-only copy in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, place: WorkerPlace | None = None) -> None:
+    def __init__(self, settings: NamesrvSettings, place: WorkerRole | None = None) -> None:
         """Binds the listener.
 
         Args:
@@ -78,7 +78,7 @@ class ReplicaServer:
         self._clock = SystemClock()
         self._started_at_millis = self._clock.wall_millis()
         self._tasks = TaskCount()
-        self._own_stalls = OwnStalls(self._clock.monotonic, lambda _: None, 0.0)
+        self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
         self._product_env = self._product_env_of(settings, product_env_credentials)
         self._stream = LeaderStream(
@@ -100,7 +100,9 @@ class ReplicaServer:
         self._serves: bool | None = None
         self._was_warm = False
         try:
-            self._observation = Observation(settings, lambda registry: ReplicaMetrics(registry, self, self._own_stalls))
+            self._observation = Observability(
+                settings, lambda registry: ReplicaMetrics(registry, self, self._stall_detector)
+            )
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -118,7 +120,7 @@ class ReplicaServer:
                 tasks = [
                     background.create_task(work)
                     for work in (
-                        self._own_stalls.watch(),
+                        self._stall_detector.watch(),
                         self._security.watch(),
                         self._stream.run(),
                         self._keep_health(),
@@ -222,7 +224,7 @@ class ReplicaServer:
             Copy(
                 manager,
                 self._clock,
-                self._own_stalls,
+                self._stall_detector,
                 self._config,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,
@@ -290,7 +292,7 @@ class ReplicaServer:
                 header=route_data_pb2.NamesrvHeader(namesrv_name=self._name),
                 version=__version__,
                 started_at_millis=self._started_at_millis,
-                loop_lag_millis=self._own_stalls.longest_delay() * 1000,
+                loop_lag_millis=self._stall_detector.longest_delay() * 1000,
                 task_count=self._tasks.latest(),
             )
         answer.replica.CopyFrom(self.status())
@@ -314,10 +316,10 @@ class ReplicaServer:
         for name, is_serving in (("", True), (registration, self._owner is not None), (route, serves), (admin, True)):
             await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
 
-    def _product_env_of(self, settings: NamesrvSettings, security: ClientSecurity | None) -> ProductEnv | None:
+    def _product_env_of(self, settings: NamesrvSettings, security: ClientSecurity | None) -> ClusterTest | None:
         if not settings.cluster_test:
             return None
-        make = partial(ProductEnv, settings.product_env_name, settings.product_env_endpoints, self._clock.monotonic)
+        make = partial(ClusterTest, settings.product_env_name, settings.product_env_endpoints, self._clock.monotonic)
         return make(security=security)
 
     async def _shut_down(self) -> None:

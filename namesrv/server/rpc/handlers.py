@@ -27,7 +27,7 @@ from namesrv.core.errors import (
     ShuttingDown,
     SlowReader,
 )
-from namesrv.server.auth.admission import CallBounds, CallGate, Doorkeeper
+from namesrv.server.auth.admission import Admission, Authorizer, CallBounds
 from namesrv.server.rpc import inline_calls
 from namesrv.server.rpc.request_memory import RequestMemory
 from namesrv.server.rpc.status import ForwardedFailure, rich_error
@@ -52,7 +52,7 @@ def add_service(
     *,
     observers: Sequence[CallObserver] = (),
     bounds: CallBounds | None = None,
-    doorkeeper: Doorkeeper | None = None,
+    doorkeeper: Authorizer | None = None,
 ) -> None:
     """Adds a service to a server.
 
@@ -74,7 +74,7 @@ def add_service(
             method,
             getattr(servicer, method.name, None),
             slow_reader_seconds,
-            _Entry(memory, CallGate(method, bounds, doorkeeper)),
+            _Entry(memory, Admission(method, bounds, doorkeeper)),
             observers,
             never_waits=method.name in never_wait,
         )
@@ -93,7 +93,7 @@ class _Entry(NamedTuple):
     """What a call must get past."""
 
     memory: RequestMemory
-    gate: CallGate
+    gate: Admission
 
 
 def unimplemented(service: ServiceDescriptor, servicer_class: type) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Calls that are answered without waiting for anything, which spares an engine a task for each of them.
+"""Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
 
-A task costs as much as looking a route up. ``handlers.py`` marks the handlers of such calls, and an engine that wants to
-runs them to their end in the callback that got the request.
+A task costs as much as looking a route up. ``handlers.py`` marks the handlers of such calls. An engine that wants
+to runs them to their end in the callback that brought the request.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from namesrv.core.errors import InvalidField
-from namesrv.core.slices import Steps
-from namesrv.server.background.table_writer import drive
+from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.services import request_validation
 
 
@@ -28,7 +28,7 @@ class Page(NamedTuple):
     """Where the next page starts; empty if this is the last one."""
 
 
-async def page_of(request: AsksForPage, names_after: Callable[[str, int], Steps[list[str]]]) -> Page:
+async def page_of(request: AsksForPage, names_after: Callable[[str, int], Sliced[list[str]]]) -> Page:
     """Makes the page that a request asks for.
 
     Args:
@@ -40,7 +40,7 @@ async def page_of(request: AsksForPage, names_after: Callable[[str, int], Steps[
     """
     size = request_validation.page_size(request.page_size)
     # One more than fits tells whether there is a next page.
-    names = await drive(names_after(last_of_page_before(request.page_token), size + 1))
+    names = await run_cooperatively(names_after(last_of_page_before(request.page_token), size + 1))
     page = names[:size]
     return Page(page, page_token(page[-1]) if len(names) > size else "")
 

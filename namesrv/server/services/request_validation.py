@@ -14,7 +14,7 @@ from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, RemovalReason, TopicConfig
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
 
 CRC32_SLICE = 500
@@ -107,7 +107,7 @@ def check_topic_count(request: registration_service_pb2.RegisterBrokerRequest) -
         raise LimitExceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
 
 
-def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Steps[None]:
+def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Sliced[None]:
     """Checks in steps that the topic configurations are those that body_crc32 was taken of; 0 or absent checks nothing.
 
     Raises:

@@ -14,7 +14,7 @@ from namesrv.core.records.intents import IntentTable
 from namesrv.core.records.rows import BlastRadius
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_intents
 from namesrv.storage.intents_file import IntentsFile
@@ -129,7 +129,7 @@ class IntentStore:
         log_intents(outcome, cause, self._manager.revision)
         return outcome
 
-    def _previewed(self, change: IntentChange) -> Steps[OperatorOutcome]:
+    def _previewed(self, change: IntentChange) -> Sliced[OperatorOutcome]:
         after = self._changed(change)
         return (yield from self._manager.publish_intents(after, Cause("preview"), validate_only=True))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from namesrv.server.engines.envoy.admin import ADMIN_SOCKET, AdminFailed, EnvoyAdmin
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 
 FOLDER_VARIABLE = "NAMESRV_ENVOY_FOLDER"
 """Names the private folder."""
@@ -53,7 +53,7 @@ class Handed:
     """Where relative paths begin. Envoy starts in its private folder, which pyvoy takes modules from."""
     port_descriptor: int | None
     """Holds the port until Envoy has it; None: whoever started this process holds it."""
-    place: WorkerPlace | None = None
+    place: WorkerRole | None = None
     """Which of several processes this is; None: the only one."""
 
     def write(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class Handed:
         """Finds it in the folder."""
         found = json.loads((folder / _HANDED_FILE).read_text(encoding="utf-8"))
         place = found.pop("place")
-        return cls(**found, place=None if place is None else WorkerPlace(**place))
+        return cls(**found, place=None if place is None else WorkerRole(**place))
 
 
 async def _not_yet(*_: object) -> None:

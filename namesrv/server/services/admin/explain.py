@@ -11,8 +11,8 @@ from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.history.explain_route import Explanation, Question, explain_route
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Steps
-from namesrv.server.background.table_writer import drive
+from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 
@@ -33,11 +33,13 @@ class ExplainCalls:
         """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
         question = _question(request)
         header = self._manager.header()  # of the revision that the explanation begins with
-        explanations = await drive(explain_route(self._manager, self._started_at_millis, question))
+        explanations = await run_cooperatively(explain_route(self._manager, self._started_at_millis, question))
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise LimitExceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
-        return pb.ExplainTopicRouteResponse(header=header, explanations=await drive(_messages(explanations)))
+        return pb.ExplainTopicRouteResponse(
+            header=header, explanations=await run_cooperatively(_messages(explanations))
+        )
 
 
 def _question(request: pb.ExplainTopicRouteRequest) -> Question:
@@ -56,7 +58,7 @@ def _question(request: pb.ExplainTopicRouteRequest) -> Question:
     )
 
 
-def _messages(explanations: Iterable[Explanation]) -> Steps[list[pb.RouteExplanation]]:
+def _messages(explanations: Iterable[Explanation]) -> Sliced[list[pb.RouteExplanation]]:
     messages = []
     for count, explanation in enumerate(explanations, 1):
         reason = explanation.removal_reason

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from namesrv.core.errors import InvalidField
 from namesrv.core.records.intents import HoldKey, Intent, IntentTable
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.server.services.paging import last_of_page_before, page_token
 
 SLICE = 1_000
@@ -25,7 +25,7 @@ class Position(NamedTuple):
     """Tells intents of one millisecond apart."""
 
 
-def intents_after(table: IntentTable, after: Position | None, limit: int) -> Steps[list[Intent]]:
+def intents_after(table: IntentTable, after: Position | None, limit: int) -> Sliced[list[Intent]]:
     """The next intents, at most ``limit``; None starts at the beginning."""
     found: list[tuple[Position, Intent]] = []
     for count, intent in enumerate(table.intents.values(), 1):

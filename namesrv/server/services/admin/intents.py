@@ -16,7 +16,7 @@ from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.server.auth.callers import caller_of
-from namesrv.server.background.table_writer import TableWriter, drive
+from namesrv.server.background.table_writer import TableWriter, run_cooperatively
 from namesrv.server.route_logging import log_removed, log_topic_deleted
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
@@ -125,7 +125,7 @@ class IntentCalls:
         )
         after = position_of_token(request.page_token)
         # One more than fits tells whether there is a next page.
-        found = await drive(intents_after(self._manager.intents, after, size + 1))
+        found = await run_cooperatively(intents_after(self._manager.intents, after, size + 1))
         page = found[:size]
         return pb.ListIntentsResponse(
             header=self._manager.header(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.services.admin.audit import AuditCalls
 from namesrv.server.services.admin.config import ConfigCalls
 from namesrv.server.services.admin.explain import ExplainCalls
@@ -24,7 +24,7 @@ class AdminServicer(KvConfigCalls, ConfigCalls, IntentCalls, AuditCalls, Explain
         writer: TableWriter,
         durable: DurableRoutes,
         config: ConfigStore,
-        watchers: Watchers,
+        watchers: WatchStreams,
         *,
         started_at_millis: int,
     ) -> None:

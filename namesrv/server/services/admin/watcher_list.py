@@ -10,7 +10,7 @@ from namesrv.config import limits
 from namesrv.core.errors import InvalidField
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.watch.watch_index import RouteWatch
-from namesrv.server.background.watch_streams import Watcher, Watchers
+from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 from namesrv.server.services.paging import last_of_page_before, page_token
@@ -21,9 +21,9 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class WatcherListCalls:
     """Watchers are listed in the order in which they came."""
 
-    def __init__(self, manager: RouteInfoManager, watchers: Watchers) -> None:
+    def __init__(self, manager: RouteInfoManager, watchers: WatchStreams) -> None:
         self._manager = manager
-        self._watchers = watchers
+        self._watch_streams = watchers
 
     async def ListWatchers(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListWatchersRequest, _context: Context
@@ -34,20 +34,20 @@ class WatcherListCalls:
             limits.MAX_WATCHER_PAGE_SIZE,
         )
         # One more than fits tells whether there is a next page.
-        found = self._watchers.after(_number_of(request.page_token), size + 1)
+        found = self._watch_streams.after(_number_of(request.page_token), size + 1)
         return pb.ListWatchersResponse(
             header=self._manager.header(),
             watchers=[self._row(watcher) for watcher in found[:size]],
             next_page_token=page_token(str(found[size - 1].number)) if len(found) > size else "",
         )
 
-    def _row(self, watcher: Watcher) -> pb.Watcher:
+    def _row(self, watcher: WatchStream) -> pb.Watcher:
         reader = watcher.reader
         row = pb.Watcher(
             peer=watcher.peer,
             call=watcher.call,
             revision=max(0, reader.revision),
-            events_behind=self._watchers.events_behind(watcher),
+            events_behind=self._watch_streams.events_behind(watcher),
             opened_at_millis=watcher.opened_at_millis,
         )
         if isinstance(reader, RouteWatch):

@@ -15,8 +15,8 @@ from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.table_writer import TableWriter, drive
-from namesrv.server.counters import RegistrationTally, Result, kind_of
+from namesrv.server.background.table_writer import TableWriter, run_cooperatively
+from namesrv.server.counters import RegistrationCounter, Result, kind_of
 from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
@@ -37,14 +37,14 @@ class RegistrationServicer:
         parts: RegistrationParts,
         idle_timeout_millis: int,
         *,
-        tally: RegistrationTally | None = None,
+        tally: RegistrationCounter | None = None,
     ) -> None:
         self._manager = manager
         self._writer = writer
         self._channels = channels
         self._parts = parts
         self._idle_timeout_millis = idle_timeout_millis
-        self._tally = tally or RegistrationTally()
+        self._tally = tally or RegistrationCounter()
 
     async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.RegisterBrokerRequest, context: Context
@@ -61,7 +61,7 @@ class RegistrationServicer:
         if request.HasField("ha_server_addr"):
             request_validation.check_address("ha_server_addr", request.ha_server_addr)
         request_validation.check_topic_count(request)
-        await drive(request_validation.check_body_crc32(request))
+        await run_cooperatively(request_validation.check_body_crc32(request))
         topic_configs: Iterable[route_data_pb2.TopicConfig] = request.topic_configs
         if request.HasField("part"):
             _check_given_channel(request.channel_id, "a registration in parts needs a channel")

@@ -47,7 +47,7 @@ _OPTIONS = (
 _log = structlog.get_logger(__name__)
 
 
-class ProductEnv:
+class ClusterTest:
     """The name servers of another environment, asked one after the other in the order in which they are configured."""
 
     def __init__(

@@ -11,8 +11,8 @@ from namesrv.config import limits
 from namesrv.core.errors import InvalidField
 from namesrv.core.routes.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Steps
-from namesrv.server.background.table_writer import drive
+from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 from namesrv.server.services.paging import last_of_page_before, page_token
@@ -38,15 +38,15 @@ class DigestCalls:
         size = min(request_validation.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
         after = _position_of_token(request.page_token)
         # One more than fits tells whether there is a next page.
-        found = await drive(self._digests.after(after, size + 1))
+        found = await run_cooperatively(self._digests.after(after, size + 1))
         return pb.GetRouteDigestResponse(
             header=self._manager.header(),
-            brokers=await drive(_messages(found[:size])),
+            brokers=await run_cooperatively(_messages(found[:size])),
             next_page_token=_token_of(found[size - 1]) if len(found) > size else "",
         )
 
 
-def _messages(brokers: list[DigestedBroker]) -> Steps[list[pb.BrokerDigest]]:
+def _messages(brokers: list[DigestedBroker]) -> Sliced[list[pb.BrokerDigest]]:
     messages = []
     for count, (live, digest) in enumerate(brokers, 1):
         version = live.data_version

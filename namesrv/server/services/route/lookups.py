@@ -13,7 +13,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
-from namesrv.server.services.route.cluster_test import ProductEnv, asked_by_cluster_test
+from namesrv.server.services.route.cluster_test import ClusterTest, asked_by_cluster_test
 
 _ROUTE_TAG = tag(pb.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _NOT_FOUND_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_NOT_FOUND_FIELD_NUMBER
@@ -26,7 +26,7 @@ _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, product_env: ProductEnv | None) -> None:
+    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, product_env: ClusterTest | None) -> None:
         self._manager = manager
         self._warm_up = warm_up
         self._product_env = product_env
@@ -74,7 +74,7 @@ class LookupCalls:
             batch.add_from_elsewhere(unknown, elsewhere)
         return batch.encoded(header)
 
-    def _product_env_for(self, context: Context) -> ProductEnv | None:
+    def _product_env_for(self, context: Context) -> ClusterTest | None:
         """Whom to ask for unknown topics; nobody if the caller asks for another name server in cluster-test mode."""
         if self._product_env is None or asked_by_cluster_test(context):
             return None

@@ -11,11 +11,11 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
-from namesrv.server.background.stall_detector import OwnStalls
-from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
-from namesrv.server.services.route.cluster_test import ProductEnv
+from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.services.route.digests import DigestCalls
 from namesrv.server.services.route.lookups import LookupCalls
 from namesrv.server.services.route.snapshots import SnapshotCalls
@@ -30,12 +30,12 @@ class RouteServicer(LookupCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
     def __init__(
         self,
         manager: RouteInfoManager,
-        own_stalls: OwnStalls,
+        stall_detector: StallDetector,
         warm_up: WarmUp,
         pins: Pins,
-        watchers: Watchers,
+        watchers: WatchStreams,
         *,
-        product_env: ProductEnv | None,
+        product_env: ClusterTest | None,
         started_at_millis: int,
     ) -> None:
         LookupCalls.__init__(self, manager, warm_up, product_env)
@@ -43,7 +43,7 @@ class RouteServicer(LookupCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         SnapshotCalls.__init__(self, manager, pins, watchers)
         WatchCalls.__init__(self, manager, warm_up, watchers)
         DigestCalls.__init__(self, manager)
-        self._own_stalls = own_stalls
+        self._stall_detector = stall_detector
         self._started_at_millis = started_at_millis
         self._tasks = TaskCount()
 
@@ -86,7 +86,7 @@ class RouteServicer(LookupCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
             unconfirmed_broker_count=len(self._manager.unconfirmed),
             live_broker_count=len(tables.broker_live_table),
             topic_count=len(tables.topic_queue_table),
-            loop_lag_millis=self._own_stalls.longest_delay() * 1000,
+            loop_lag_millis=self._stall_detector.longest_delay() * 1000,
             compacted_revision=self._manager.change_log.compacted_revision,
             task_count=self._tasks.latest(),
         )

@@ -19,7 +19,7 @@ from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import ReplicaFeed
 from namesrv.server.auth.callers import check_permission
 from namesrv.server.auth.permits import Permission
-from namesrv.server.background.watch_streams import Watcher, Watchers
+from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 from namesrv.server.services.route.resuming import resume_revision
@@ -31,10 +31,10 @@ REPLICA_BOOKMARK_SECONDS = 1.0
 class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
-    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: Watchers) -> None:
+    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: WatchStreams) -> None:
         self._manager = manager
         self._pins = pins
-        self._watchers = watchers
+        self._watch_streams = watchers
         self._streams = 0
 
     async def PinRouteSnapshot(  # noqa: N802 - calls have the names of the wire contract
@@ -59,8 +59,8 @@ class SnapshotCalls:
                 async for message in _giving_way(snapshot.messages(shard)):
                     yield message
             return
-        feed = self._watchers.replica_feed() if request.for_replica else None
-        with self._watchers.following(context.peer()) as watcher:
+        feed = self._watch_streams.replica_feed() if request.for_replica else None
+        with self._watch_streams.following(context.peer()) as watcher:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)
             else:
@@ -98,7 +98,7 @@ class SnapshotCalls:
         yield from messages
 
     async def _following(
-        self, watcher: Watcher, shard: SnapshotShard, feed: ReplicaFeed | None
+        self, watcher: WatchStream, shard: SnapshotShard, feed: ReplicaFeed | None
     ) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
         log, identity = self._manager.change_log, self._manager.identity
@@ -106,7 +106,7 @@ class SnapshotCalls:
             watcher.woken.clear()
             async for message in _giving_way(follow_messages(log, watcher.reader, identity, shard, feed)):
                 yield message
-            self._watchers.sent(watcher)
+            self._watch_streams.sent(watcher)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if feed is None else REPLICA_BOOKMARK_SECONDS):
                     await watcher.woken.wait()

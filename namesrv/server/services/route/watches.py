@@ -12,11 +12,11 @@ from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded, RegistryWarming
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch
-from namesrv.server.background.table_writer import drive
-from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.background.table_writer import run_cooperatively
+from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import request_validation
 from namesrv.server.services.route.resuming import resume_revision
@@ -28,10 +28,10 @@ CHECK_SLICE = 500
 class WatchCalls:
     """Each stream sends what the core has for it, and waits to be woken."""
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, watchers: Watchers) -> None:
+    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, watchers: WatchStreams) -> None:
         self._manager = manager
         self._warm_up = warm_up
-        self._watchers = watchers
+        self._watch_streams = watchers
 
     async def WatchTopicRoutes(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.WatchTopicRoutesRequest, context: Context
@@ -39,17 +39,17 @@ class WatchCalls:
         """The routes of the subscribed topics, then each change of them as it happens."""
         if self._warm_up.must_wait():
             raise RegistryWarming("any route (needWaitForService)")
-        subscription = await drive(_subscription(request))
+        subscription = await run_cooperatively(_subscription(request))
         after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds
-        watches = self._watchers.watches
-        async with self._watchers.watching(subscription, after, context.peer()) as watcher:
+        watches = self._watch_streams.watches
+        async with self._watch_streams.watching(subscription, after, context.peer()) as watcher:
             assert isinstance(watcher.reader, RouteWatch), "that is what was opened"
             while True:
                 watcher.woken.clear()
                 while message := watches.next_message(watcher.reader):
                     yield message
-                    self._watchers.sent(watcher)
+                    self._watch_streams.sent(watcher)
                     await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
                 await watcher.woken.wait()
 
@@ -58,7 +58,7 @@ def _resumes(request: pb.WatchTopicRoutesRequest) -> bool:
     return request.HasField("resume_after")
 
 
-def _subscription(request: pb.WatchTopicRoutesRequest) -> Steps[Subscription]:
+def _subscription(request: pb.WatchTopicRoutesRequest) -> Sliced[Subscription]:
     """What a request asks to watch.
 
     Raises:

@@ -6,13 +6,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.timing.clock import Timing
-from broker_agent.timing.debounce import ChangeThread, Coalescing
+from broker_agent.timing.debounce import ChangeThread, Debounce
 from tests.unit.broker_agent.fake_name_server import DEADLINE
 
 
 def registrations(changes: list[float]) -> list[float]:
     """When a registration begins, for changes at these times."""
-    coalescing, begun = Coalescing(), []
+    coalescing, begun = Debounce(), []
     for change in [*changes, float("inf")]:
         while (due := coalescing.due()) is not None and due < change:
             coalescing.done(due)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files.hot_reload import CHECK_SECONDS, Reloaded
+from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
 
 
 class Follower:
@@ -19,7 +19,7 @@ class Follower:
         self.now = 0.0
         self.told: list[int | str] = []
         self.loads = 0
-        self.reloaded = Reloaded(
+        self.reloaded = HotReloaded(
             [self.path],
             self._load,
             on_reloaded=self.told.append,
@@ -99,4 +99,4 @@ def test_a_file_put_in_the_place_of_another_is_seen_though_it_is_as_old_and_as_l
 
 def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never"):
-        Reloaded([tmp_path], lambda: (_ for _ in ()).throw(ValueError("never")))
+        HotReloaded([tmp_path], lambda: (_ for _ in ()).throw(ValueError("never")))

@@ -14,7 +14,7 @@ from groundwork.endpoints import MAX_ADDRESS_LENGTH
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.rpc.request_memory import RequestMemory
@@ -36,12 +36,12 @@ class CallFromNowhere:
 CONTEXT = cast("Context", CallFromNowhere())
 
 
-def own_stalls(fleet: Fleet) -> OwnStalls:
-    return OwnStalls(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
+def stall_detector(fleet: Fleet) -> StallDetector:
+    return StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
 
 
 def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> ChannelStreams:
-    return ChannelStreams(fleet.manager, TableWriter(), own_stalls(fleet), max_channels)
+    return ChannelStreams(fleet.manager, TableWriter(), stall_detector(fleet), max_channels)
 
 
 def registration_servicer(fleet: Fleet) -> RegistrationServicer:

@@ -30,7 +30,7 @@ from namesrv.core.records.rows import (
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
-from namesrv.core.slices import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest
 from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, Plan, ReferenceMachine, small_slices
 from tests.unit.namesrv.reference_model import ReferenceModel
@@ -138,7 +138,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             assert self.given_up or changed == (self.model.shown() != before)
         else:
             with pytest.raises(BrokerNotRegistered):
-                finish(steps)
+                run_sync(steps)
 
     @rule(group=GROUPS, addr=ADDRS, plan=PLANS, generation=st.sampled_from([None, None, 0, 1]))
     def unregister(self, group: BrokerKey, addr: str, plan: Plan, generation: int | None) -> None:
@@ -242,7 +242,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             self.model.intents = dict(table.intents)
 
         after = replace(self.model, intents=dict(table.intents))
-        preview = finish(self.manager.publish_intents(table, OPERATOR, validate_only=True))
+        preview = run_sync(self.manager.publish_intents(table, OPERATOR, validate_only=True))
         self.carry_out(preview, self.manager.publish_intents(table, OPERATOR), plan, after, publication)
 
     @rule(topic=TOPIC_NAMES, cluster=st.none() | CLUSTERS, plan=PLANS)
@@ -251,13 +251,13 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             self.model.queues = after.queues
 
         after = without_topic(self.model, topic, cluster)
-        preview = finish(self.manager.delete_topic(topic, cluster, OPERATOR, validate_only=True))
+        preview = run_sync(self.manager.delete_topic(topic, cluster, OPERATOR, validate_only=True))
         self.carry_out(preview, self.manager.delete_topic(topic, cluster, OPERATOR), plan, after, publication)
 
     def carry_out(
         self,
         preview: OperatorOutcome,
-        steps: Steps[OperatorOutcome],
+        steps: Sliced[OperatorOutcome],
         plan: Plan,
         after: ReferenceModel,
         publication: Callable[[], None],
@@ -271,7 +271,9 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     @rule(wanted=st.sets(ADDRS, min_size=1), plan=PLANS)
     def confirm_broker_loss(self, wanted: set[str], plan: Plan) -> None:
         keys = {key for key in self.model.unconfirmed() if key.broker_addr in wanted}
-        preview = finish(self.manager.confirm_broker_loss(lambda live: live.key in keys, OPERATOR, validate_only=True))
+        preview = run_sync(
+            self.manager.confirm_broker_loss(lambda live: live.key in keys, OPERATOR, validate_only=True)
+        )
         self.the_tables_agree()
         assert {gone.live.key for gone in preview[0]} == keys
         assert preview[1] == blast_radius(self.model, without_brokers(self.model, keys))

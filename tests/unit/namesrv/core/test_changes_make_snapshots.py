@@ -17,7 +17,7 @@ from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, TopicConfig
 from namesrv.core.routes.kv_config import EMPTY
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.route_snapshot import SnapshotShard
 from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
@@ -119,7 +119,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         for channel in ended:
             self.channels.remove(channel)
             self.fleet.manager.end_channel(channel)
-        finish(self.fleet.manager.on_channel_destroy(sorted(ended)))
+        run_sync(self.fleet.manager.on_channel_destroy(sorted(ended)))
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 121.0, 201.0]))
     def time_passes(self, seconds: float) -> None:
@@ -131,20 +131,20 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         table = self.fleet.manager.intents.without(lifted)
         for intent in intents:
             table = table.with_intent(intent)
-        finish(self.fleet.manager.publish_intents(table, _CAUSE))
+        run_sync(self.fleet.manager.publish_intents(table, _CAUSE))
 
     @rule()
     def lift_everything(self) -> None:
         manager = self.fleet.manager
-        finish(manager.publish_intents(manager.intents.without(manager.intents.intents), _CAUSE))
+        run_sync(manager.publish_intents(manager.intents.without(manager.intents.intents), _CAUSE))
 
     @rule(topic=_TOPIC_NAMES, cluster=st.none() | _CLUSTERS, validate_only=st.booleans())
     def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:
-        finish(self.fleet.manager.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
+        run_sync(self.fleet.manager.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
 
     @rule(validate_only=st.booleans())
     def confirm_losses(self, validate_only: bool) -> None:
-        finish(self.fleet.manager.confirm_broker_loss(lambda _: True, _CAUSE, validate_only=validate_only))
+        run_sync(self.fleet.manager.confirm_broker_loss(lambda _: True, _CAUSE, validate_only=validate_only))
 
     @rule(value=st.sampled_from(["1", "2"]))
     def configure(self, value: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.slices import SORT_SLICE, finish, sorted_in_slices
+from namesrv.core.slices import SORT_SLICE, run_sync, sorted_in_slices
 
 
 @given(st.lists(st.text(max_size=5), max_size=2_000))
 def test_the_result_is_sorted(names: list[str]) -> None:
-    assert finish(sorted_in_slices(names)) == sorted(names)
+    assert run_sync(sorted_in_slices(names)) == sorted(names)
 
 
 def test_it_gives_way_while_it_fills_buckets_and_while_it_sorts_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.admin.intents import IntentCalls
@@ -33,10 +33,10 @@ class Calls:
 
     def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
         clock, manager = fleet.clock, fleet.manager
-        self.own_stalls = OwnStalls(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
+        self.stall_detector = StallDetector(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
         self.writer = TableWriter(max_waiting_writers)
-        self.channels = ChannelStreams(manager, self.writer, self.own_stalls)
-        self.routes = route_servicer(fleet, self.own_stalls, started_at_millis=clock.wall_millis())
+        self.channels = ChannelStreams(manager, self.writer, self.stall_detector)
+        self.routes = route_servicer(fleet, self.stall_detector, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
             manager, self.writer, self.channels, RegistrationParts(clock.monotonic), idle_timeout_millis=120_000
         )

@@ -8,7 +8,7 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import StaleStateVersion
 from namesrv.core.records.changes import GroupPut
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, RemovalReason
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.tables.edit import SLICE
 from support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
@@ -204,7 +204,7 @@ def test_a_channels_end_under_way_spares_a_broker_that_registers_before_it_is_pu
     removal = fleet.manager.on_channel_destroy([channel_id])
     next(removal)
     fleet.register(topics=topics, channel_id=new)
-    assert finish(removal) == []
+    assert run_sync(removal) == []
     assert fleet.addrs("topic-0") == {0: A}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.records.rows import DataVersion
-from namesrv.server.background.stall_detector import TICK_SECONDS, OwnStalls
+from namesrv.server.background.stall_detector import TICK_SECONDS, StallDetector
 from support.core_fleet import A, B, Fleet
 
 HOUR = 3_600.0
@@ -28,8 +28,8 @@ def fleet() -> SteppingFleet:
     return SteppingFleet()
 
 
-def _stalls(fleet: Fleet) -> OwnStalls:
-    return OwnStalls(fleet.clock.monotonic, fleet.manager.grant_more_time, doubtful_seconds=10.0)
+def _stalls(fleet: Fleet) -> StallDetector:
+    return StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, doubtful_seconds=10.0)
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])

@@ -6,7 +6,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.server.counters import DurationTally, RegistrationTally, kind_of
+from namesrv.server.counters import DurationCounter, RegistrationCounter, kind_of
 
 BASE = route_data_pb2.DataVersion(counter=1)
 TOPICS = [route_data_pb2.TopicConfig(topic_name="T")]
@@ -32,7 +32,7 @@ def test_the_kind_of_a_registration_is_what_it_carries(request_: pb.RegisterBrok
 
 
 def test_a_registration_is_counted_with_its_outcome_and_as_refused_if_it_raises() -> None:
-    tally = RegistrationTally()
+    tally = RegistrationCounter()
     with tally.counting("full") as outcome:
         outcome.result = "changed"
     with pytest.raises(ValueError, match="no"), tally.counting("full"):
@@ -41,7 +41,7 @@ def test_a_registration_is_counted_with_its_outcome_and_as_refused_if_it_raises(
 
 
 def test_a_duration_is_in_its_bucket_and_all_above() -> None:
-    tally = DurationTally((1.0, 2.0))
+    tally = DurationCounter((1.0, 2.0))
     for seconds in (0.5, 1.0, 1.5, 9.0):
         tally.add(seconds)
     assert tally.buckets() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]

@@ -8,7 +8,7 @@ import pytest
 
 from route_client.errors import MalformedOrderConfError
 from route_client.routes.publish_info import default_publish_info, publish_info, subscribe_info
-from route_client.routes.publish_info_cache import PublishInfos
+from route_client.routes.publish_info_cache import PublishInfoCache
 from route_client.routes.route import from_wire
 from route_client.settings import ClientSettings
 from support.wire_routes import CLUSTER, route, wire_route
@@ -69,7 +69,7 @@ def test_a_malformed_ordered_configuration_is_refused_by_piece_and_rule(order: s
 
 
 def test_a_malformed_ordered_configuration_leaves_the_queues_as_they_were() -> None:
-    infos = PublishInfos(ClientSettings())
+    infos = PublishInfoCache(ClientSettings())
     with pytest.raises(MalformedOrderConfError):
         infos.of_route(TOPIC, route(order="a"))
     good = infos.of_route(TOPIC, route(order="a:2"))
@@ -78,7 +78,7 @@ def test_a_malformed_ordered_configuration_leaves_the_queues_as_they_were() -> N
 
 
 def test_publish_info_is_made_once_a_route() -> None:
-    infos, held = PublishInfos(ClientSettings()), route()
+    infos, held = PublishInfoCache(ClientSettings()), route()
     assert infos.of_route(TOPIC, held) is infos.of_route(TOPIC, held)
 
 

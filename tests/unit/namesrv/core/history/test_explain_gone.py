@@ -9,7 +9,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
 
@@ -49,7 +49,7 @@ def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
 def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
     fleet.register()
     cause = Cause("UnregisterBroker", "a controller")
-    finish(fleet.manager.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
+    run_sync(fleet.manager.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
     explanation = only(fleet)
     assert explanation.text.endswith(f" was reported down by a controller at {T0}")
     assert explanation.removal_reason is RemovalReason.BROKER_DOWN
@@ -69,7 +69,7 @@ def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) 
     fleet.register()
     restarted = Fleet()
     restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
-    finish(restarted.manager.confirm_broker_loss(lambda _: True, CAUSE))
+    run_sync(restarted.manager.confirm_broker_loss(lambda _: True, CAUSE))
     explanation = only(restarted)
     assert explanation.text.endswith(f" was confirmed to be lost by an operator at {T0} (because)")
     assert explanation.removal_reason is RemovalReason.LOSS_CONFIRMED
@@ -80,7 +80,7 @@ def test_every_reason_by_which_a_broker_leaves_can_be_told(fleet: Fleet) -> None
     texts = set()
     for reason in set(RemovalReason) - of_queues:
         fleet.register()
-        finish(fleet.manager.unregister_broker(GROUP, A, reason))
+        run_sync(fleet.manager.unregister_broker(GROUP, A, reason))
         explanation = only(fleet)
         assert explanation.removal_reason is reason
         texts.add(explanation.text)
@@ -99,7 +99,7 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
 
 def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
     fleet.register()
-    finish(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
     fleet.unregister()
     assert only(fleet).removal_reason is RemovalReason.UNREGISTERED
 
@@ -226,4 +226,4 @@ def test_all_is_as_of_the_first_step_whatever_changes_meanwhile(fleet: Fleet) ->
     next(steps)
     fleet.unregister()
     fleet.register(B, name="broker-b")
-    assert finish(steps) == before
+    assert run_sync(steps) == before

@@ -9,7 +9,7 @@ from namesrv.core.history.explain_route import Explanation
 from namesrv.core.records.intents import IntentKind
 from namesrv.core.records.rows import RemovalReason
 from namesrv.core.routes.change_log import ChangeLog
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import (
     CAUSE,
@@ -214,7 +214,7 @@ def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(10)
-    finish(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
     text = (
         f"not in the route: deleted by an operator at {T10} (because); "
         "it comes back when the broker registers it with another DataVersion"
@@ -226,7 +226,7 @@ def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(flee
 
 def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
     fleet.register()
-    finish(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
     hold(fleet)
     assert only(fleet).text.endswith(
         "; if the broker reports it, it stays out: the topic is held back in all clusters "

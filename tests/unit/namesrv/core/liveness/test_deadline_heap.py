@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.core.liveness.deadline_heap import SLICE, DeadlineHeap
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 
 
 def overdue(heap: DeadlineHeap[str], now: float) -> list[str]:
-    return finish(heap.overdue(now))
+    return run_sync(heap.overdue(now))
 
 
 def test_a_key_is_overdue_only_after_its_timeout_has_passed() -> None:

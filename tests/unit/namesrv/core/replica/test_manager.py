@@ -23,7 +23,7 @@ from namesrv.core.routes.digests import FRONT, RouteDigests
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import Unconfirmed
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.load import UnusableSnapshot
 from namesrv.core.snapshot.route_snapshot import WHOLE
 from namesrv.core.streams.change_rows import route_changes
@@ -84,7 +84,7 @@ class Link:
 
     def take(self, message: bytes) -> None:
         if message:
-            finish(self.intake.take(pb.StreamRouteSnapshotResponse.FromString(message)))
+            run_sync(self.intake.take(pb.StreamRouteSnapshotResponse.FromString(message)))
 
     @property
     def manager(self) -> ReplicaManager:
@@ -101,7 +101,7 @@ def state_of(manager: RouteInfoManager) -> dict[str, object]:
         "rows": rows,
         "clusters": tables.cluster_addr_table,
         "routes": {(t, z): manager.pickup_topic_route_data(t, z) for t in _TOPICS for z in (None, "z1")},
-        "names": finish(manager.topic_lists.all_after("", 10)),
+        "names": run_sync(manager.topic_lists.all_after("", 10)),
         "topic count": len(tables.topic_queue_table),
         "topics by broker": {key: set(topics) for key, topics in tables.topics_by_broker.items() if topics},
         "rules": {key: group.write for key, group in tables.broker_addr_table.items()},
@@ -113,7 +113,7 @@ def state_of(manager: RouteInfoManager) -> dict[str, object]:
         "unconfirmed": manager.unconfirmed,
         "intents": manager.intents.intents,
         "kv": manager.kv_config,
-        "digests": [(row.position, row.digest) for row in finish(digests.after(FRONT, 100))],
+        "digests": [(row.position, row.digest) for row in run_sync(digests.after(FRONT, 100))],
     }
 
 
@@ -201,7 +201,7 @@ def test_a_change_that_does_not_follow_the_last_one_is_not_made(fleet: Fleet) ->
     fleet.register()
     copy = Link(fleet.manager).manager
     with pytest.raises(OutOfStep, match="revision 3 does not follow 1"):
-        finish(copy.apply(LeaderChange(3)))
+        run_sync(copy.apply(LeaderChange(3)))
     assert state_of(copy) == state_of(fleet.manager)
 
 
@@ -229,9 +229,9 @@ def test_a_snapshot_with_rows_that_do_not_fit_together_is_refused(fleet: Fleet) 
     fleet.register()
     intake = ReplicaIntake(lambda identity: ReplicaManager(identity, VirtualClock()), None)
     first, *_, end = map(pb.StreamRouteSnapshotResponse.FromString, fleet.manager.snapshot().messages())
-    finish(intake.take(first))
+    run_sync(intake.take(first))
     with pytest.raises(UnusableSnapshot, match="the end marker counts 1 clusters, and there are 0"):
-        finish(intake.take(end))
+        run_sync(intake.take(end))
     assert intake.manager is None
 
 

@@ -19,7 +19,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers
 from namesrv.core.routes.digests import FRONT, MAX_TRIES, SLICE, DigestedBroker, Position, RouteDigests
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.paging import page_token
 from namesrv.server.services.route.digests import DigestCalls
@@ -43,7 +43,7 @@ class Digests:
         self.calls = DigestCalls(self.fleet.manager)
 
     def all(self) -> list[DigestedBroker]:
-        return finish(self.digests.after(FRONT, ALL))
+        return run_sync(self.digests.after(FRONT, ALL))
 
     def of_groups(self) -> dict[BrokerKey, bytes]:
         return {live.broker: digest for live, digest in self.all()}
@@ -58,11 +58,11 @@ class Digests:
     def decide(self, kind: IntentKind, key: IntentKey) -> None:
         manager = self.fleet.manager
         intent = Intent(kind, key, "an operator", self.fleet.clock.wall_millis())
-        finish(manager.publish_intents(manager.intents.with_intent(intent), CAUSE))
+        run_sync(manager.publish_intents(manager.intents.with_intent(intent), CAUSE))
 
     def lift(self, key: IntentKey) -> None:
         manager = self.fleet.manager
-        finish(manager.publish_intents(manager.intents.without([key]), CAUSE))
+        run_sync(manager.publish_intents(manager.intents.without([key]), CAUSE))
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_digests_give_way_within_a_large_group_and_between_groups(made: Digests)
     assert steps_taken(made) >= 11
     for number in range(2 * SLICE):  # even where all digests are kept already
         made.fleet.register(f"10.0.{number // 250}.{number % 250}:1", name=f"c-{number}", topics=[])
-    finish(made.digests.after(FRONT, 3 * SLICE))
+    run_sync(made.digests.after(FRONT, 3 * SLICE))
     assert sum(1 for _ in made.digests.after(FRONT, 3 * SLICE)) >= 10
 
 
@@ -244,7 +244,7 @@ def test_a_group_that_changes_while_its_digest_is_made_has_the_digest_of_after_t
     made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})  # has been read already
     made.fleet.register_topic(names[-1], {GROUP: (2, 2, 6, 0)})  # has not
     rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0), names[-1]: (2, 2, 6, 0)}
-    assert [digest for _, digest in finish(steps)] == [expected(rows)]
+    assert [digest for _, digest in run_sync(steps)] == [expected(rows)]
 
 
 def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digests) -> None:
@@ -254,7 +254,7 @@ def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digest
     steps = made.digests.after(FRONT, ALL)
     next(steps)
     made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})
-    assert [digest for _, digest in finish(steps)] == [expected({**rows, "A": (8, 8, 6, 0)})]
+    assert [digest for _, digest in run_sync(steps)] == [expected({**rows, "A": (8, 8, 6, 0)})]
 
 
 def test_a_group_that_goes_while_its_digest_is_made_is_left_out(made: Digests) -> None:
@@ -263,7 +263,7 @@ def test_a_group_that_goes_while_its_digest_is_made_is_left_out(made: Digests) -
     steps = made.digests.after(FRONT, ALL)
     next(steps)
     made.fleet.unregister()
-    assert [live.broker for live, _ in finish(steps)] == [OTHER]
+    assert [live.broker for live, _ in run_sync(steps)] == [OTHER]
 
 
 def test_two_readers_at_once_get_the_same_digest_though_the_group_changes_under_both(made: Digests) -> None:
@@ -274,7 +274,7 @@ def test_two_readers_at_once_get_the_same_digest_though_the_group_changes_under_
     next(second)
     made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
     rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0)}
-    assert finish(first) == finish(second)
+    assert run_sync(first) == run_sync(second)
     assert made.of_group() == expected(rows)
 
 

@@ -10,7 +10,7 @@ from namesrv.config import limits
 from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
 from namesrv.core.records.rows import BrokerKey
 from namesrv.core.routes.route_info_manager import GROUP_SLICE
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.server.services import request_validation
 from support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -44,7 +44,7 @@ def test_a_topic_comes_to_the_groups_that_are_named_with_one_revision(fleet: Fle
     assert [queue.broker_name for queue in route.queue_datas] == ["broker-a", "broker-b"]
     second = route.queue_datas[1]
     assert (second.read_queue_nums, second.write_queue_nums, second.perm, second.topic_sys_flag) == (1, 2, 4, 3)
-    assert finish(fleet.manager.topic_lists.all_after("", 10)) == ["New", "T"]
+    assert run_sync(fleet.manager.topic_lists.all_after("", 10)) == ["New", "T"]
 
 
 def test_groups_of_the_topic_that_are_not_named_keep_their_queues(fleet: Fleet) -> None:
@@ -101,7 +101,7 @@ def test_many_groups_are_prepared_in_steps_and_published_in_one(fleet: Fleet) ->
     steps = fleet.manager.register_topic("New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
     next(steps)
     assert fleet.route("New") is None
-    assert finish(steps)
+    assert run_sync(steps)
     route = fleet.route("New")
     assert route is not None
     assert len(route.queue_datas) == GROUP_SLICE

@@ -9,7 +9,7 @@ import pytest
 
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegistration, ShuttingDown
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.tables.edit import SLICE
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
@@ -201,7 +201,7 @@ def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(
     next(change)
     fleet.manager.end_channel(channel_id)
     with pytest.raises(ChannelGone):
-        finish(change)
+        run_sync(change)
     assert fleet.topics == set()
     assert fleet.manager.tables.broker_live_table == {}
 
@@ -213,7 +213,7 @@ def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fle
         next(change)
         assert fleet.topics == set()
         assert fleet.manager.revision == 0
-    finish(change)
+    run_sync(change)
     assert len(fleet.topics) == 3 * SLICE
     assert fleet.manager.revision == 1
 
@@ -349,7 +349,7 @@ def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> N
     scan = fleet.manager.scan_not_active_broker()
     next(scan)
     fleet.query()
-    assert finish(scan) == []
+    assert run_sync(scan) == []
     assert len(fleet.topics) == SLICE + 1
 
 
@@ -387,9 +387,9 @@ def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_
     fleet.clock.advance(100.0)
     fleet.register(channel_id=used)
     fleet.clock.advance(20.001)
-    assert finish(fleet.manager.idle_channels()) == [unused]
+    assert run_sync(fleet.manager.idle_channels()) == [unused]
     fleet.clock.advance(100.0)
-    assert set(finish(fleet.manager.idle_channels())) == {used, unused}
+    assert set(run_sync(fleet.manager.idle_channels())) == {used, unused}
 
 
 def test_filter_servers_are_kept_replaced_and_removed(fleet: Fleet) -> None:
@@ -460,12 +460,12 @@ def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> No
 
 def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
     fleet.register(topics=("b", "a", "d", "c"))
-    assert finish(fleet.manager.topic_lists.all_after("", 3)) == ["a", "b", "c"]
-    assert finish(fleet.manager.topic_lists.all_after("c", 3)) == ["d"]
+    assert run_sync(fleet.manager.topic_lists.all_after("", 3)) == ["a", "b", "c"]
+    assert run_sync(fleet.manager.topic_lists.all_after("c", 3)) == ["d"]
     fleet.register(B, topics=("bb",), name="broker-b")
-    assert finish(fleet.manager.topic_lists.all_after("b", 10)) == ["bb", "c", "d"]
+    assert run_sync(fleet.manager.topic_lists.all_after("b", 10)) == ["bb", "c", "d"]
     fleet.unregister(A)
-    assert finish(fleet.manager.topic_lists.all_after("", 10)) == ["bb"]
+    assert run_sync(fleet.manager.topic_lists.all_after("", 10)) == ["bb"]
 
 
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:

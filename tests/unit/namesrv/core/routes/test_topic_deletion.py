@@ -11,7 +11,7 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.records.changes import QueuesRemoved
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.records.rows import BlastRadius, BrokerKey, RemovalReason
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
@@ -142,7 +142,7 @@ def test_two_holds_of_a_topic_decided_at_once_count_each_group_once(fleet: Fleet
     fleet.register()
     now = fleet.clock.wall_millis()
     holds = (Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", cluster), "op", now) for cluster in (None, CLUSTER))
-    outcome = finish(fleet.manager.publish_intents(IntentTable.of(holds), CAUSE))
+    outcome = run_sync(fleet.manager.publish_intents(IntentTable.of(holds), CAUSE))
     assert (outcome.blast_radius, outcome.queue_data_count) == (BlastRadius(1, 0, 1, ("TopicTest",)), 1)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from namesrv.core.routes.topic_lists import FILTER_SLICE, UNIT, UNIT_SUB, TopicLists
-from namesrv.core.slices import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from support.core_fleet import A, B, Fleet
 
 C = "127.0.0.1:30911"
@@ -20,10 +20,10 @@ def lists(fleet: Fleet) -> TopicLists:
     return fleet.manager.topic_lists
 
 
-def whole(names_after: Callable[[str, int], Steps[list[str]]], page_size: int = 2) -> list[str]:
+def whole(names_after: Callable[[str, int], Sliced[list[str]]], page_size: int = 2) -> list[str]:
     """All pages of a list."""
     names: list[str] = []
-    while page := finish(names_after(names[-1] if names else "", page_size)):
+    while page := run_sync(names_after(names[-1] if names else "", page_size)):
         assert len(page) <= page_size
         names += page
     return names
@@ -85,7 +85,7 @@ def test_a_filter_gives_way_and_passes_over_topics_that_go_meanwhile(fleet: Flee
     names = [f"{number:05}" for number in range(2 * FILTER_SLICE)]
     fleet.register(A, topics=[flagged(name, UNIT) for name in names])
     fleet.register(B, topics=[flagged(names[0], UNIT)], name="broker-b")
-    finish(lists.all_after("", 1))  # sorts the names, so that only the filter gives way below
+    run_sync(lists.all_after("", 1))  # sorts the names, so that only the filter gives way below
     steps = lists.with_flags_after(UNIT, 0, "", len(names))
     next(steps)
     fleet.unregister(A)
@@ -95,7 +95,7 @@ def test_a_filter_gives_way_and_passes_over_topics_that_go_meanwhile(fleet: Flee
 
 def test_a_filter_stops_where_its_page_is_full(fleet: Fleet, lists: TopicLists) -> None:
     fleet.register(topics=[flagged(f"{number:05}", BOTH) for number in range(FILTER_SLICE)])
-    finish(lists.all_after("", 1))
+    run_sync(lists.all_after("", 1))
     steps = lists.with_flags_after(UNIT, 0, "00009", 2)
     with pytest.raises(StopIteration) as end:
         next(steps)

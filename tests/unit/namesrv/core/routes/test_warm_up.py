@@ -11,7 +11,7 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, RemovalReason
 from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, WarmUp
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 WARM_UP = 45.0
@@ -124,7 +124,7 @@ def test_a_broker_of_the_file_that_unregisters_expires_is_replaced_or_confirmed_
     warm_up = started(fleet, 0.0)
     fleet.unregister(addrs[0], name="broker-10001")
     fleet.register("10.0.0.2:1", name="broker-10002")
-    removed, _ = finish(
+    removed, _ = run_sync(
         fleet.manager.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
     )
     assert [gone.reason for gone in removed] == [RemovalReason.LOSS_CONFIRMED]

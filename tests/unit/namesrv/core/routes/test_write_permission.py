@@ -9,7 +9,7 @@ from namesrv.core.records.changes import IntentLifted, IntentPut, QueuesPut
 from namesrv.core.records.intents import HoldKey
 from namesrv.core.records.rows import BlastRadius, BrokerKey, WriteRule
 from namesrv.core.routes.operator_changes import OperatorOutcome
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
@@ -207,7 +207,7 @@ def test_a_deletion_counts_what_vanishes_and_what_loses_its_last_writable_queue(
 def test_a_confirmed_loss_counts_the_topics_of_groups_that_lose_a_broker_and_stay(fleet: Fleet) -> None:
     lose_three_of_four(fleet)
     fleet.register(B, 1, ["TopicTest"], name="broker-0")
-    removed, radius = finish(
+    removed, radius = run_sync(
         fleet.manager.confirm_broker_loss(lambda live: live.broker.broker_name == "broker-0", CAUSE)
     )
     assert [gone.live.broker_id for gone in removed] == [0]

@@ -16,7 +16,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
 from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, RemovalReason
 from namesrv.core.routes.route_state import Unconfirmed
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.load import UnusableSnapshot
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
@@ -45,7 +45,7 @@ def intent(kind: IntentKind, key: IntentKey) -> Intent:
 
 
 def decide(fleet: Fleet, *intents: Intent) -> None:
-    finish(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
+    run_sync(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
 
 
 def routes(fleet: Fleet, *, doubted: bool = False) -> dict[str, bytes]:
@@ -294,7 +294,7 @@ def test_lists_of_topics_show_what_is_loaded() -> None:
     before = Fleet()
     before.register(A, topics=["T2", "T1"])
     after = restarted(before)
-    assert finish(after.manager.topic_lists.all_after("", 10)) == ["T1", "T2"]
+    assert run_sync(after.manager.topic_lists.all_after("", 10)) == ["T1", "T2"]
 
 
 # What does not fit together

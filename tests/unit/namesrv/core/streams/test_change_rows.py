@@ -13,7 +13,7 @@ from namesrv.core.records.changes import Cause, ClusterPut
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.records.rows import BrokerKey, DataVersion
 from namesrv.core.routes.kv_config import EMPTY
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotShard
 from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
 from support.core_fleet import CLUSTER, HA, A, B, Fleet
@@ -45,7 +45,7 @@ def only(changes: Iterable[pb.RouteChange], name: str) -> list[pb.RouteChange]:
 
 
 def publish(fleet: Fleet, *intents: Intent) -> None:
-    finish(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
+    run_sync(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
 
 
 def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -> None:
@@ -209,7 +209,7 @@ def test_changes_after_a_snapshot_make_the_next_one() -> None:
         lambda: fleet.register(topics=["T1", "T2"], filter_servers=("f:1",)),
         lambda: fleet.register(B, 1),
         lambda: publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0)),
-        lambda: finish(fleet.manager.delete_topic("T1", None, CAUSE)),
+        lambda: run_sync(fleet.manager.delete_topic("T1", None, CAUSE)),
         fleet.unregister,
         lambda: fleet.unregister(B),
     ]

@@ -12,7 +12,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
 from namesrv.core.streams.follow import follow_messages
 from namesrv.core.watch.watch_index import Follower
@@ -73,7 +73,7 @@ def test_in_every_shard_a_group_that_goes_is_one_change(fleet: Fleet) -> None:
 
 def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"])
-    finish(fleet.manager.delete_topic("T1", None, Cause("test")))
+    run_sync(fleet.manager.delete_topic("T1", None, Cause("test")))
     changes, _ = read(fleet, follower(1))
     assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
 

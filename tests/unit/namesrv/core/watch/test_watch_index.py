@@ -15,10 +15,10 @@ from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.core.watch import messages, watch_index
 from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import Follower, RouteWatch, Watches
+from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 CAUSE = Cause("test")
@@ -30,7 +30,7 @@ class WatchedFleet(Fleet):
     def __init__(self, behaviour: Behaviour | None = None, max_names: int = 100, max_waiting: int = 1_000_000) -> None:
         super().__init__(behaviour)
         self.is_warm = True
-        self.watches = Watches(self.manager, lambda: self.is_warm, max_names=max_names, max_waiting=max_waiting)
+        self.watches = WatchIndex(self.manager, lambda: self.is_warm, max_names=max_names, max_waiting=max_waiting)
 
     def watch(
         self,
@@ -41,15 +41,15 @@ class WatchedFleet(Fleet):
         wake: Callable[[], None] = lambda: None,
     ) -> RouteWatch:
         watch = self.watches.open(Subscription(frozenset(topics), tuple(prefixes), zone), wake)
-        finish(self.watches.settle())
-        finish(self.watches.join(watch))
-        finish(self.watches.settle())
-        finish(self.watches.fill(watch) if after is None else self.watches.catch_up(watch, after))
+        run_sync(self.watches.settle())
+        run_sync(self.watches.join(watch))
+        run_sync(self.watches.settle())
+        run_sync(self.watches.fill(watch) if after is None else self.watches.catch_up(watch, after))
         return watch
 
     def message(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse | None:
         """The next message; None if there is none."""
-        finish(self.watches.settle())
+        run_sync(self.watches.settle())
         encoded = self.watches.next_message(watch)
         return None if encoded is None else pb.WatchTopicRoutesResponse.FromString(encoded)
 
@@ -63,7 +63,7 @@ class WatchedFleet(Fleet):
         return {change.topic: change for change in message.changes}
 
     def woken(self) -> list[Follower]:
-        finish(self.watches.settle())
+        run_sync(self.watches.settle())
         return self.watches.take_to_wake()
 
 
@@ -149,7 +149,7 @@ def test_a_broker_that_came_back_before_anybody_was_told_has_not_left(fleet: Wat
 def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    finish(fleet.manager.delete_topic("T1", None, CAUSE))
+    run_sync(fleet.manager.delete_topic("T1", None, CAUSE))
     told = fleet.told(watch)["T1"]
     assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
     assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
@@ -160,7 +160,7 @@ def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said
 ) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    finish(fleet.manager.delete_topic("T1", None, CAUSE))
+    run_sync(fleet.manager.delete_topic("T1", None, CAUSE))
     fleet.unregister(A)
     fleet.register(B, topics=["T1"])
     told = fleet.told(watch)["T1"]
@@ -208,7 +208,7 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
     assert fleet.told(watch).keys() == {"comes"}
     fleet.woken()
     fleet.is_warm = True
-    finish(fleet.watches.say_what_is_absent())
+    run_sync(fleet.watches.say_what_is_absent())
     assert fleet.woken() == [watch]
     told = fleet.told(watch)
     assert told.keys() == {"does-not-come"}
@@ -218,11 +218,11 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
 def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
     fleet = WatchedFleet()
     fleet.is_warm = False
-    fleet.watches = Watches(fleet.manager, lambda: fleet.is_warm, max_names=10, max_waiting=10)
+    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, max_names=10, max_waiting=10)
     fleet.register(topics=["T1"])
     assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
     fleet.is_warm = True
-    finish(fleet.watches.say_what_is_absent())
+    run_sync(fleet.watches.say_what_is_absent())
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
     fleet.register(topics=["T3"], version=DataVersion(2, 2))
     assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
@@ -247,7 +247,7 @@ def test_who_resumes_is_told_what_changed_after_its_point(fleet: WatchedFleet) -
 
 def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: WatchedFleet) -> None:
     fleet.manager.change_log = ChangeLog(max_changes=2)
-    fleet.watches = Watches(fleet.manager, lambda: True, max_names=10, max_waiting=10)
+    fleet.watches = WatchIndex(fleet.manager, lambda: True, max_names=10, max_waiting=10)
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
     with pytest.raises(RevisionCompacted):
@@ -257,7 +257,7 @@ def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: W
 
 def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet: WatchedFleet) -> None:
     fleet.manager.change_log = ChangeLog(max_changes=2)
-    fleet.watches = Watches(fleet.manager, lambda: True, max_names=10, max_waiting=10)
+    fleet.watches = WatchIndex(fleet.manager, lambda: True, max_names=10, max_waiting=10)
     watch = fleet.watch("T1")
     fleet.told(watch)
     for counter in range(4):
@@ -279,11 +279,11 @@ def test_nothing_is_sent_while_a_change_is_being_passed_over(fleet: WatchedFleet
 def test_a_bookmark_is_due_only_where_the_revision_moved_on(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    finish(fleet.watches.make_bookmarks_due(0, 1))
+    run_sync(fleet.watches.make_bookmarks_due(0, 1))
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
-    finish(fleet.watches.settle())
-    finish(fleet.watches.make_bookmarks_due(0, 1))
+    run_sync(fleet.watches.settle())
+    run_sync(fleet.watches.make_bookmarks_due(0, 1))
     assert fleet.woken() == [watch]
     assert fleet.told(watch) == {}
 
@@ -293,10 +293,10 @@ def test_bookmarks_come_in_parts_that_are_all_watches_together(fleet: WatchedFle
     for watch in opened:
         fleet.told(watch)
     fleet.register(B, topics=["T3"], name="broker-b")
-    finish(fleet.watches.settle())
+    run_sync(fleet.watches.settle())
     woken: list[Follower] = []
     for part in range(3):
-        finish(fleet.watches.make_bookmarks_due(part, 3))
+        run_sync(fleet.watches.make_bookmarks_due(part, 3))
         woken += fleet.woken()
     assert len(woken) == len(opened)
     assert set(woken) == set(opened)
@@ -368,7 +368,7 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
 
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
-    finish(fleet.watches.settle())
+    run_sync(fleet.watches.settle())
     reader = Follower(lambda: None, 1)
     fleet.watches.follow(reader)
     assert fleet.woken() == []

@@ -15,11 +15,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.slices import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.watch import subscriptions, watch_index
 from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import RouteWatch, Watches
+from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
 from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
@@ -85,7 +85,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.is_warm = True
         self.watches = self.watches_of_the_fleet()
         self.lookups: list[Lookup] = []
-        self.passing_over: Steps[None] | None = None
+        self.passing_over: Sliced[None] | None = None
 
     @initialize(
         behaviour=_BEHAVIOURS,
@@ -113,10 +113,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     @rule()
     def it_is_warm(self) -> None:
         self.is_warm = True
-        finish(self.watches.say_what_is_absent())
+        run_sync(self.watches.say_what_is_absent())
 
-    def watches_of_the_fleet(self) -> Watches:
-        return Watches(self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000)
+    def watches_of_the_fleet(self) -> WatchIndex:
+        return WatchIndex(self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000)
 
     def somebody_watches(self, subscription: Subscription) -> None:
         client = Client(subscription)
@@ -130,21 +130,21 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         watch = self.watches.open(client.subscription, lambda: None)
         if revision is not None:
             self.changes_are_passed_over()
-        finish(self.watches.join(watch))
+        run_sync(self.watches.join(watch))
         if revision is None:
-            finish(self.watches.fill(watch))
+            run_sync(self.watches.fill(watch))
         else:
             self.changes_are_passed_over()
-            finish(self.watches.catch_up(watch, revision))
+            run_sync(self.watches.catch_up(watch, revision))
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
         client.streams.append(WatchedStream(client.request(manager.identity.epoch, revision)))
 
     @rule()
     def changes_are_passed_over(self) -> None:
-        finish(self.passing_over or self.watches.settle())
+        run_sync(self.passing_over or self.watches.settle())
         self.passing_over = None
-        finish(self.watches.settle())
+        run_sync(self.watches.settle())
 
     @rule()
     def some_of_a_change_is_passed_over(self) -> None:

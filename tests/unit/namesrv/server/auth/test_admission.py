@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
 from namesrv.core.records.rows import BrokerKey
 from namesrv.server.auth import callers
-from namesrv.server.auth.admission import REFUSAL_LOG_SECONDS, CallBounds, CallGate, Doorkeeper
+from namesrv.server.auth.admission import REFUSAL_LOG_SECONDS, Admission, Authorizer, CallBounds
 from namesrv.server.auth.callers import Context, caller_of
 from namesrv.server.auth.permits import GroupPattern, Permits, Principal
 from namesrv.server.rpc.status import rich_error
@@ -61,7 +61,7 @@ def call(**shown: Any) -> Context:
 def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
     bounds = CallBounds(lookups=1, registrations=2, admin_calls=3, streams=4)
     gates = {
-        name: CallGate(method, bounds, None)
+        name: Admission(method, bounds, None)
         for name, method in {"lookup": LOOKUP, "register": REGISTER, "administer": ADMINISTER, "watch": WATCH}.items()
     }
     for most, gate in enumerate(gates.values(), 1):
@@ -70,41 +70,41 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
         with pytest.raises(Overloaded, match=f"{most} .* are under way, at most {most}"):
             gate.enter(call())
     with pytest.raises(Overloaded):
-        CallGate(CHANNEL, bounds, None).enter(call())  # streams of all services count together
+        Admission(CHANNEL, bounds, None).enter(call())  # streams of all services count together
     for gate in gates.values():
         gate.leave()
         gate.enter(call())
 
 
 def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
-    gate = CallGate(LOOKUP, CallBounds(lookups=0), None)
+    gate = Admission(LOOKUP, CallBounds(lookups=0), None)
     with pytest.raises(Overloaded) as raised:
         gate.enter(call())
     assert rich_error(raised.value).retry_after_seconds
 
 
-def doorkeeper(permits: Permits, clock: list[float] | None = None) -> Doorkeeper:
-    return Doorkeeper(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
+def doorkeeper(permits: Permits, clock: list[float] | None = None) -> Authorizer:
+    return Authorizer(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
 
 
 PERMITS = Permits({"broker.example": BROKER})
 
 
 def test_the_principal_of_a_call_is_its_caller() -> None:
-    gate = CallGate(REGISTER, CallBounds(), doorkeeper(PERMITS))
+    gate = Admission(REGISTER, CallBounds(), doorkeeper(PERMITS))
     shown = call(dns=["other", "broker.example"], common_name="x")
     assert gate.enter(shown) is BROKER
     assert caller_of(shown) == "broker"
 
 
 def test_without_permits_the_caller_is_the_peer() -> None:
-    gate = CallGate(REGISTER, CallBounds(), None)
+    gate = Admission(REGISTER, CallBounds(), None)
     assert gate.enter(call()) is None
     gate.checked(None, [BrokerKey("any", "thing")], call())
 
 
 def test_a_refused_call_takes_no_room() -> None:
-    gate = CallGate(LOOKUP, CallBounds(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
+    gate = Admission(LOOKUP, CallBounds(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):
         with pytest.raises(NotAuthenticated):
             gate.enter(call())
@@ -116,16 +116,16 @@ def test_a_refused_call_takes_no_room() -> None:
 def test_names_of_groups_are_checked_in_registrations_only() -> None:
     keeper = doorkeeper(PERMITS)
     groups = [BrokerKey("c", "a"), BrokerKey("c", "b")]
-    register = CallGate(REGISTER, CallBounds(), keeper)
+    register = Admission(REGISTER, CallBounds(), keeper)
     register.checked(BROKER, groups[:1], call())
     with pytest.raises(NotPermitted, match="broker may not register c/b"):
         register.checked(BROKER, groups, call())
-    CallGate(LOOKUP, CallBounds(), keeper).checked(BROKER, groups, call())
+    Admission(LOOKUP, CallBounds(), keeper).checked(BROKER, groups, call())
 
 
 def test_new_permits_are_for_the_next_call() -> None:
     permits = [PERMITS]
-    gate = CallGate(REGISTER, CallBounds(), Doorkeeper(lambda: permits[0], lambda request: request))
+    gate = Admission(REGISTER, CallBounds(), Authorizer(lambda: permits[0], lambda request: request))
     gate.enter(call(dns=["broker.example"]))
     permits[0] = Permits()
     with pytest.raises(NotPermitted):
@@ -134,7 +134,7 @@ def test_new_permits_are_for_the_next_call() -> None:
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = [0.0]
-    gate = CallGate(LOOKUP, CallBounds(), doorkeeper(PERMITS, clock))
+    gate = Admission(LOOKUP, CallBounds(), doorkeeper(PERMITS, clock))
     with capture_logs() as lines:
         for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
             clock[0] += step

@@ -14,11 +14,11 @@ from namesrv.config.limits import MAX_CHANNEL_EVENTS
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.records.changes import Cause
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.server.background import channel_notices
 from namesrv.server.background.channel_notices import CHANNEL_SLICE, ChannelNotices
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -33,8 +33,8 @@ class Told:
     def __init__(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
         manager = self.fleet.manager
-        own_stalls = OwnStalls(self.fleet.clock.monotonic, manager.grant_more_time, 10.0)
-        self.streams = ChannelStreams(manager, TableWriter(), own_stalls)
+        stall_detector = StallDetector(self.fleet.clock.monotonic, manager.grant_more_time, 10.0)
+        self.streams = ChannelStreams(manager, TableWriter(), stall_detector)
         self.notices = ChannelNotices(manager, self.streams)
         self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
         self._opened = AsyncExitStack()
@@ -192,7 +192,7 @@ def test_a_master_that_is_lost_with_its_channel_is_told_as_offline() -> None:
         await told.register(B, 1)
         manager, channel_id = told.fleet.manager, await told.channel(A)
         manager.end_channel(channel_id)
-        finish(manager.on_channel_destroy([channel_id]))
+        run_sync(manager.on_channel_destroy([channel_id]))
         assert told.events(B) == [lowest(B, 1, A)]
 
     run(test, notify_min_broker_id_changed=True)

@@ -1,10 +1,10 @@
-"""OwnStalls: a process that did not run blames nobody."""
+"""StallDetector: a process that did not run blames nobody."""
 
 from __future__ import annotations
 
 import pytest
 
-from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, OwnStalls
+from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
 from support.core_fleet import VirtualClock
 
 
@@ -19,11 +19,13 @@ def told() -> list[float]:
 
 
 @pytest.fixture
-def stalls(clock: VirtualClock, told: list[float]) -> OwnStalls:
-    return OwnStalls(clock.monotonic, told.append, doubtful_seconds=10.0)
+def stalls(clock: VirtualClock, told: list[float]) -> StallDetector:
+    return StallDetector(clock.monotonic, told.append, doubtful_seconds=10.0)
 
 
-def test_ticks_in_time_and_small_delays_are_no_stall(stalls: OwnStalls, clock: VirtualClock, told: list[float]) -> None:
+def test_ticks_in_time_and_small_delays_are_no_stall(
+    stalls: StallDetector, clock: VirtualClock, told: list[float]
+) -> None:
     for late in (0.0, 0.5, STALL_SECONDS):
         clock.advance(TICK_SECONDS + late)
         stalls.check()
@@ -31,7 +33,7 @@ def test_ticks_in_time_and_small_delays_are_no_stall(stalls: OwnStalls, clock: V
     assert not stalls.channel_ends_are_doubtful()
 
 
-def test_a_stall_is_told_once_with_its_length(stalls: OwnStalls, clock: VirtualClock, told: list[float]) -> None:
+def test_a_stall_is_told_once_with_its_length(stalls: StallDetector, clock: VirtualClock, told: list[float]) -> None:
     clock.advance(TICK_SECONDS + 300.0)
     stalls.check()
     stalls.check()
@@ -39,7 +41,7 @@ def test_a_stall_is_told_once_with_its_length(stalls: OwnStalls, clock: VirtualC
 
 
 def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_noticed_it_yet(
-    stalls: OwnStalls, clock: VirtualClock
+    stalls: StallDetector, clock: VirtualClock
 ) -> None:
     clock.advance(5.0)
     assert stalls.channel_ends_are_doubtful()
@@ -50,7 +52,7 @@ def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_notice
     assert not stalls.channel_ends_are_doubtful()
 
 
-def test_the_longest_delay_of_the_ticks_is_told(stalls: OwnStalls, clock: VirtualClock) -> None:
+def test_the_longest_delay_of_the_ticks_is_told(stalls: StallDetector, clock: VirtualClock) -> None:
     for late in (0.25, 0.5, 0.125):
         clock.advance(TICK_SECONDS + late)
         stalls.tick()
@@ -58,7 +60,7 @@ def test_the_longest_delay_of_the_ticks_is_told(stalls: OwnStalls, clock: Virtua
 
 
 def test_a_tick_that_is_overdue_counts_before_it_comes_and_ticks_in_time_are_no_delay(
-    stalls: OwnStalls, clock: VirtualClock
+    stalls: StallDetector, clock: VirtualClock
 ) -> None:
     clock.advance(TICK_SECONDS)
     stalls.tick()
@@ -68,7 +70,7 @@ def test_a_tick_that_is_overdue_counts_before_it_comes_and_ticks_in_time_are_no_
 
 
 def test_delays_older_than_a_minute_are_forgotten_and_no_more_than_a_minute_of_them_is_kept(
-    stalls: OwnStalls, clock: VirtualClock
+    stalls: StallDetector, clock: VirtualClock
 ) -> None:
     clock.advance(TICK_SECONDS + 0.5)
     stalls.tick()

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from namesrv.core.errors import Overloaded
-from namesrv.core.slices import Steps
-from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, drive
+from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, run_cooperatively
 from support.core_fleet import VirtualClock
 
 
 def test_changes_run_one_after_another_and_others_run_in_between() -> None:
     events: list[str] = []
 
-    def change(name: str) -> Steps[str]:
+    def change(name: str) -> Sliced[str]:
         for step in range(2):
             events.append(f"{name}{step}")
             yield
@@ -39,14 +39,14 @@ def test_changes_run_one_after_another_and_others_run_in_between() -> None:
 def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:
     closed = []
 
-    def endless() -> Steps[None]:
+    def endless() -> Sliced[None]:
         try:
             while True:
                 yield
         finally:
             closed.append(True)
 
-    def quick() -> Steps[str]:
+    def quick() -> Sliced[str]:
         yield
         return "done"
 
@@ -62,7 +62,7 @@ def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:
 
 
 def test_more_waiting_changes_than_the_limit_are_refused() -> None:
-    def endless() -> Steps[None]:
+    def endless() -> Sliced[None]:
         while True:
             yield
 
@@ -82,7 +82,7 @@ def test_more_waiting_changes_than_the_limit_are_refused() -> None:
 def test_a_durable_change_waits_for_its_turn_though_the_queue_is_full() -> None:
     events: list[str] = []
 
-    def change(name: str) -> Steps[str]:
+    def change(name: str) -> Sliced[str]:
         yield
         events.append(name)
         return name
@@ -104,7 +104,7 @@ async def turns_between_two_slices(slice_seconds: float, turn_seconds: float) ->
     clock = VirtualClock()
     turns = 0
 
-    def slices() -> Steps[None]:
+    def slices() -> Sliced[None]:
         clock.advance(slice_seconds)
         yield
 
@@ -117,7 +117,7 @@ async def turns_between_two_slices(slice_seconds: float, turn_seconds: float) ->
 
     busy = asyncio.create_task(others())
     await asyncio.sleep(0)  # it waits for its first turn
-    await drive(slices(), clock.monotonic)
+    await run_cooperatively(slices(), clock.monotonic)
     busy.cancel()
     return turns
 

@@ -27,8 +27,8 @@ from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.server.background import watch_streams
-from namesrv.server.background.table_writer import drive
-from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.background.table_writer import run_cooperatively
+from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.rpc.handlers import Context, add_service
 from namesrv.server.rpc.request_memory import RequestMemory
@@ -56,7 +56,7 @@ class Server:
     def __init__(self, fleet: Fleet, max_watchers: int = 100) -> None:
         self.fleet = fleet
         self.warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
-        self.watchers = Watchers(fleet.manager, self.warm_up, fleet.clock, Random(1), max_watchers)
+        self.watchers = WatchStreams(fleet.manager, self.warm_up, fleet.clock, Random(1), max_watchers)
         self.calls = WatchCalls(fleet.manager, self.warm_up, self.watchers)
         self.lists = WatcherListCalls(fleet.manager, self.watchers)
 
@@ -204,7 +204,7 @@ def test_watches_wait_where_lookups_do() -> None:
 def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
     async def work(server: Server) -> None:
         server.warm_up = WarmUp(server.fleet.manager, server.fleet.clock, 30.0)
-        server.watchers = Watchers(server.fleet.manager, server.warm_up, server.fleet.clock)
+        server.watchers = WatchStreams(server.fleet.manager, server.warm_up, server.fleet.clock)
         server.calls = WatchCalls(server.fleet.manager, server.warm_up, server.watchers)
         async with server.running(), server.watch("T1", "T3") as stream:
             assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]
@@ -376,7 +376,9 @@ def test_a_bookmark_is_not_a_lag() -> None:
         async with server.watch("T1") as stream:
             await next_of(stream)
             for part in range(watch_streams.BOOKMARK_SECONDS):
-                await drive(server.watchers.watches.make_bookmarks_due(part, watch_streams.BOOKMARK_SECONDS))
+                await run_cooperatively(
+                    server.watchers.watches.make_bookmarks_due(part, watch_streams.BOOKMARK_SECONDS)
+                )
             asking = asyncio.ensure_future(next_of(stream))
             for _ in range(5):
                 await asyncio.sleep(0)

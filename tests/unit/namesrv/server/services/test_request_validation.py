@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
 from namesrv.core.records.rows import TopicConfig
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.server.services import request_validation
 
 
@@ -196,9 +196,11 @@ def crc32(text: str) -> int:
     ],
 )
 def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
-    finish(request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
+    run_sync(
+        request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
+    )
     with pytest.raises(Crc32NotMatch) as caught:
-        finish(request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
+        run_sync(request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
     assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
 
 
@@ -207,12 +209,14 @@ def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None
         topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
     )
     with pytest.raises(Crc32NotMatch):
-        finish(request_validation.check_body_crc32(request))
+        run_sync(request_validation.check_body_crc32(request))
 
 
 @pytest.mark.parametrize("checksum", [None, 0])
 def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
-    finish(request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
+    run_sync(
+        request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
+    )
 
 
 def test_a_checksum_of_many_topics_is_taken_in_steps() -> None:

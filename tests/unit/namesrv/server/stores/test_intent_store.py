@@ -19,7 +19,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.records.rows import BlastRadius, BrokerKey
 from namesrv.core.routes.operator_changes import OperatorOutcome
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.stores.intent_store import (
     INTENT_ENDED,
@@ -51,7 +51,7 @@ def lift(intent: Intent) -> IntentChange:
     return lambda table: table.without([intent.key])
 
 
-def endless() -> Steps[None]:
+def endless() -> Sliced[None]:
     while True:
         yield
 

@@ -13,7 +13,7 @@ from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.history.explain_route import MAX_TEXT_LENGTH
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind
-from namesrv.core.slices import finish
+from namesrv.core.slices import run_sync
 from namesrv.server.services.admin.explain import ExplainCalls
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
@@ -94,9 +94,9 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
     fleet.register(B, 1)
     hold_all = Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", None), "an operator", T0_MILLIS, comment)
     cause = Cause("DeleteTopic", "an operator", comment)
-    finish(fleet.manager.delete_topic("TopicTest", None, cause))
+    run_sync(fleet.manager.delete_topic("TopicTest", None, cause))
     assert len(only(fleet).text) < MAX_TEXT_LENGTH
-    finish(fleet.manager.publish_intents(fleet.manager.intents.with_intent(hold_all), cause))
+    run_sync(fleet.manager.publish_intents(fleet.manager.intents.with_intent(hold_all), cause))
     text = only(fleet).text
     assert len(text) == MAX_TEXT_LENGTH
     assert text.endswith("...")

@@ -10,7 +10,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.core.errors import ChannelGone, InvalidField
 from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import OwnStalls
+from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.registration.parts import RegistrationParts
@@ -25,8 +25,8 @@ CONTEXT = cast("Context", None)
 @pytest.fixture
 def servicer() -> RegistrationServicer:
     fleet = Fleet()
-    own_stalls = OwnStalls(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
-    channels = ChannelStreams(fleet.manager, TableWriter(), own_stalls)
+    stall_detector = StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
+    channels = ChannelStreams(fleet.manager, TableWriter(), stall_detector)
     parts = RegistrationParts(fleet.clock.monotonic)
     return RegistrationServicer(fleet.manager, TableWriter(), channels, parts, 120_000)
 

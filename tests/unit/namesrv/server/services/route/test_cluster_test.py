@@ -1,4 +1,4 @@
-"""ProductEnv: one name server of the environment after the other, within one deadline, and never too many lookups.
+"""ClusterTest: one name server of the environment after the other, within one deadline, and never too many lookups.
 
 The name servers are real gRPC servers on loopback in the event loop of the test.
 """
@@ -24,7 +24,7 @@ from namesrv.server.services.route.cluster_test import (
     ASK_LAST_SECONDS,
     CLUSTER_TEST_KEY,
     ROUTES_BETWEEN_PAUSES,
-    ProductEnv,
+    ClusterTest,
     asked_by_cluster_test,
 )
 from support.core_fleet import VirtualClock
@@ -108,7 +108,7 @@ class Env:
         self.namesrvs = namesrvs
         self.clock = VirtualClock()
         endpoints = [namesrv.endpoint for namesrv in namesrvs]
-        self.product = ProductEnv("center", endpoints, self.clock.monotonic, timeout_seconds, max_lookups)
+        self.product = ClusterTest("center", endpoints, self.clock.monotonic, timeout_seconds, max_lookups)
 
     async def route(self, topic: str, zone_name: str | None = None) -> bytes | None:
         return await self.product.route(topic, zone_name)

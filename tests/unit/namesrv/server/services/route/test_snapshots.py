@@ -24,7 +24,7 @@ from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
-from namesrv.server.background.watch_streams import Watchers
+from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.snapshots import SnapshotCalls
 from support.core_fleet import Fleet
@@ -37,7 +37,7 @@ CONTEXT = cast("Context", None)
 def calls(fleet: Fleet) -> SnapshotCalls:
     numbers = itertools.count(1)
     manager, clock = fleet.manager, fleet.clock
-    watchers = Watchers(manager, WarmUp(manager, clock, 0.0), clock)
+    watchers = WatchStreams(manager, WarmUp(manager, clock, 0.0), clock)
     return SnapshotCalls(manager, Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"), watchers)
 
 

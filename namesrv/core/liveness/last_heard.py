@@ -5,10 +5,10 @@ from __future__ import annotations
 from namesrv.core.clock import Clock
 from namesrv.core.liveness.deadline_heap import DeadlineHeap
 from namesrv.core.records.rows import BrokerLiveInfo, LiveKey
-from namesrv.core.slices import Steps
+from namesrv.core.slices import Sliced
 
 
-class SignsOfLife:
+class Liveness:
     """Deadlines go by the monotonic clock; the wall clock is only kept to be reported."""
 
     def __init__(self, clock: Clock, expired_time: float) -> None:
@@ -67,7 +67,7 @@ class SignsOfLife:
         """When each live broker was last heard of, as ``last_update_millis``."""
         return dict(self._last_update_millis)
 
-    def overdue_brokers(self) -> Steps[list[LiveKey]]:
+    def overdue_brokers(self) -> Sliced[list[LiveKey]]:
         """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""
         return (yield from self._brokers.overdue(self._clock.monotonic()))
 
@@ -75,7 +75,7 @@ class SignsOfLife:
         """Whether a broker has been silent for longer than its timeout."""
         return self._brokers.is_overdue(key, self._clock.monotonic())
 
-    def idle_channels(self) -> Steps[list[str]]:
+    def idle_channels(self) -> Sliced[list[str]]:
         """The channels none of whose brokers was heard of for the expiry time."""
         overdue = yield from self._channels.overdue(self._clock.monotonic())
         now = self._clock.monotonic()
