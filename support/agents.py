@@ -31,7 +31,7 @@ class StandInBroker(Process):
     """A process that listens where a broker would."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__([sys.executable, str(HERE / "stand_in_broker.py"), str(port)])
+        super().__init__([sys.executable, str(HERE / "fakes" / "stand_in_broker.py"), str(port)])
         started = self.wait_for("broker_started")
         self.endpoint = Endpoint.parse(str(started["listen"]))
         self.pid = int(started["pid"])
@@ -41,7 +41,7 @@ class OddNameServer(Process):
     """A name server that is ``unavailable`` or ``slow``."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__([sys.executable, "-m", "support.odd_name_server", kind], {"PYTHONPATH": str(ROOT)})
+        super().__init__([sys.executable, "-m", "support.fakes.odd_name_server", kind], {"PYTHONPATH": str(ROOT)})
         self.endpoint = Endpoint.parse(str(self.wait_for("odd_name_server_started")["listen"]))
 
 

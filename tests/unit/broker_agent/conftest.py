@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_agent.settings import AgentSettings
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 
 TOPICS_JSON = Path(__file__).parents[3] / "demo" / "topics.json"
 

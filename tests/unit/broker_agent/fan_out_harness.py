@@ -15,7 +15,7 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 
 OPTIONS = ConnectionOptions(connect_timeout_millis=500, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)

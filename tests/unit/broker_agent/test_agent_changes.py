@@ -29,8 +29,8 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from support.processes import eventually
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.test_broker_controller import (
     MakeSettings,
     RoundsOnDemand,

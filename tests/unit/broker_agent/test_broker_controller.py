@@ -22,8 +22,8 @@ from broker_agent.timing.clock import Timing
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.topics.manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from support.processes import eventually
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
 
 StartNameServer = Callable[..., FakeNameServer]
 MakeSettings = Callable[..., AgentSettings]

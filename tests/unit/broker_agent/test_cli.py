@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from broker_agent.cli import app
 from groundwork.version import __version__
+from support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.conftest import TOPICS_JSON
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
 
 FLAGS = {
     "--broker-name": "broker-a",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker_agent.settings import AgentSettings
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
+from support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.test_broker_controller import controller_of
 from tests.unit.broker_agent.virtual_time import VirtualTime
 

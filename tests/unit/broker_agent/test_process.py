@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.conftest import TOPICS_JSON
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
 
 StartNameServer = Callable[..., FakeNameServer]
 PROGRAM = (sys.executable, "-m", "broker_agent")

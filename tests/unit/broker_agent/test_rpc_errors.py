@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from broker_agent import rpc_errors
 from broker_agent.rpc_errors import CallRefused, ErrorAnswers, InvalidField, LimitExceeded, NotDurable
 from groundwork.rich_errors import FieldViolation, RichError
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.topic_agents import error_of
 
 Ask = Callable[[str, bytes], RichError]

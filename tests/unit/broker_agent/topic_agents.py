@@ -15,7 +15,7 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 from broker_agent.rpc_errors import ErrorAnswers
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 
 
 @contextmanager

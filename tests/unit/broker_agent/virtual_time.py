@@ -6,7 +6,7 @@ import random
 import threading
 
 from broker_agent.timing.clock import Timing
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 
 RELEASED = -1.0
 

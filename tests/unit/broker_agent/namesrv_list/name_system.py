@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 
 
 class NameSystem:

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from broker_agent.namesrv_list import name_sources
 from broker_agent.namesrv_list.name_sources import ListFile
 from groundwork.endpoints import Endpoint
+from support.fakes.registering_name_server import DEADLINE
 from support.processes import eventually
-from tests.unit.broker_agent.fake_name_server import DEADLINE
 from tests.unit.broker_agent.namesrv_list.name_system import endpoints
 
 

@@ -16,7 +16,7 @@ from broker_agent.namesrv_list.namesrv_list import FIRST_LOOKUP_SECONDS
 from broker_agent.namesrv_list.resolved_name import RESOLVE_PERIOD_SECONDS
 from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.namesrv_list.name_system import NameSystem, endpoints
 from tests.unit.broker_agent.virtual_time import VirtualTime
 

@@ -9,7 +9,7 @@ from broker_agent.errors import NameServerError
 from broker_agent.fan_out.outer_executor import OuterExecutor
 from broker_agent.target.calls_in_flight import CallsInFlight
 from broker_agent.timing.clock import Timing
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import FanOut
 
 

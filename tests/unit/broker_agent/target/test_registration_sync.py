@@ -20,7 +20,7 @@ from broker_agent.target.state import FIRST_REFUSED_SECONDS
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.rich_errors import RichError
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
+from support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, table, topic
 
 StartNameServer = Callable[..., FakeNameServer]

@@ -15,7 +15,7 @@ from broker_agent.errors import StartError
 from broker_agent.topics.followed import BROKEN_SECONDS, CONFIRM_SECONDS, START_SECONDS, FollowedTopics
 from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_file import copy_of, encode_topics, replace_durably
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.virtual_time import VirtualTime
 
 

@@ -12,7 +12,7 @@ import grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from tests.unit.broker_agent.fake_name_server import FakeNameServer, refuse
+from support.fakes.registering_name_server import FakeNameServer, refuse
 
 SLOW_SECONDS = 3.0
 
