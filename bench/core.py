@@ -1,4 +1,4 @@
-"""What the route tables cost without gRPC: ``python -m bench.core``.
+"""Costs of the route tables without gRPC: ``python -m bench.core``.
 
 Every round of every workload runs in a fresh process, so that memory and garbage collection start alike.
 """

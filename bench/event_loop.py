@@ -1,4 +1,4 @@
-"""How long a real name server's event loop is held up while tables change: ``python -m bench.event_loop``.
+"""Time that a real name server's event loop is held up while tables change: ``python -m bench.event_loop``.
 
 A name server runs in a process of its own with a probe in its event loop. This process registers brokers in phases
 and meanwhile looks topics up at a fixed rate.

@@ -1,4 +1,4 @@
-"""What a lookup and a registration cost a name server in one process and in several (``--workers``).
+"""Costs of a lookup and a registration in one process and in several (``--workers``).
 
 On a machine whose cores are also the load's, several processes cannot show what they are for, a higher rate. What each
 call costs in processor time, all processes of the server together, shows whether they would on a machine with more.

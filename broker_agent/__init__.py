@@ -1,4 +1,9 @@
-"""The agent beside a broker: keeps it registered with every name server."""
+"""The agent beside a broker: keeps it registered with every name server.
+
+Rooms, each importing only those after it: ``cli``, ``broker_controller``, ``listener`` and ``observability``,
+``fan_out``, ``clients`` and ``target``, ``broker``, ``settings``, ``topics``, ``namesrv_list``, ``connections``,
+``timing``. Begin reading in ``broker_controller``.
+"""
 
 import os
 

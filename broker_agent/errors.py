@@ -1,4 +1,4 @@
-"""What can go wrong in the agent: one tree of exceptions."""
+"""The agent's own exceptions: one tree."""
 
 from __future__ import annotations
 

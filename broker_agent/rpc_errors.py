@@ -1,4 +1,4 @@
-"""How calls to the agent fail: errors with a code and a reason, and the interceptor that answers them (AIP-193)."""
+"""Errors of calls to the agent, with a code and a reason, and the interceptor that answers them (AIP-193)."""
 
 from __future__ import annotations
 

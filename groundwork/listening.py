@@ -1,4 +1,4 @@
-"""Whether an address can be listened on, said in words of our own."""
+"""A check of an address before somebody listens on it, with errors in words of our own."""
 
 from __future__ import annotations
 

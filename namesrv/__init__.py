@@ -1,4 +1,8 @@
-"""The name server: who is where, in memory, over gRPC."""
+"""The name server: the route tables of a fleet of brokers, in memory, over gRPC.
+
+Rooms, each importing only those after it: ``cli``, ``process`` (event loops and workers), ``server`` (gRPC),
+``storage`` (files), ``config`` (settings and limits), ``core`` (the tables, pure). Begin reading in ``core.routes``.
+"""
 
 import os
 

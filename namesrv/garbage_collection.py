@@ -1,4 +1,4 @@
-"""When the garbage collector runs: it holds up everything else for as long as it looks at things."""
+"""Tuning of the garbage collector, which holds up everything else for as long as it looks at things."""
 
 from __future__ import annotations
 

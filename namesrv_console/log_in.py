@@ -1,4 +1,4 @@
-"""Who may see the page: whoever has the token. A program sends it with each request, a browser gets a cookie for it.
+"""The log-in: a token, sent by programs with each request and kept by browsers as a cookie.
 
 Nothing is kept: a cookie says until when it is good, and is signed with a secret of this process and the token in
 force. So a restart and another token end all sessions.

@@ -1,4 +1,4 @@
-"""When the certificate ends that a server shows: looked at by a handshake beside gRPC, which does not tell."""
+"""The end of the certificate that a server shows, found by a handshake beside gRPC, which does not tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which name servers are meant, and how to call them: flags, the environment, or a context of the contexts file."""
+"""Contexts: which name servers are meant and how to call them, by flags, the environment or the contexts file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told of changes: callbacks, iterators."""
+"""Listeners that are told of changes: callbacks and iterators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client behaves."""
+"""Settings of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client is: for operators' eyes and metrics."""
+"""The status of a client, for operators' eyes and metrics."""
 
 from __future__ import annotations
 

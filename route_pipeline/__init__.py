@@ -1,4 +1,8 @@
-"""Route snapshots into Spark."""
+"""Route snapshots and changes into Spark, and a log of them.
+
+Rooms, each importing only those after it: ``commands``, ``reports``, ``log``, ``source``. Begin reading in
+``source.data_source``.
+"""
 
 import os
 

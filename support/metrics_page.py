@@ -1,4 +1,4 @@
-"""What programs of ours tell over HTTP: metrics for Prometheus, whether they are alive and ready."""
+"""The HTTP page of a program: metrics for Prometheus, whether it is alive and ready."""
 
 from __future__ import annotations
 

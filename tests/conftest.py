@@ -1,4 +1,4 @@
-"""What all tests go by."""
+"""Rules for all tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the route pipeline costs, and whether it survives being killed.
+"""Costs of the route pipeline, and its survival when it is killed.
 
 Run ``python -m bench.pipeline``.
 """

@@ -1,4 +1,4 @@
-"""What the programs of ``bench`` have written, for a report to read."""
+"""The results that the programs of ``bench`` have written, for a report to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent tells name servers about its broker."""
+"""The registration of a broker: all that the agent tells name servers about it."""
 
 from __future__ import annotations
 

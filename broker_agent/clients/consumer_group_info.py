@@ -1,4 +1,4 @@
-"""What a consumer group reads, and how (RocketMQ: ConsumerGroupInfo)."""
+"""The subscriptions of a consumer group, and its way to consume (RocketMQ: ConsumerGroupInfo)."""
 
 from __future__ import annotations
 

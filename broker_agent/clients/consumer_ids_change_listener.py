@@ -1,4 +1,4 @@
-"""What follows from events of consumer groups (RocketMQ: DefaultConsumerIdsChangeListener, Broker2Client)."""
+"""Reactions to events of consumer groups (RocketMQ: DefaultConsumerIdsChangeListener, Broker2Client)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who consumes (RocketMQ: ConsumerManager)."""
+"""The table of consumers (RocketMQ: ConsumerManager)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of a client can fail with, beside the errors that all calls share."""
+"""Errors of clients' calls, beside those that all calls share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which channels are in which groups: the table behind the managers of producers and consumers."""
+"""Members of groups: the table behind the managers of producers and consumers."""
 
 from __future__ import annotations
 

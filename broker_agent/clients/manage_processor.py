@@ -1,4 +1,4 @@
-"""What clients ask for, on records that have been checked (RocketMQ: ClientManageProcessor)."""
+"""Calls of clients on records that have been checked (RocketMQ: ClientManageProcessor)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who produces (RocketMQ: ProducerManager)."""
+"""The table of producers (RocketMQ: ProducerManager)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked about clients, by themselves and by operators; on whichever listener."""
+"""Queries about clients, by themselves and by operators, on either listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How connections to name servers are made, watched and opened again.
+"""Connections to name servers: how they are made, watched and opened again.
 
 Begin reading in ``options``.
 """

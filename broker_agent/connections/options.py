@@ -1,4 +1,4 @@
-"""How gRPC is told to make and watch a connection to a name server."""
+"""Options of gRPC for a connection to a name server."""
 
 from __future__ import annotations
 

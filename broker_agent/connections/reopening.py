@@ -1,4 +1,4 @@
-"""When a channel that ended is opened again."""
+"""The pause before a channel that ended is opened again."""
 
 from __future__ import annotations
 

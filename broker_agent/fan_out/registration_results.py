@@ -1,4 +1,4 @@
-"""What the answers to registrations tell the broker: its master, and which topics are ordered."""
+"""Answers to registrations, joined: the broker's master, and which topics are ordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent shows to those it listens to and to those it calls."""
+"""Certificates of the agent, for those that it listens to and those that it calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where lists of name servers change while the agent runs: a file, and an address server."""
+"""Lists of name servers that change while the agent runs: a file, and an address server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told to those who look after an agent: metrics and traces.
+"""Metrics and traces of an agent, for those who look after it.
 
 Begin reading in ``exports``.
 """

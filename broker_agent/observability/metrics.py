@@ -1,4 +1,4 @@
-"""What an agent tells Prometheus: how each name server is, its calls, its broker, its clients."""
+"""The agent's metrics: each name server, its calls, the broker, the clients."""
 
 from __future__ import annotations
 

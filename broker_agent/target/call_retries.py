@@ -1,4 +1,4 @@
-"""Tries a call to a name server again, where that can help and there is time."""
+"""Retries of a call to a name server, where one can help and there is time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one name server, for the status and the log."""
+"""Facts about one name server, for the status and the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one name server is sent to keep the broker registered: nothing, a question, what changed, or everything."""
+"""The sync of one name server with the broker: it is sent nothing, a question, what changed, or everything."""
 
 from __future__ import annotations
 

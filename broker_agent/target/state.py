@@ -1,4 +1,4 @@
-"""What one name server holds of the broker as far as the agent knows, and what follows for the next call to it."""
+"""The state that one name server holds of the broker, and the next call that follows from it."""
 
 from __future__ import annotations
 

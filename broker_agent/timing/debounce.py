@@ -1,4 +1,4 @@
-"""Many changes within a moment make one registration (upstream's #3407: one for each topic made by sending to it)."""
+"""Debounced changes: many within a moment make one registration (upstream's #3407: one for each new topic)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the periodic registrations are due."""
+"""The schedule of periodic registrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attributes a topic can have, and how they may change (RocketMQ 5: TopicAttributes, AttributeUtil)."""
+"""Attributes that a topic can have, and their changes (RocketMQ 5: TopicAttributes, AttributeUtil)."""
 
 from __future__ import annotations
 

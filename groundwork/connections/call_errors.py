@@ -1,4 +1,4 @@
-"""What became of a call to a name server: whether it refused what was asked, or whether another one may know better."""
+"""Errors of calls to a name server: it refused what was asked, or another one may know better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that our programs do to files that they own. Each step is a point at which a test can let it fail or crash.
+"""Operations on files that our programs own. At each step a test can let it fail or crash.
 
 A point is called ``<moment> <step> <name of the file>``: ``before fsync kvConfig.json.tmp``. A write has a point in the
 middle, too: a disk that runs full takes a part first. What fails there is what a real disk would fail with, an OSError.

@@ -1,4 +1,4 @@
-"""What programs tell of themselves: metrics, traces, and where they are sent.
+"""Metrics and traces of programs, and where they are sent.
 
 Begin reading in ``signals``.
 """

@@ -1,4 +1,4 @@
-"""Who watches the calls that a server answers: metrics and traces, on listeners of any engine."""
+"""Observers of the calls that a server answers: metrics and traces, on listeners of any engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether metrics and traces are sent to an OpenTelemetry collector: what the standard variables OTEL_... say.
+"""Signals that go to an OpenTelemetry collector, as the standard variables OTEL_... say.
 
 Nothing of OpenTelemetry is loaded unless they ask for it.
 """

@@ -1,4 +1,4 @@
-"""How the name server behaves where operators differ: RocketMQ's switches, and the numbers of the mass-loss guard."""
+"""Switches of RocketMQ's that operators set differently, and the numbers of the mass-loss guard."""
 
 from __future__ import annotations
 

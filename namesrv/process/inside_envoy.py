@@ -1,4 +1,4 @@
-"""What Envoy runs: one name server in one event loop, and the end of both."""
+"""The program that Envoy runs: one name server in one event loop, and the end of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes that answer on one port: one owns the tables, the others follow it. They are kept running here."""
+"""The supervisor of several processes that answer on one port: one owns the tables, the others follow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted where it happens and read by whoever collects metrics: plain numbers, written by the event loop."""
+"""Counters that the event loop writes and whoever collects metrics reads: plain numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where calls come in: the port, the services of the contract, and those that every gRPC server has."""
+"""The listener: its port, the services of the contract, and those that every gRPC server has."""
 
 from __future__ import annotations
 

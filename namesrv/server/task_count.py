@@ -1,4 +1,4 @@
-"""How many tasks the event loop has."""
+"""A count of the event loop's tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process knows that is one of several of a name server (``--workers``)."""
+"""The role of one process of several of a name server (``--workers``)."""
 
 from __future__ import annotations
 

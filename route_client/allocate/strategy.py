@@ -1,4 +1,4 @@
-"""What all allocation strategies have in common (RocketMQ: AbstractAllocateMessageQueueStrategy)."""
+"""The base of all allocation strategies (RocketMQ: AbstractAllocateMessageQueueStrategy)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the brokers of the kept routes are (RocketMQ: brokerAddrTable, findBrokerAddressInPublish, ...InSubscribe)."""
+"""Addresses of the kept routes' brokers (RocketMQ: brokerAddrTable, findBrokerAddressInPublish, ...InSubscribe)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several name servers say about one topic, side by side."""
+"""The answers of several name servers about one topic, side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which brokers to leave alone for a while (RocketMQ: LatencyFaultToleranceImpl and MQFaultStrategy)."""
+"""Brokers to leave alone for a while (RocketMQ: LatencyFaultToleranceImpl and MQFaultStrategy)."""
 
 from __future__ import annotations
 

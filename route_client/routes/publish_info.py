@@ -1,4 +1,4 @@
-"""What producers and consumers make of a route (RocketMQ: topicRouteData2TopicPublishInfo and ...SubscribeInfo)."""
+"""A route as producers and consumers use it (RocketMQ: topicRouteData2TopicPublishInfo and ...SubscribeInfo)."""
 
 from __future__ import annotations
 

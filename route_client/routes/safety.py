@@ -1,4 +1,4 @@
-"""When an answer that loses all brokers of a topic is believed at once, and when it is held back.
+"""Safety rules: an answer that loses all brokers of a topic is believed at once, or held back.
 
 Registries that pushed an empty list after a restart, or behind a partition, have taken whole fleets down. So the client
 goes on with the brokers it knows unless the name server says of each of them why it really went.

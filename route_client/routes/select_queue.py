@@ -1,4 +1,4 @@
-"""Which queue the next message goes to (RocketMQ: TopicPublishInfo.selectOneMessageQueue, MQFaultStrategy)."""
+"""The choice of the queue for the next message (RocketMQ: selectOneMessageQueue, MQFaultStrategy)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which name server to ask: where the list comes from, in which order, and when to try again. Pure but for the DNS."""
+"""The order in which name servers are asked, and when one is tried again. Pure but for the DNS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where routes come from: cache, name servers, disk. What both clients stand on; belongs to one event loop."""
+"""The source of routes under both clients: cache, name servers, disk. Belongs to one event loop."""
 
 from __future__ import annotations
 

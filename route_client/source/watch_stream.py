@@ -1,4 +1,4 @@
-"""What one WatchTopicRoutes stream says, checked. Pure: messages in, answers out."""
+"""The messages of one WatchTopicRoutes stream, checked. Pure: messages in, answers out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch brought, counted from its files by Arrow: a few columns of them, and no Spark job."""
+"""Counts of a batch, taken from its files by Arrow: a few columns of them, and no Spark job."""
 
 from __future__ import annotations
 

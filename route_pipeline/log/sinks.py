@@ -1,4 +1,4 @@
-"""Which formats the log can be kept in, with which Spark: said before anything is started."""
+"""Formats that the log can be kept in, with which Spark: said before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of a batch write: Parquet, by Arrow, where the rows arrive.
+"""Files that the tasks of a batch write: Parquet, by Arrow, where the rows arrive.
 
 Spark plans a batch, hands its parts to tasks, and repeats those that fail; the rows themselves never go through Java,
 which would take them apart and put them together again, one by one. A task names its files by chance: what an attempt

@@ -1,4 +1,4 @@
-"""What people ask of the log: differences, changes, tables and pages.
+"""Reports from the log: differences, changes, tables and pages.
 
 Imports the log. Begin reading in ``comparison``.
 """

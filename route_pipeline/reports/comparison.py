@@ -1,4 +1,4 @@
-"""What is known of each name server now, and where the name servers differ. Spark does the work."""
+"""A comparison of name servers as they are now. Spark does the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where name servers disagreed, since when, and for how long. They never talk to each other, so some of it is normal.
+"""Divergence: where name servers disagreed, since when, for how long. They never talk, so some of it is normal.
 
 Times of two name servers are by two clocks. Nothing here sets one against the other: each disagreement is told twice,
 by the wall times of the name servers and by the time at which the log saw it, and :func:`clock_leads` says how far the

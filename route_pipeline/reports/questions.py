@@ -1,4 +1,4 @@
-"""What people ask of the history, answered as rows for people."""
+"""Questions that people ask of the history, answered as rows for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do about a call that failed: which option of the data source to look at, by what gRPC and OpenSSL say."""
+"""Hints about a call that failed: which option of the data source to look at, by what gRPC and OpenSSL say."""
 
 from __future__ import annotations
 

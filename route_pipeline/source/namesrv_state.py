@@ -1,4 +1,4 @@
-"""What a plan needs to know of a name server before it reads: where it is in its history, and a pin to read from."""
+"""The state of a name server before it is read: where it is in its history, and a pin to read from."""
 
 from __future__ import annotations
 

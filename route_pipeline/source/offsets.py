@@ -1,4 +1,4 @@
-"""Where a stream is: a point in the history of each name server. Spark keeps it, as JSON, in the query's checkpoint."""
+"""Offsets of a stream: a point in the history of each name server. Spark keeps them in the query's checkpoint."""
 
 from __future__ import annotations
 

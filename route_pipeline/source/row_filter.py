@@ -1,4 +1,4 @@
-"""Which rows a reader wants: the options ``topics`` and ``clusters``."""
+"""A filter of rows: the options ``topics`` and ``clusters``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of several places share."""
+"""Fixtures that the tests of several places share."""
 
 from __future__ import annotations
 

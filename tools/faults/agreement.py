@@ -1,4 +1,4 @@
-"""Whether name servers agree, and on what is really there: by their digests, and by the tables that were written."""
+"""Agreement of name servers, with each other and with the truth: by digests, and by the tables that were written."""
 
 from __future__ import annotations
 

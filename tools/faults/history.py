@@ -1,4 +1,4 @@
-"""What was done and seen in a run, line by line: JSON objects with the second of the run, and what happened.
+"""The history of a run, line by line: JSON objects with the second of the run, and what happened.
 
 A history is all that the checks get, so one that was kept can be checked again:
 ``python -m tools.faults.recheck FILE``.

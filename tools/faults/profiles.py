@@ -1,4 +1,4 @@
-"""How long runs are and how long their faults last, and what is said of a run."""
+"""Profiles of runs: how long they and their faults last, and what is said of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process holds, as the kernel says."""
+"""Resources that a process holds, as the kernel says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the routes and why, in words: the journal's lines and the explanations.
+"""The history of the routes in words: the journal's lines and the explanations.
 
 Imports the routes. Begin reading in ``explain_route``.
 """

@@ -1,4 +1,4 @@
-"""Who was heard of when, and whose time is up."""
+"""A heap of deadlines that renewals do not touch."""
 
 from __future__ import annotations
 

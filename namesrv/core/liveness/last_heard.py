@@ -1,4 +1,4 @@
-"""When brokers and channels were last heard of, and which have been silent for too long."""
+"""The times at which brokers and channels were last heard of, and those silent for too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the loss of a few brokers from that of a fleet, which is rather the network's fault or ours."""
+"""The guard that tells the loss of a few brokers from that of a fleet, which is rather the network's fault or ours."""
 
 from __future__ import annotations
 

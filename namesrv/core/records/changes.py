@@ -1,4 +1,4 @@
-"""What a change of the tables was: the rows that the change log holds and everybody else reads."""
+"""Rows of a change: the change log holds them, and everybody else reads them."""
 
 from __future__ import annotations
 

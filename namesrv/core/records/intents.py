@@ -1,4 +1,4 @@
-"""What operators decided, kept apart from what brokers report."""
+"""Intents: decisions of operators, kept apart from what brokers report."""
 
 from __future__ import annotations
 

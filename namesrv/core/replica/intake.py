@@ -1,4 +1,4 @@
-"""What a copy makes of the messages of its leader's stream, one after the other."""
+"""The intake of a copy: it turns the messages of its leader's stream into changes, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How brokers leave: unregistered, with their channel, by their silence, or confirmed as lost by an operator."""
+"""Removals of brokers: unregistered, with their channel, by their silence, or confirmed as lost by an operator."""
 
 from __future__ import annotations
 

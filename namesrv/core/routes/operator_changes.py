@@ -1,4 +1,4 @@
-"""What operators change: intents, topics, and the configurations that travel with routes."""
+"""Changes that operators make: intents, topics, and the configurations that travel with routes."""
 
 from __future__ import annotations
 

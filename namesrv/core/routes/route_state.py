@@ -1,4 +1,4 @@
-"""What all changes of the routes share: the tables, what is in force beside them, and how a change is committed."""
+"""The state that all changes of the routes share: tables, what is in force beside them, and the commit."""
 
 from __future__ import annotations
 

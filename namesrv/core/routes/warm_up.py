@@ -1,4 +1,4 @@
-"""Whether a name server has heard its brokers since its start, so that it can say what is not there."""
+"""The warm-up after a start: until it is over, a name server cannot say that something is not there."""
 
 from __future__ import annotations
 

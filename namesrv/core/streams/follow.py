@@ -1,4 +1,4 @@
-"""What comes after a snapshot that is followed: each change, normalised, and bookmarks."""
+"""Messages after a snapshot that is followed: each change, normalised, and bookmarks."""
 
 from __future__ import annotations
 

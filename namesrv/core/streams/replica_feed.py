@@ -1,4 +1,4 @@
-"""What a name server sends to its read-only copies beyond the tables: intents, KV configuration, settings, causes."""
+"""The feed of read-only copies beyond the tables: intents, KV configuration, settings, causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change does, or would do, to the routes."""
+"""The blast radius of a change: its effect on the routes, before or after it is made."""
 
 from __future__ import annotations
 

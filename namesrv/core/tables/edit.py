@@ -1,4 +1,4 @@
-"""How the tables change: an edit is prepared aside, in slices, and published in one step."""
+"""An edit of the tables: prepared aside, in slices, and published in one step."""
 
 from __future__ import annotations
 

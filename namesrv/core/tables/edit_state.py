@@ -1,4 +1,4 @@
-"""What an edit of the tables has come to so far, and what it would leave."""
+"""The state of an edit so far, and the tables that it would leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an edit becomes the tables' state: in one step, which says what changed."""
+"""The publication of an edit: one step makes it the tables' state and says what changed."""
 
 from __future__ import annotations
 

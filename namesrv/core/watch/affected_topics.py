@@ -1,4 +1,4 @@
-"""Which topics' routes a change touches, and which brokers left them with it.
+"""Topics whose routes a change affects, and the brokers that left them with it.
 
 Rows name groups; a route also changes with the addresses, the permission and the filter servers of its groups, and
 with the ordered-topic configuration. A topic may be named though its route is the same as before, never the other way.

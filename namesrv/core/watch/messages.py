@@ -1,4 +1,4 @@
-"""What a watch is sent: the current routes of topics, joined and framed, shared by everybody who is sent the same."""
+"""Messages of a watch: current routes of topics, joined and framed once for everybody who is sent the same."""
 
 from __future__ import annotations
 

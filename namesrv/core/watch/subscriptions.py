@@ -1,4 +1,4 @@
-"""What watchers ask for, and who asked for a topic: an index, so that a change is passed over once for all of them."""
+"""Subscriptions of watchers, and an index of them: a change is passed over once for all."""
 
 from __future__ import annotations
 

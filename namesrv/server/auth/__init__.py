@@ -1,4 +1,4 @@
-"""Who calls, what he may do, and whether there is room for him: certificates, tokens, permits.
+"""Callers and their permits: certificates, tokens, and room for calls.
 
 Begin reading in ``admission``.
 """

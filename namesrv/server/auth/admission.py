@@ -1,4 +1,4 @@
-"""What every call passes before it is parsed: who calls, whether it is permitted, and whether there is room."""
+"""The admission of every call before it is parsed: caller, permission, and room for one more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who makes a call: the principal of its certificate or token, or the network peer where there are no permits."""
+"""The caller of a call: the principal of its certificate or token, or the peer where there are no permits."""
 
 from __future__ import annotations
 

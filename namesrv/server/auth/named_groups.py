@@ -1,4 +1,4 @@
-"""Which broker groups a call of RegistrationService is about."""
+"""Broker groups that a call of RegistrationService is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: principals, how they are known, and what each is permitted."""
+"""Permits: principals, how they are known, and what each may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs beside the calls: the table writer, the scans, and the open streams of channels and watches.
+"""Work beside the calls: the table writer, the scans, and the open streams of channels and watches.
 
 Begin reading in ``table_writer``.
 """

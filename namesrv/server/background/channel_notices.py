@@ -1,4 +1,4 @@
-"""What channels are told when something changes: a group's lowest broker id, the ordered-topic configuration."""
+"""Notices to channels: a group's lowest broker id, or the ordered-topic configuration has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices when this process itself did not run, so that nobody is blamed for not having reached it."""
+"""The detector of stalls of this process, so that nobody is blamed for not having reached it."""
 
 from __future__ import annotations
 

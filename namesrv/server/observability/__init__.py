@@ -1,4 +1,4 @@
-"""What is told to those who look after a name server: metrics, traces, readiness.
+"""Metrics, traces and readiness of a name server, for those who look after it.
 
 Begin reading in ``exports``.
 """

@@ -1,4 +1,4 @@
-"""Those who look after a name server: metrics over HTTP and to a collector, and the traces of calls."""
+"""Exports of metrics and traces: over HTTP, and to a collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name server tells of its changes, its readers, and how its tables are."""
+"""Metrics of a name server: its changes, its readers, its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How calls reach a copy: those that read are answered by the copy of the moment, the others by the leader alone."""
+"""Calls to a copy: those that read are answered by the copy of the moment, the others by the leader alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read-only copy tells Prometheus: how far behind its leader it is, and what it holds."""
+"""Metrics of a read-only copy: how far behind its leader it is, and what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a call reaches a servicer: parsing, memory, errors, slow readers, calls without a task.
+"""The way of a call to its servicer: parsing, memory, errors, slow readers, calls without a task.
 
 Imports auth. Begin reading in ``handlers``.
 """

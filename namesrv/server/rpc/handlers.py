@@ -1,4 +1,4 @@
-"""How calls reach the servicers: permits, parsing, errors and encoding, in one place for every call and engine.
+"""Handlers of calls: permits, parsing, errors and encoding, in one place for every call and engine.
 
 Requests are parsed here and not by the engine, so that bytes which are no message get our error. Answers may be
 messages or bytes that are encoded already.

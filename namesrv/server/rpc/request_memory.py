@@ -1,4 +1,4 @@
-"""How many bytes of requests are worked on at once: a flood of maximal requests is refused and not held."""
+"""A bound on the bytes of requests under way: a flood of maximal requests is refused and not held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which gRPC code and which reason each error has: one table for the whole server."""
+"""The table of errors: the gRPC code and the reason of each, for the whole server."""
 
 from __future__ import annotations
 

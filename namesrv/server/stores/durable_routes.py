@@ -1,4 +1,4 @@
-"""What the data directory holds beside the routes in memory, and how it is loaded, kept and closed."""
+"""The contents of the data directory beside the routes in memory: loaded, kept and closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators decide: one change at a time, on disk first, then in force."""
+"""The store of operators' decisions: one change at a time, on disk first, then in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests wait for in a client's session with a name server."""
+"""Waits for a client's session with a name server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What most tests of the name server's core begin with."""
+"""Fixtures that most tests of the name server's core begin with."""
 
 from __future__ import annotations
 

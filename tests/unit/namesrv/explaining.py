@@ -1,4 +1,4 @@
-"""What the tests of explanations ask and do."""
+"""Questions and fleets for the tests of explanations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do in tests, and what the tables say afterwards."""
+"""Operators' calls in tests, and what the tables say afterwards."""
 
 from __future__ import annotations
 

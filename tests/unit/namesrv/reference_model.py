@@ -1,4 +1,4 @@
-"""What the tables should hold, written as plainly as possible: one dictionary of brokers, one of reported queues."""
+"""A reference model of the tables, as plain as possible: one dictionary of brokers, one of reported queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reference model says of operators' changes, and what routes it expects."""
+"""The reference model's operators' changes, and the routes that it expects."""
 
 from __future__ import annotations
 

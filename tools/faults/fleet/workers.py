@@ -1,4 +1,4 @@
-"""Who looks up and watches during a run: threads that go on over a new connection when they have lost one."""
+"""Threads that look up and watch during a run, and go on over a new connection when they have lost one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of every history, whatever the faults: checks that read a history and say what is broken."""
+"""Invariants of every history, whatever the faults: checks that read a history and say what is broken."""
 
 from __future__ import annotations
 

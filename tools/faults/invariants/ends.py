@@ -1,4 +1,4 @@
-"""What must be so once the faults have stopped: name servers agree, and nothing is left over."""
+"""Invariants once the faults have stopped: name servers agree, and nothing is left over."""
 
 from __future__ import annotations
 

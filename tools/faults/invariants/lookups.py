@@ -1,4 +1,4 @@
-"""What lookups may answer: found while its broker lives, gone when it is, whole and never older than before."""
+"""Invariants of lookups: found while its broker lives, gone when it is, whole and never older than before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pipeline's log must have: each change of each name server that it has read, row for row, each row once."""
+"""Invariants of the pipeline's log: each change of each name server that it has read, row for row, once."""
 
 from __future__ import annotations
 

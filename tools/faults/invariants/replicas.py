@@ -1,4 +1,4 @@
-"""What a read-only copy may say: what its leader said at that revision, and how far behind it is."""
+"""Invariants of read-only copies: each says what its leader said at that revision, and how far behind it is."""
 
 from __future__ import annotations
 

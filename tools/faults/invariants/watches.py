@@ -1,4 +1,4 @@
-"""What watchers were told: the seven promises of WatchTopicRoutes, and what route_client makes of it."""
+"""Invariants of watches: the seven promises of WatchTopicRoutes, and what route_client makes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator has been told to be done is there from then on, whatever happens to the name server."""
+"""Invariants of writes: what an operator was told to be done is there from then on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a lost broker is gone, and a lost name server back: ``python -m tools.faults.load.detection``.
+"""Times until a lost broker is gone and a lost name server back: ``python -m tools.faults.load.detection``.
 
 Prints the median and the range of each, in seconds.
 """

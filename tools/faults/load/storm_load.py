@@ -1,4 +1,4 @@
-"""Many brokers or watchers in one process, which come back when they lose the name server, as agents and clients do.
+"""A load of many brokers or watchers in one process, which come back as agents and clients do.
 
 Usage: ``python -m tools.faults.load.storm_load brokers ENDPOINT FIRST COUNT TOPICS``
 or ``watchers ENDPOINT BROKERS COUNT``.

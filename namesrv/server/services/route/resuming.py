@@ -1,4 +1,4 @@
-"""Where readers of changes go on: the same rules for every call."""
+"""The rules for readers of changes that go on from a revision: the same for every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What upstream's tests of the name server start from, and short ways to say what operators do."""
+"""Groups that upstream's tests of the name server start from, and short ways to say what operators do."""
 
 from __future__ import annotations
 
