@@ -1,6 +1,6 @@
 """The rim of the name server: gRPC, and all that runs around the core in one event loop.
 
 Rooms, each importing only those after it: ``server`` and ``replica`` (the assembled servers), ``observability``,
-``listener`` and ``engines``, ``services`` (the calls), ``stores`` (disk first), ``background`` (writer, scans, streams),
-``rpc``, ``auth``. Begin reading in ``server``.
+``listener`` and ``engines``, ``services`` (the calls), ``stores`` (disk first), ``background`` (writer, scans,
+streams), ``rpc``, ``auth``. Begin reading in ``server``.
 """
