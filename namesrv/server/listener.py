@@ -9,7 +9,6 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from namesrv_api.v1 import (
     admin_service_pb2,
     registration_service_pb2,
@@ -21,6 +20,7 @@ from groundwork.listening import check_bindable
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import Authorizer, CallBounds
+from namesrv.server.reflection import add_reflection
 from namesrv.server.rpc.handlers import add_service
 from namesrv.server.rpc.request_memory import RequestMemory
 
@@ -110,7 +110,7 @@ def add_services(
         # Takes either kind of server. On native it sees only the inner fallback server, on envoy none.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
-    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    add_reflection(server, [*names, health.SERVICE_NAME])
 
 
 def tls_name(settings: NamesrvSettings) -> str:

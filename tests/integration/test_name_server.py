@@ -11,7 +11,6 @@ import grpc
 import pytest
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
@@ -138,11 +137,6 @@ def test_channelz_answers(client: Client, engine: str) -> None:
     channelz = channelz_pb2_grpc.ChannelzStub(client.connection)
     servers = channelz.GetServers(channelz_pb2.GetServersRequest(), timeout=TIMEOUT).server
     assert bool(servers) == (engine != "envoy"), "in Envoy there is no server of grpcio"
-
-
-def test_reflection_names_all_services(client: Client) -> None:
-    services = set(ProtoReflectionDescriptorDatabase(client.connection).get_services())
-    assert {service.full_name for service in SERVICES} <= services
 
 
 def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvProcess, client: Client) -> None:
