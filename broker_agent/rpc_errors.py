@@ -54,6 +54,10 @@ class MalformedRequest(CallRefused):
 
     code, reason = grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"
 
+    def __init__(self, message_name: str) -> None:
+        """Names the message that was expected."""
+        super().__init__(f"the request is not a {message_name}", {"message": message_name})
+
 
 class InvalidField(CallRefused):
     """A field breaks its rule."""
@@ -80,8 +84,8 @@ class InternalDefect(CallRefused):
 
     code, reason = grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT"
 
-    def __init__(self, defect_id: str) -> None:
-        super().__init__(f"defect of the agent; its log has the details under id {defect_id}", {"id": defect_id})
+    def __init__(self, error_id: str) -> None:
+        super().__init__(f"defect of the agent; its log has the details under id {error_id}", {"error_id": error_id})
 
 
 class TopicNotFound(CallRefused):
@@ -200,13 +204,14 @@ def _streaming(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | Non
     return answer
 
 
-def _parsed(parse: Callable[[bytes], Any] | None, request: Any) -> Any:
+def _parsed(parse: Any, request: Any) -> Any:
+    """The request of a call. ``parse`` is ``FromString`` of its message's class; None: it has been parsed."""
     if parse is None:
         return request
     try:
         return parse(request)
     except DecodeError as error:
-        raise MalformedRequest("the request's bytes are not a message of this call's type") from error
+        raise MalformedRequest(parse.__self__.DESCRIPTOR.full_name) from error
 
 
 def _abort(error: Exception, context: grpc.ServicerContext, method: str) -> NoReturn:
@@ -214,7 +219,7 @@ def _abort(error: Exception, context: grpc.ServicerContext, method: str) -> NoRe
         if cast("Any", context).code() is not None:  # not in the stubs
             raise error  # the servicer has ended the call itself
         defect = InternalDefect(secrets.token_hex(4))
-        _log.error("defect", id=defect.metadata["id"], method=method, exc_info=error)
+        _log.error("defect", error_id=defect.metadata["error_id"], method=method, exc_info=error)
         error = defect
     rich = error.rich()
     context.set_trailing_metadata(rich.trailing_metadata())

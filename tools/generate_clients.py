@@ -72,7 +72,8 @@ _MESSAGE_FIELD, _MESSAGE_NESTED, _MESSAGE_ENUM, _MESSAGE_ONEOF = 2, 3, 4, 8
 _SERVICE_METHOD, _ENUM_VALUE = 2, 2
 
 _ROCKETMQ_CALL = re.compile(r"\s*\(RocketMQ(?P<version> \d)?: (?P<name>[A-Z_]+), (?P<code>\d+)(?:; (?P<word>\w+))?\)")
-_REASON_COMMENT = re.compile(r"(?P<code>[A-Z_]+): (?P<meaning>.+)", re.DOTALL)
+_REASON_COMMENT = re.compile(r"(?P<code>[A-Z_]+): (?P<meaning>.+?)(?: Metadata: (?P<metadata>.+)\.)?", re.DOTALL)
+_METADATA_KEY = re.compile(r"([a-z0-9_]+)(?: \(([^)]+)\))?(?:, |$)")
 _CODE_WORD = re.compile(
     r"""
       "[^"]*"                                     # a quoted example
@@ -106,6 +107,8 @@ class Reason:
     code: str
     """Name of the gRPC status code, such as ``NOT_FOUND``."""
     meaning: str
+    metadata: dict[str, str]
+    """Keys of its metadata; to each when it is there, or nothing if it always is."""
 
 
 class Comments:
@@ -146,7 +149,11 @@ def error_reasons(file: FileDescriptorProto) -> list[Reason]:
         if match is None:
             raise ValueError(f"the comment of {value.name} does not start with its gRPC code and a colon: {comment!r}")
         meaning = match["meaning"][0].upper() + match["meaning"][1:]
-        reasons.append(Reason(value.name.removeprefix("ERROR_REASON_"), match["code"], meaning))
+        keys = match["metadata"] or ""
+        if _METADATA_KEY.sub("", keys):
+            raise ValueError(f"the comment of {value.name} lists its metadata as {keys!r}, not as: key, key (if ...)")
+        metadata = dict(_METADATA_KEY.findall(keys))
+        reasons.append(Reason(value.name.removeprefix("ERROR_REASON_"), match["code"], meaning, metadata))
     return reasons
 
 
@@ -289,8 +296,11 @@ class Page:
         yield f"## {heading}"
         yield from (self._prose(paragraph) for paragraph in Comments(file).paragraphs(_FILE_ENUM, 0))
         yield _table(
-            ("Reason", "gRPC code", "Meaning"),
-            [(f"`{reason.name}`", f"`{reason.code}`", self._prose(reason.meaning)) for reason in error_reasons(file)],
+            ("Reason", "gRPC code", "Meaning", "Metadata"),
+            [
+                (f"`{reason.name}`", f"`{reason.code}`", self._prose(reason.meaning), _keys(reason.metadata))
+                for reason in error_reasons(file)
+            ],
         )
 
     def _field_type(self, file: FileDescriptorProto, message: DescriptorProto, field: FieldDescriptorProto) -> str:
@@ -318,6 +328,10 @@ class Page:
             return f"[{word}](#{_anchor(heading)})" if heading and word != own else f"`{word}`"
 
         return _CODE_WORD.sub(marked, text)
+
+
+def _keys(metadata: dict[str, str]) -> str:
+    return ", ".join(f"`{key}` ({condition})" if condition else f"`{key}`" for key, condition in metadata.items())
 
 
 def _type_names(file: FileDescriptorProto) -> Iterator[str]:

@@ -123,7 +123,7 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
         case CallRefused():
             await _abort(context, error)
         case DecodeError():
-            await _abort(context, MalformedRequest(f"the request's bytes are not a {method.input_type.full_name}"))
+            await _abort(context, MalformedRequest(method.input_type.full_name))
         case asyncio.CancelledError():
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -131,7 +131,7 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
             await _abort(context, ShuttingDown())
         case _:
             defect = InternalDefect(secrets.token_hex(4))
-            _log.error("defect", id=defect.metadata["id"], method=method.full_name, exc_info=error)
+            _log.error("defect", error_id=defect.metadata["error_id"], method=method.full_name, exc_info=error)
             await _abort(context, defect)
 
 

@@ -69,10 +69,10 @@ class InvalidField(NamesrvError):
 class LimitExceeded(NamesrvError):
     """Something is larger or more than a limit allows."""
 
-    def __init__(self, what: str, value: int, limit: int) -> None:
+    def __init__(self, name: str, value: int, limit: int) -> None:
         """Names what is over its limit, by how much, and the limit."""
-        super().__init__(f"{what}: {value} is over the limit of {limit}")
-        self.metadata = {"what": what, "value": str(value), "limit": str(limit)}
+        metadata = {"name": name, "value": str(value), "limit": str(limit)}
+        super().__init__(f"{name}: {value} is over the limit of {limit}", metadata)
 
 
 class TopicNotFound(NamesrvError):

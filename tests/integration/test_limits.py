@@ -219,7 +219,7 @@ def test_registrations_that_never_end_leave_memory_below_its_bound(measured: Mea
             request.broker.CopyFrom(identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}"))
             call = client.registration.RegisterBroker.future(request, timeout=TIMEOUT)
             if call.code() != grpc.StatusCode.OK:
-                assert RichError.of(call).metadata["what"] == "bytes of staged registrations"
+                assert RichError.of(call).metadata["name"] == "bytes of staged registrations"
                 refused += 1
     assert refused
     assert measured.peak_mib() < STAGED_MEMORY_MIB

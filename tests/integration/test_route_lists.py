@@ -102,7 +102,7 @@ def test_a_batch_may_ask_for_1000_topics_and_not_for_one_more(client: Client) ->
     assert [route.topic for route in batch(client, *names).routes] == names
     error = batch_failure(client, *names, "one-more")
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert error.metadata == {"what": "topics of one batch", "value": "1001", "limit": "1000"}
+    assert error.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
 
 
 def test_a_batch_that_is_empty_or_names_no_possible_topic_is_refused(client: Client) -> None:

@@ -112,8 +112,8 @@ def test_a_defect_tells_the_caller_an_id_and_only_the_log_the_text(ask: Ask, sta
         error = ask("defect" + star, b"")
     assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT")
     assert "Mellon" not in str(error)
-    assert [(line["event"], line["id"], str(line["exc_info"])) for line in logs] == [
-        ("defect", error.metadata["id"], "the secret is Mellon")
+    assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in logs] == [
+        ("defect", error.metadata["error_id"], "the secret is Mellon")
     ]
 
 

@@ -234,7 +234,9 @@ def _limit_exceeded(error: RichError) -> LimitExceeded | None:
     """The same error as one of ours; None if it is another."""
     if error.reason != "LIMIT_EXCEEDED":
         return None
+    metadata = error.metadata
     try:
-        return LimitExceeded(error.metadata["what"], int(error.metadata["value"]), int(error.metadata["limit"]))
+        name = metadata.get("name") or metadata["what"]  # as name servers of 0.1 say it
+        return LimitExceeded(name, int(metadata["value"]), int(metadata["limit"]))
     except (KeyError, ValueError):
         return None

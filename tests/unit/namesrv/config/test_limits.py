@@ -57,7 +57,7 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
     assert sum(1 for _ in request_validation.topic_configs(topics[:-1], ())) == 200_000
     with pytest.raises(LimitExceeded) as caught:
         list(request_validation.topic_configs(topics, ()))
-    assert caught.value.metadata == {"what": "topics of one registration", "value": "200001", "limit": "200000"}
+    assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
@@ -80,7 +80,7 @@ def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register
         before = fleet.manager.revision
         with pytest.raises(LimitExceeded) as caught:
             await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
-        assert caught.value.metadata == {"what": "live brokers", "value": "3", "limit": "2"}
+        assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
         assert fleet.manager.revision == before
 
     asyncio.run(run())
@@ -94,7 +94,7 @@ def test_one_channel_too_many_is_refused_until_another_one_ends(fleet: Fleet) ->
             async with channels.open("second"):
                 with pytest.raises(LimitExceeded) as caught:
                     await opened.enter_async_context(channels.open("third"))
-                assert caught.value.metadata == {"what": "open channels", "value": "3", "limit": "2"}
+                assert caught.value.metadata == {"name": "open channels", "value": "3", "limit": "2"}
             await opened.enter_async_context(channels.open("third"))
 
     asyncio.run(run())

@@ -154,4 +154,4 @@ def test_no_queues_and_too_many_groups_are_refused() -> None:
     assert len(checked(*most)) == limits.MAX_QUEUE_DATAS_PER_TOPIC
     with pytest.raises(LimitExceeded) as caught:
         checked(*most, queue_data("one-more"))
-    assert caught.value.metadata == {"what": "groups of one topic", "value": "1001", "limit": "1000"}
+    assert caught.value.metadata == {"name": "groups of one topic", "value": "1001", "limit": "1000"}

@@ -114,7 +114,7 @@ def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPa
     assert len(checked(topic("a"), topic("b"))) == 2
     with pytest.raises(LimitExceeded) as caught:
         checked(topic("a"), topic("b"), topic("c"))
-    assert caught.value.metadata == {"what": "topics of one registration", "value": "3", "limit": "2"}
+    assert caught.value.metadata == {"name": "topics of one registration", "value": "3", "limit": "2"}
 
 
 @pytest.mark.parametrize(
@@ -243,4 +243,4 @@ def test_a_batch_has_1_to_1000_topics() -> None:
         list(request_validation.batch_topics(batch()))
     with pytest.raises(LimitExceeded) as caught:
         list(request_validation.batch_topics(batch(topics=[*most, most[0]])))
-    assert caught.value.metadata == {"what": "topics of one batch", "value": "1001", "limit": "1000"}
+    assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -317,9 +318,13 @@ def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did() -> None:
     run(steps, lambda: Env(Nowhere("a"), FakeNamesrv("b"), FakeNamesrv("c")))
 
 
-def test_routes_over_the_limits_there_are_over_the_limits_here_and_nobody_else_is_asked() -> None:
+@pytest.mark.parametrize("name_key", ["name", "what"])
+def test_routes_over_the_limits_there_are_over_the_limits_here_and_nobody_else_is_asked(name_key: str) -> None:
+    """Name servers of version 0.1 say ``what`` is over its limit."""
+    metadata = {name_key if key == "name" else key: value for key, value in TOO_MUCH.metadata.items()}
+
     async def steps(env: Env) -> None:
-        env.namesrvs[0].error = TOO_MUCH
+        env.namesrvs[0].error = replace(TOO_MUCH, metadata=metadata)
         with pytest.raises(LimitExceeded) as caught:
             await env.routes("a", "b")
         assert rich_error(caught.value) == TOO_MUCH
