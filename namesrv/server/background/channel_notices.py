@@ -51,9 +51,10 @@ class ChannelNotices:
                 self._order_config_changed.set()
 
     def _tell_min_id_change(self, before: BrokerData | None, after: BrokerData) -> None:
-        """Tells of it when RocketMQ does (NOTIFY_MIN_BROKER_ID_CHANGE, 905).
+        """Tells the group's brokers of its lowest id (RocketMQ 5: NOTIFY_MIN_BROKER_ID_CHANGE, 905).
 
-        That is not of a group's first broker, and of a lost one only where a slave may stand in.
+        As there, not of a group's first broker, and of a lost one only where a slave may stand in. Also, otherwise than
+        there, of a lowest broker that gets a higher id.
         """
         if before is None or after.min_id == before.min_id:
             return

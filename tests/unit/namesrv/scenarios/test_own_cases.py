@@ -112,6 +112,19 @@ def test_an_operators_add_wins_over_a_lost_master() -> None:
     assert fleet.addrs() == {0: B}
 
 
+def test_the_permission_that_a_stand_in_lacks_is_back_with_the_same_version_when_nobody_stands_in() -> None:
+    """Upstream 5 takes it from the rows themselves, where it lacks until the version changes (its #7600, #7626)."""
+    fleet = ReplicatedFleet()
+    fleet.master("TopicTest")
+    fleet.slave("TopicTest")
+    fleet.unregister(A)
+    assert (perms(fleet), known_route(fleet).queue_datas[0].reported_perm) == ([4], 6)
+    fleet.register(B, 1, enable_acting_master=False)
+    assert perms(fleet) == [6]
+    assert not known_route(fleet).queue_datas[0].HasField("reported_perm")
+    assert fleet.addrs() == {1: B}
+
+
 def test_a_topic_deleted_here_stays_away_until_the_next_version(fleet: Fleet) -> None:
     """As in RocketMQ 4; in version 5 it is back with the next heartbeat."""
     fleet.register(topics=("T", "T1"))
@@ -143,6 +156,14 @@ def test_a_held_topic_stays_away_whatever_registers_and_comes_back_as_reported(e
     lift_all(fleet)
     assert names(fleet, "T") == ["broker-a", "broker-b"]
     assert [queue.read_queue_nums for queue in known_route(fleet, "T").queue_datas] == [8, 4]
+
+
+def test_an_equal_version_changes_topics_if_registrations_are_taken_exactly() -> None:
+    """As in RocketMQ 5, which deletes under an equal version, too, and takes what it has not got."""
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.register(topics=("T", "T1"))
+    assert fleet.register(topics=("T", "T2")).changed
+    assert all_topics(fleet) == ["T", "T2"]
 
 
 def test_an_increment_deletes_nothing_even_if_registrations_are_taken_exactly() -> None:
