@@ -16,6 +16,7 @@ from namesrv_api.v1.route_data_pb2 import QueueData
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.rich_errors import RichError
+from namesrv.server.reflection import SERVICE_NAMES
 from support.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration
 from tests.integration.secured import (
@@ -173,11 +174,10 @@ def test_health_and_reflection_stay_open_and_channelz_does_not(place: Place, eng
         with connected(server.endpoint, files) as client:
             check = health_pb2_grpc.HealthStub(client.connection).Check(health_pb2.HealthCheckRequest(), timeout=20)
             assert check.status == health_pb2.HealthCheckResponse.SERVING
-            reflection = client.connection.stream_stream(
-                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", None, None
-            )
-            answers = reflection(iter([b"\x3a\x00"]), timeout=20)  # list_services
-            assert b"namesrv_api.v1.RouteService" in next(iter(answers))
+            for service in SERVICE_NAMES:
+                reflection = client.connection.stream_stream(f"/{service}/ServerReflectionInfo", None, None)
+                answers = reflection(iter([b"\x3a\x00"]), timeout=20)  # list_services
+                assert b"namesrv_api.v1.RouteService" in next(iter(answers))
             channelz = client.failure("/grpc.channelz.v1.Channelz/GetServers", b"")
             assert channelz.code is grpc.StatusCode.UNIMPLEMENTED
 
