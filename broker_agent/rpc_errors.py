@@ -222,5 +222,4 @@ def _abort(error: Exception, context: grpc.ServicerContext, method: str) -> NoRe
         _log.error("defect", error_id=defect.metadata["error_id"], method=method, exc_info=error)
         error = defect
     rich = error.rich()
-    context.set_trailing_metadata(rich.trailing_metadata())
-    context.abort(rich.code, rich.message)
+    context.abort_with_status(rich.status())

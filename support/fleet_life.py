@@ -197,8 +197,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
 
     def _answer(self, context: grpc.ServicerContext) -> None:
         if self.lost:
-            context.set_trailing_metadata(_LOST.trailing_metadata())
-            context.abort(_LOST.code, _LOST.message)
+            context.abort_with_status(_LOST.status())
 
 
 _REMOVALS = {

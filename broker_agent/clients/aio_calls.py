@@ -137,4 +137,4 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
 
 async def _abort(context: Context, error: CallRefused) -> NoReturn:
     rich = error.rich()
-    await context.abort(rich.code, rich.message, rich.trailing_metadata())
+    await context.abort(rich.code, rich.message, rich.status().trailing_metadata)

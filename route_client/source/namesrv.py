@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
@@ -23,12 +24,7 @@ AnswerT = TypeVar("AnswerT")
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Largest answer: a full batch of routes has 4 MiB, the names beside it less."""
 
-_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
-_ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name.encode()
-# HealthCheckRequest.service is field 1, HealthCheckResponse.status too. By hand, because a client should not need
-# grpcio-health-checking for two bytes.
-_HEALTH_REQUEST = b"\x0a" + bytes([len(_ROUTE_SERVICE)]) + _ROUTE_SERVICE
-_SERVING = b"\x08\x01"
+_ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
 
 
@@ -65,7 +61,7 @@ class Namesrv:
         self._timeout = settings.timeout_seconds
         self._connection = open_aio_channel(endpoint, _options(settings), security)
         self._stub = RouteServiceStub(self._connection)
-        self._health = self._connection.unary_unary(_HEALTH_CHECK, None, None)
+        self._health = health_pb2_grpc.HealthStub(self._connection)
 
     async def is_serving(self) -> bool:
         """Whether the name server says that it is ready to answer. One without a health service always is.
@@ -74,12 +70,13 @@ class Namesrv:
             CallFailed: It does not answer.
         """
         try:
-            status = await self._answer(self._health(_HEALTH_REQUEST, timeout=self._timeout))
+            request = health_pb2.HealthCheckRequest(service=_ROUTE_SERVICE)
+            health = await self._answer(self._health.Check(request, timeout=self._timeout))
         except CallFailed as failed:
             if failed.error.code in _HAS_NO_HEALTH:
                 return True
             raise
-        return bytes(status) == _SERVING
+        return bool(health.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def lookup(self, topics: Sequence[str]) -> BatchAnswer:
         """The routes of topics. If they are too large for one answer, in halves.

@@ -201,6 +201,5 @@ class _Routes(route_service_pb2_grpc.RouteServiceServicer):
 
 
 def refuse(context: grpc.ServicerContext, error: RichError) -> NoReturn:
-    context.set_trailing_metadata(error.trailing_metadata())
-    context.abort(error.code, error.message)
+    context.abort_with_status(error.status())
     raise AssertionError

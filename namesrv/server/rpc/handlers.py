@@ -215,7 +215,7 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
             # Its traceback would hold the parsed request, up to 80 MiB, until the answer has left.
             await _abort(context, error.with_traceback(None))
         case ForwardedFailure():
-            await context.abort(error.rich.code, error.rich.message, error.rich.trailing_metadata())
+            await context.abort(error.rich.code, error.rich.message, error.rich.status().trailing_metadata)
         case DecodeError():
             await _abort(context, MalformedRequest(method.input_type.full_name))
         case asyncio.CancelledError():
@@ -226,7 +226,7 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
 
 async def _abort(context: Context, error: NamesrvError) -> NoReturn:
     rich = rich_error(error)
-    await context.abort(rich.code, rich.message, rich.trailing_metadata())
+    await context.abort(rich.code, rich.message, rich.status().trailing_metadata)
 
 
 async def _abort_defect(context: Context, method: MethodDescriptor, error: BaseException) -> NoReturn:

@@ -24,8 +24,7 @@ Removals = tuple[pb.BrokerRemoval, ...]
 def abort(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str, retry_after: float | None = None) -> None:
     """Ends a call with a rich error."""
     error = RichError(code, f"the fake says {reason}", reason, "namesrv", retry_after_seconds=retry_after)
-    context.set_trailing_metadata(error.trailing_metadata())
-    context.abort(error.code, error.message)
+    context.abort_with_status(error.status())
 
 
 @dataclass

@@ -83,8 +83,7 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
     def _begin(self, context: grpc.ServicerContext) -> None:
         self.authorizations.append(str(dict(context.invocation_metadata()).get("authorization", "")))
         if self.refusal is not None:
-            context.set_trailing_metadata(self.refusal.trailing_metadata())
-            context.abort(self.refusal.code, self.refusal.message)
+            context.abort_with_status(self.refusal.status())
 
     def _header(self, revision: int) -> route_data_pb2.NamesrvHeader:
         return route_data_pb2.NamesrvHeader(namesrv_name=self.namesrv, epoch=self.epoch, revision=revision)

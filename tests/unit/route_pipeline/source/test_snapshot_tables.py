@@ -212,8 +212,7 @@ def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retrie
         yield header()
         yield Response(chunk=TWO_TOPICS)
         error = RichError(grpc.StatusCode.UNAVAILABLE, "going\ndown", reason="SHUTTING_DOWN", domain="namesrv")
-        context.set_trailing_metadata(error.trailing_metadata())
-        context.abort(error.code, error.message)
+        context.abort_with_status(error.status())
 
     with serving(broken) as fake:
         with pytest.raises(NamesrvError) as caught:

@@ -79,7 +79,7 @@ class FakeNamesrv:
         self.asked.set()
         await self.lets.wait()
         if self.error is not None:
-            await context.abort(self.error.code, self.error.message, self.error.trailing_metadata())
+            await context.abort_with_status(self.error.status())
         return self.raw if self.raw is not None else self._answer(request).SerializeToString()
 
     def _answer(self, request: pb.BatchGetTopicRoutesRequest) -> pb.BatchGetTopicRoutesResponse:
