@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing
+from groundwork.backoff import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Reopening:
 
     def __init__(self, rules: ReopeningRules, timing: Timing) -> None:
         self._rules = rules
-        self._timing = timing
+        self._rng = timing.rng
+        self._backoff = Backoff(rules.first, rules.longest, rng=timing.rng)
         self._failures = 0
 
     def succeeded(self) -> None:
@@ -40,10 +42,8 @@ class Reopening:
         Args:
             shutting_down: The name server said that it ends.
         """
-        failures, self._failures = self._failures, self._failures + 1
-        if failures == 0 and not shutting_down:
-            return backoff_seconds(0, self._rules.first, self._rules.longest, self._timing.rng)
-        step = min(self._rules.longest, self._rules.first * 2.0 ** min(failures, 32))
-        if shutting_down:
-            step = self._rules.longest
-        return self._timing.rng.uniform(min(self._rules.first, step) / 2, step)
+        self._failures += 1
+        if self._failures == 1 and not shutting_down:
+            return self._backoff.after(1)
+        step = self._rules.longest if shutting_down else self._backoff.step_after(self._failures)
+        return self._rng.uniform(min(self._rules.first, step) / 2, step)

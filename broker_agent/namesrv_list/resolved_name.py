@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import structlog
 
-from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing
 from broker_agent.timing.periodic_thread import PeriodicThread, Wait
+from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint, is_ip_address
 
 RESOLVE_PERIOD_SECONDS = 30.0
@@ -72,6 +73,7 @@ class ResolvedName:
         self._name = name
         self._on_change = on_change
         self._rng = timing.rng
+        self._backoff = Backoff(FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, rng=timing.rng)
         self._resolve = resolve
         self._wait = wait
         self._failures = 0
@@ -138,7 +140,6 @@ class ResolvedName:
         if not self._failures:
             kept = [str(address) for address in self._addresses]
             _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
-        delay = backoff_seconds(self._failures, FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, self._rng)
         self._failures += 1
         self._looked_up.set()
-        return delay
+        return self._backoff.after(self._failures)

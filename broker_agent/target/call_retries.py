@@ -10,7 +10,8 @@ import grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from broker_agent.errors import NameServerError
-from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing
+from groundwork.backoff import Backoff
 
 FIRST_WAIT_SECONDS = 0.1
 """Longest wait after the first failure: a lost connection is often back at once."""
@@ -46,6 +47,7 @@ class CallRetries:
             sleep: How to wait; by default until ``stopping`` is set.
         """
         self._timing = timing
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, rng=timing.rng)
         self._stopping = stopping
         self._sleep = sleep or self._sleep_until_stopping
 
@@ -76,7 +78,6 @@ class CallRetries:
         self._stopping.wait(seconds)
 
     def _wait(self, state: RetryCallState) -> float:
-        backoff = backoff_seconds(state.attempt_number - 1, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, self._timing.rng)
         error = state.outcome.exception() if state.outcome else None
         asked_for = error.rich.retry_after_seconds if isinstance(error, NameServerError) else None
-        return max(backoff, asked_for or 0.0)
+        return max(self._backoff(state), asked_for or 0.0)

@@ -15,12 +15,13 @@ from broker_agent_api.v1 import topic_config_service_pb2_grpc
 from broker_agent.connections.options import NO_RETRIES
 from broker_agent.errors import AgentError
 from broker_agent.rpc_errors import CallRefused
-from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing
 from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.messages import copied_topic, version_message, version_of
 from broker_agent.topics.servicer import MAX_PAGE_SIZE
 from broker_agent.topics.table import DataVersion, TopicConfig
+from groundwork.backoff import Backoff
 from groundwork.connections.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import FailedCall, RichError
@@ -107,7 +108,8 @@ class SlaveSynchronize:
         self._manager = manager
         self._master = master
         self._connect = connect
-        self._timing = timing or Timing()
+        self._rng = (timing or Timing()).rng
+        self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=self._rng)
         self._connected_to: Endpoint | None = None
         self._connection: ReadsTopics | None = None
         self._failures = 0
@@ -155,13 +157,12 @@ class SlaveSynchronize:
         except (CopyFailed, CallRefused) as error:
             if self._failures == 0 and not self._stopped:
                 _log.warning("topics_not_copied", master=str(self._connected_to), problem=str(error), kept="last copy")
-            delay = backoff_seconds(self._failures, 2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, self._timing.rng)
             self._failures += 1
-            return delay
+            return self._backoff.after(self._failures)
         if self._failures:
             _log.info("topics_copied_again", master=str(self._connected_to))
         self._failures = 0
-        return PERIOD_SECONDS * self._timing.rng.uniform(1 - JITTER, 1 + JITTER)
+        return PERIOD_SECONDS * self._rng.uniform(1 - JITTER, 1 + JITTER)
 
     def _connection_to(self, endpoint: Endpoint | None) -> ReadsTopics | None:
         if endpoint != self._connected_to:

@@ -16,6 +16,7 @@ from random import Random, SystemRandom
 
 import structlog
 
+from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from namesrv.config.settings import NamesrvSettings
@@ -23,6 +24,7 @@ from namesrv.config.settings import NamesrvSettings
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
 """A process that ended is started again after a pause that doubles between these, give or take a half."""
+JITTER = (0.5, 1.5)
 
 SOUND_SECONDS = 30.0
 """A process that ran for so long was sound: the next pause is the first one again."""
@@ -54,7 +56,7 @@ class Workers:
         self._count = settings.workers
         self._settings = settings.model_dump(mode="json") | changes
         self._grace = settings.shutdown_grace_millis / 1000 + DRAIN_SECONDS
-        self._rng = rng or SystemRandom()
+        self._backoff = Backoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, JITTER, rng=rng or SystemRandom())
         self._stopping = False
         self._processes: set[asyncio.subprocess.Process] = set()
 
@@ -85,8 +87,8 @@ class Workers:
                 return code
             if time.monotonic() - started >= SOUND_SECONDS:
                 failures = 0
-            pause = min(FIRST_BACKOFF_SECONDS * 2.0**failures, LONGEST_BACKOFF_SECONDS) * self._rng.uniform(0.5, 1.5)
-            failures = min(failures + 1, 10)  # far beyond the longest pause
+            failures += 1
+            pause = self._backoff.after(failures)
             _log.error("worker_ended", worker=number, code=code, again_in_seconds=round(pause, 3))
             await asyncio.sleep(pause)
 

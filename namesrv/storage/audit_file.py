@@ -19,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from groundwork.backoff import Backoff
 from groundwork.files import disk
 from namesrv.config.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS
 from namesrv.core.history.audit import summary
@@ -32,6 +33,7 @@ COMPLAINT_SECONDS = 60.0
 
 FIRST_RESTART_SECONDS = 1.0
 LONGEST_RESTART_SECONDS = 60.0
+RESTART_JITTER = (0.8, 1.2)
 """Pause before a writer thread that died is started again; it doubles as long as nothing gets written."""
 
 _log = structlog.get_logger(__name__)
@@ -165,12 +167,20 @@ class AuditFile:
         # Without its link: otherwise one that waits would keep all that come after it in memory.
         self._waiting.put(replace(change, next=None))
 
-    async def keep_writing(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    async def keep_writing(
+        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
+    ) -> None:
         """Owns the writer thread: starts it, and starts it again if it dies. Runs until cancelled.
 
         The thread goes on after that, until ``close``.
+
+        Args:
+            sleep: How to pause.
+            rng: Source of the jitter of pauses.
         """
-        pause = FIRST_RESTART_SECONDS
+        chance = rng or random.SystemRandom()
+        backoff = Backoff(FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS, RESTART_JITTER, rng=chance)
+        failures = 0
         while True:
             written_before = self._written_revision
             thread = self._start_thread()
@@ -178,10 +188,8 @@ class AuditFile:
             if (error := thread.exception()) is None:
                 return
             _log.error("audit_writer_died", revision=self._written_revision + 1, exc_info=error)
-            if self._written_revision > written_before:
-                pause = FIRST_RESTART_SECONDS
-            await sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, guards nothing
-            pause = min(2 * pause, LONGEST_RESTART_SECONDS)
+            failures = 1 if self._written_revision > written_before else failures + 1
+            await sleep(backoff.after(failures))
 
     async def close(self, deadline_seconds: float) -> None:
         """Has what waits written and ends the thread. There must be no more changes, and keep_writing be cancelled."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_client.errors import EndpointListError
 
@@ -76,6 +77,9 @@ class EndpointChooser:
     def __init__(self, endpoints: Sequence[Endpoint], rng: random.Random, clock: Callable[[], float]) -> None:
         """Takes at least one endpoint, and a monotonic clock in seconds."""
         self._rng = rng
+        self._backoff = Backoff(
+            FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, (1 - JITTER, 1 + JITTER), rng=rng, factor=BACKOFF_FACTOR
+        )
         self._clock = clock
         self._order = list(endpoints)
         rng.shuffle(self._order)
@@ -123,11 +127,7 @@ class EndpointChooser:
 
     def delay_seconds(self) -> float:
         """How long to wait before the current name server is tried."""
-        backoff = 0.0
-        if self.all_failed:
-            rounds = min(self._failures - len(self._order), 30)
-            backoff = min(FIRST_BACKOFF_SECONDS * BACKOFF_FACTOR**rounds, MAX_BACKOFF_SECONDS)
-            backoff *= self._rng.uniform(1 - JITTER, 1 + JITTER)
+        backoff = self._backoff.after(self._failures - len(self._order) + 1) if self.all_failed else 0.0
         return max(backoff, self._wait_of(self.current, self._clock()))
 
     def update(self, endpoints: Sequence[Endpoint]) -> None:

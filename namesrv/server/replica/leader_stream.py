@@ -12,6 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.backoff import Backoff
 from groundwork.connections.channels import ClientSecurity, open_aio_channel
 from groundwork.rich_errors import RichError
 from namesrv.core.replica.intake import ReplicaIntake
@@ -26,6 +27,7 @@ SILENCE_SECONDS = 10.0
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
 """Pauses between two tries double between these, give or take a half."""
+JITTER = (0.5, 1.5)
 
 MAX_MESSAGE_BYTES = 64 << 20
 """Largest message of a leader: a change of all intents at once."""
@@ -71,7 +73,7 @@ class LeaderStream:
         self._new_intake = new_intake
         self._on_bookmark = on_bookmark
         self._security = security
-        self._rng = rng or SystemRandom()
+        self._backoff = Backoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, JITTER, rng=rng or SystemRandom())
         self._turn = 0
         self._failures = 0
         self._intake: ReplicaIntake | None = None
@@ -95,9 +97,8 @@ class LeaderStream:
                 _log.warning("leader_lost", leader=self.leader, problem=problem)
             self.problem = problem
             self._turn += 1
-            pause = min(FIRST_BACKOFF_SECONDS * 2.0**self._failures, LONGEST_BACKOFF_SECONDS)
-            self._failures = min(self._failures + 1, 10)  # far beyond the longest pause
-            await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
+            self._failures += 1
+            await asyncio.sleep(self._backoff.after(self._failures))
 
     async def _follow_once(self) -> str | None:
         """Follows the leader whose turn it is until that fails. Returns why; None to begin anew at once."""

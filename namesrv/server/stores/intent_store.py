@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
+from tenacity import AsyncRetrying, retry_if_exception_type
+
+from groundwork.backoff import Backoff
 from namesrv.config.limits import MAX_INTENTS, MAX_WAITING_INTENT_CHANGES
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
 from namesrv.core.records.changes import Cause
@@ -100,19 +104,19 @@ class IntentStore:
             sleep: How to pause.
             rng: Source of the jitter of retries.
         """
-        jitter = (rng or random.Random()).uniform  # noqa: S311 - no secret
-        failures = 0
-        while True:
-            try:
-                if self._manager.intents.ended(self.wall_millis()):
-                    await self.change(self._without_ended, INTENT_ENDED)
-                failures = 0
-            except (NotDurable, Overloaded):
-                failures += 1
-            except ShuttingDown:
-                return
-            backoff = min(LONGEST_RETRY_SECONDS, POLL_SECONDS * 2.0 ** min(failures, 32)) * jitter(0.5, 1.0)
-            await sleep(backoff if failures else POLL_SECONDS)
+        again = AsyncRetrying(
+            retry=retry_if_exception_type((NotDurable, Overloaded)),
+            wait=Backoff(2 * POLL_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom()),
+            sleep=sleep,
+        )
+        with suppress(ShuttingDown):
+            while True:
+                await again(self._lift_ended_once)
+                await sleep(POLL_SECONDS)
+
+    async def _lift_ended_once(self) -> None:
+        if self._manager.intents.ended(self.wall_millis()):
+            await self.change(self._without_ended, INTENT_ENDED)
 
     async def close(self, deadline_seconds: float) -> None:
         """Waits for the change under way and ends the writer thread. The tables must be frozen before."""

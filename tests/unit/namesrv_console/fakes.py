@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 
 import grpc
@@ -19,13 +20,20 @@ START_MILLIS = 1_000_000_000
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
 
 
+class MeanChance(random.Random):
+    """Draws what lies in the middle."""
+
+    def random(self) -> float:
+        return 0.5
+
+
 class VirtualTime:
     """Time that passes only in pauses."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.pauses: list[float] = []
-        self.timing = Timing(self.now_millis, lambda: self.seconds, self.sleep, lambda: 0.5)
+        self.timing = Timing(self.now_millis, lambda: self.seconds, self.sleep, MeanChance())
 
     def now_millis(self) -> int:
         return START_MILLIS + int(self.seconds * 1000)

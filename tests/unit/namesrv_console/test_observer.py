@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from namesrv_console.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer, Timing
-from tests.unit.namesrv_console.fakes import BROKER, FakeNameServer, VirtualTime, live
+from tests.unit.namesrv_console.fakes import BROKER, FakeNameServer, MeanChance, VirtualTime, live
 
 EVERY_CALL = ("GetNamesrvStatus", "StreamRouteSnapshot", "GetRouteDigest", "ListIntents", "ListAuditEntries")
 
@@ -111,7 +111,7 @@ def test_it_is_asked_less_often_while_it_fails_and_at_once_as_often_when_it_answ
         if len(time.pauses) == 7:
             raise Ended
 
-    timing = Timing(time.now_millis, lambda: time.seconds, sleep, lambda: 0.5)
+    timing = Timing(time.now_millis, lambda: time.seconds, sleep, MeanChance())
     with pytest.raises(Ended):
         asyncio.run(Observer(server, lambda: None, timing).run())
     assert time.pauses == [1, 2, 4, 5, 5, POLL_SECONDS, POLL_SECONDS]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker_agent.timing.clock import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
 
 
@@ -49,12 +49,3 @@ def test_missed_rounds_are_not_made_up_for() -> None:
     schedule = RegistrationSchedule(ScheduleRules(), Timing(clock=clock, rng=random.Random(1)))
     clock.now += schedule.next_delay() + 3_600
     assert 27 <= schedule.next_delay() <= 33
-
-
-def test_the_backoff_doubles_up_to_its_longest_with_half_of_it_jitter() -> None:
-    rng = random.Random(1)
-    for attempt, step in enumerate([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]):
-        waits = [backoff_seconds(attempt, 0.2, 5.0, rng) for _ in range(300)]
-        assert step / 2 <= min(waits) < step * 0.55
-        assert step * 0.95 < max(waits) <= step
-    assert backoff_seconds(10**6, 0.2, 5.0, rng) <= 5.0
