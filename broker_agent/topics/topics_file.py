@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -25,7 +23,7 @@ from broker_agent.topics.table import (
     load_topic_config_table,
 )
 from groundwork.files import disk
-from groundwork.files.checksums import seal
+from groundwork.files.replacement import replace_durably
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -79,7 +77,7 @@ class TopicsFile:
         self.path = path
         self._target = path.resolve()
         self._on_bad_topic = on_bad_topic
-        self._write = write or replace_durably
+        self._write = write or replace_keeping_copy
         self._signature: Signature | None = None
 
     def load(self) -> TopicConfigTable | None:
@@ -140,38 +138,9 @@ class TopicsFile:
         self._signature = signature_of(self._target)
 
 
-def replace_durably(file: Path, content: bytes) -> None:
-    """Replaces a file so that it holds, whatever happens, the old content or the new one; the old one becomes ``.bak``.
-
-    Raises:
-        OSError: It could not; the file is as it was.
-    """
-    temporary = file.with_name(f"{file.name}.tmp")
-    with disk.open_new(temporary) as stream:
-        disk.write(stream, temporary, content)
-        seal(stream, content)
-        disk.sync(stream, temporary)
-    if file.exists():
-        shutil.copymode(file, temporary)
-        _keep_copy(file)
-    disk.rename(temporary, file)
-    try:
-        disk.sync_folder_of(file)
-    except OSError:
-        with suppress(OSError):  # without a copy there was nothing before
-            disk.rename(copy_of(file), file)
-        raise
-
-
-def _keep_copy(file: Path) -> None:
-    """Makes the file its own copy, too: a second name costs nothing, and the file is never missing."""
-    second_name = file.with_name(f"{file.name}.bak.tmp")
-    disk.remove(second_name)
-    try:
-        disk.link(file, second_name)
-    except OSError:  # a file system without hard links
-        shutil.copy2(file, second_name)
-    disk.rename(second_name, copy_of(file))
+def replace_keeping_copy(file: Path, content: bytes) -> None:
+    """Replaces the file as a whole and durably; the old content becomes ``.bak``. Raises OSError: it is as it was."""
+    replace_durably(file, content, copy=copy_of(file))
 
 
 def encode_topics(table: TopicConfigTable) -> bytes:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from namesrv.storage.data_dir import write_atomically
+from groundwork.files.replacement import replace_durably
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 
 CONFIG_FILE = "namesrv_config.json"
@@ -19,7 +19,7 @@ class ConfigFile(DurableFile[Mapping[str, str]]):
     and removes the key from the file, or everything with both files.
     """
 
-    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = write_atomically) -> None:
+    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
         """Touches nothing yet.
 
         Args:

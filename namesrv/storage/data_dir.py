@@ -1,4 +1,4 @@
-"""The folder that holds everything durable, and how a file in it is replaced."""
+"""The folder that holds everything durable."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import fcntl
 import os
 from pathlib import Path
 from typing import Self
-
-from groundwork.files import disk
-from groundwork.files.checksums import seal
 
 LOCK_FILE = "lock"
 
@@ -55,14 +52,3 @@ class DataDir:
     def close(self) -> None:
         """Gives the folder up."""
         os.close(self._lock)
-
-
-def write_atomically(file: Path, content: bytes) -> None:
-    """Replaces a file so that it holds, whatever happens, the old content or the new one. Raises OSError."""
-    temporary = file.with_name(file.name + ".tmp")
-    with disk.open_new(temporary) as stream:
-        disk.write(stream, temporary, content)
-        seal(stream, content)
-        disk.sync(stream, temporary)
-    disk.rename(temporary, file)
-    disk.sync_folder_of(file)

@@ -11,7 +11,8 @@ import structlog
 
 from groundwork.files import disk
 from groundwork.files.checksums import is_damaged
-from namesrv.storage.data_dir import DataDirError, write_atomically
+from groundwork.files.replacement import replace_durably
+from namesrv.storage.data_dir import DataDirError
 
 ContentT = TypeVar("ContentT")
 
@@ -37,7 +38,7 @@ class DurableFile(Generic[ContentT]):
         empty: ContentT,
         decode: Callable[[bytes], ContentT],
         encode: Callable[[ContentT], bytes],
-        write: Callable[[Path, bytes], None] = write_atomically,
+        write: Callable[[Path, bytes], None] = replace_durably,
     ) -> None:
         """Touches nothing yet.
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from groundwork.files.replacement import replace_durably
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
 from namesrv.core.records.rows import BrokerKey
-from namesrv.storage.data_dir import write_atomically
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 
 INTENTS_FILE = "intents.json"
@@ -65,7 +65,7 @@ class _Content(BaseModel):
 class IntentsFile(DurableFile[IntentTable]):
     """``intents.json`` and its copy in a folder. Nothing is decided if there never was a file."""
 
-    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = write_atomically) -> None:
+    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
         """Touches nothing yet.
 
         Args:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from groundwork.files.replacement import replace_durably
 from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
-from namesrv.storage.data_dir import write_atomically
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 
 KV_CONFIG_FILE = "kvConfig.json"
@@ -19,7 +19,7 @@ _TABLE = "configTable"
 class KvConfigFile(DurableFile[KvConfigTable]):
     """``kvConfig.json`` and its copy in a folder. The configuration is empty if there never was a file."""
 
-    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = write_atomically) -> None:
+    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
         """Touches nothing yet.
 
         Args:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from namesrv.storage.data_dir import write_atomically
+from groundwork.files.replacement import replace_durably
 
 LONGEST_SECONDS = 20.0
 
@@ -29,7 +29,7 @@ class HeldDisk:
         assert self.lets.wait(LONGEST_SECONDS)
         if self.problem is not None:
             raise self.problem
-        write_atomically(file, content)
+        replace_durably(file, content)
         self.written.set()
 
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from broker_agent.errors import StartError
 from broker_agent.topics.followed import BROKEN_SECONDS, CONFIRM_SECONDS, START_SECONDS, FollowedTopics
 from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_file import copy_of, encode_topics, replace_durably
+from broker_agent.topics.topics_file import copy_of, encode_topics, replace_keeping_copy
 from support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.virtual_time import VirtualTime
 
@@ -59,7 +59,7 @@ def test_a_changed_file_is_seen_once_whether_it_is_replaced_or_written_over(path
     followed = follower(path, time)
     assert followed.first_table() == table(1)
     assert followed.look() is None
-    replace_durably(path, content(2))
+    replace_keeping_copy(path, content(2))
     assert followed.look() == table(2)
     assert followed.look() is None
     path.write_bytes(content(33))
@@ -192,7 +192,7 @@ def test_a_file_that_is_broken_at_the_start_is_a_clear_error_without_a_copy(path
 def test_the_copy_stands_in_with_a_warning_at_the_start_and_nothing_is_written(
     path: Path, time: Passing, broken: bytes | None
 ) -> None:
-    replace_durably(path, content(2))
+    replace_keeping_copy(path, content(2))
     path.unlink()
     if broken is not None:
         path.write_bytes(broken)
@@ -257,7 +257,7 @@ def watching(path: Path) -> Iterator[Watching]:
 
 
 def test_the_watching_thread_sees_a_file_that_is_replaced_or_written_over(watching: Watching, path: Path) -> None:
-    replace_durably(path, content(2))
+    replace_keeping_copy(path, content(2))
     watching.wait_for(table(2))
     path.write_bytes(content(33))
     watching.wait_for(table(33))
@@ -270,7 +270,7 @@ def test_the_watching_thread_sees_the_file_in_a_folder_that_went_away_and_came_b
     path.parent.mkdir()
     path.write_bytes(content(2))
     watching.wait_for(table(2))
-    replace_durably(path, content(3))
+    replace_keeping_copy(path, content(3))
     watching.wait_for(table(3))
 
 

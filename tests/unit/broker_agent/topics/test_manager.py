@@ -16,7 +16,7 @@ from broker_agent.topics import manager as manager_module
 from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
-from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_durably
+from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_keeping_copy
 from tests.unit.broker_agent.virtual_time import VirtualTime
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) -> Path:
-    replace_durably(path, encode_topics(TopicConfigTable(version, topics)))
+    replace_keeping_copy(path, encode_topics(TopicConfigTable(version, topics)))
     return path
 
 
@@ -181,7 +181,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
     def write(file: Path, content: bytes) -> None:
         if full:
             raise OSError(28, "No space left on device")
-        replace_durably(file, content)
+        replace_keeping_copy(file, content)
 
     manager = TopicConfigManager.own(written(path, TOPIC), (), timing=time.timing, file=TopicsFile(path, write=write))
     heard = heard_of(manager)

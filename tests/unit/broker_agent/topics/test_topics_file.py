@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from broker_agent.errors import StartError
 from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
-from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_durably
+from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_keeping_copy
 from groundwork.files import disk
 from tests.unit.broker_agent.conftest import TOPICS_JSON
 
@@ -184,7 +184,7 @@ def test_a_table_that_the_disk_does_not_take_is_not_saved_and_the_next_one_is(tm
     def write(target: Path, content: bytes) -> None:
         if full:
             raise OSError(28, "No space left on device")
-        replace_durably(target, content)
+        replace_keeping_copy(target, content)
 
     path.write_bytes(encode_topics(table(1, a=1)))
     file = TopicsFile(path, write=write)
@@ -208,7 +208,7 @@ def test_a_replacement_whose_durability_is_in_doubt_is_taken_back(
 
     monkeypatch.setattr(disk, "sync_folder_of", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        replace_durably(path, b"after")
+        replace_keeping_copy(path, b"after")
     assert path.read_bytes() == b"before"
 
 
@@ -217,7 +217,7 @@ def test_another_writer_of_the_file_is_noticed_and_nothing_of_his_is_lost(tmp_pa
     file = TopicsFile(path)
     file.load()
     file.save(table(1, a=1))
-    replace_durably(path, encode_topics(table(9, b=1)))
+    replace_keeping_copy(path, encode_topics(table(9, b=1)))
     with pytest.raises(TopicsFileChanged, match="was written by another process"):
         file.save(table(2, a=2))
     assert TopicsFile(path).load() == table(9, b=1)
@@ -239,7 +239,7 @@ def test_who_may_read_the_file_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"{}")
     path.chmod(0o640)
-    replace_durably(path, b"[]")
+    replace_keeping_copy(path, b"[]")
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -250,6 +250,6 @@ def test_a_file_system_without_hard_links_gets_a_copy(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "link", refuse)
     path = tmp_path / "topics.json"
     path.write_bytes(b"before")
-    replace_durably(path, b"after")
+    replace_keeping_copy(path, b"after")
     assert path.read_bytes() == b"after"
     assert copy_of(path).read_bytes() == b"before"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from groundwork.files.replacement import replace_durably
 from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
-from namesrv.storage.data_dir import DataDirError, write_atomically
+from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.kv_config_file import KvConfigFile
 
 ONE = KvConfigTable.of({"ns": {"key": "one"}})
@@ -149,7 +150,7 @@ def test_a_disk_that_fails_after_the_file_is_in_place_gets_the_old_one_back(
     failures = [OSError(errno.EIO, "Input/output error")]
 
     def fails_once_late(file: Path, content: bytes) -> None:
-        write_atomically(file, content)
+        replace_durably(file, content)
         if file == main(tmp_path) and failures:
             raise failures.pop()
 
