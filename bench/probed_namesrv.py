@@ -15,6 +15,7 @@ import uvloop
 from bench.loop_probe import LoopProbe
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command
+from groundwork.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.server.engines.envoy.launch import become_envoy
@@ -37,10 +38,8 @@ def serve(settings: NamesrvSettings) -> None:
 
 
 async def _serve(settings: NamesrvSettings) -> None:
-    stop, probe = asyncio.Event(), LoopProbe()
+    stop, probe = stop_event(), LoopProbe()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, lambda: _log.info("loop_probed", **probe.take()._asdict()))
     loop.call_later(LONGEST_LIFE_SECONDS, stop.set)
     watching = asyncio.create_task(probe.watch())

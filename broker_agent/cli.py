@@ -20,13 +20,13 @@ from broker_agent.timing.clock import Timing
 from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable
+from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
-from groundwork.version import __version__
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0
@@ -45,19 +45,8 @@ def main() -> None:
     app(prog_name=_PROGRAM)
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{_PROGRAM} {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _program(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> None:
     """The agent beside a broker: keeps it registered with every name server."""
 
 

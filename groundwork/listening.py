@@ -1,4 +1,4 @@
-"""A check of an address before somebody listens on it, with errors in words of our own."""
+"""Listeners: a check of an address before it is listened on, in words of our own, and the bounds that gRPC keeps there."""
 
 from __future__ import annotations
 
@@ -33,6 +33,51 @@ def bind(listen: Endpoint) -> socket.socket:
         taken.close()
         raise _cannot_listen(listen, error) from error
     return taken
+
+
+def listener_options(
+    *,
+    max_message_bytes: int,
+    max_metadata_bytes: int,
+    max_concurrent_streams: int,
+    max_pending_requests: int,
+    keepalive_time_millis: int,
+    keepalive_timeout_millis: int,
+    shares_port: bool = False,
+) -> list[tuple[str, int]]:
+    """Options of gRPC for a listener; an engine passes over those that it does not know.
+
+    Args:
+        max_message_bytes: Largest request.
+        max_metadata_bytes: Largest metadata of a request.
+        max_concurrent_streams: Most calls open on one connection.
+        max_pending_requests: Most calls that wait to be taken. Below the number that come at once after a restart,
+            gRPC answers CANCELLED to the rest.
+        keepalive_time_millis: Silence after which a peer is pinged.
+        keepalive_timeout_millis: Time for its answer.
+        shares_port: Whether other processes listen on the same port. By default gRPC shares it, silently, with another
+            server of this user, which gets half of the calls.
+    """
+    ping_interval = (
+        keepalive_time_millis * 4 // 5
+    )  # clients may ping as often as we do; a little below, for their clocks
+    return [
+        ("grpc.max_receive_message_length", max_message_bytes),
+        # Between the two, gRPC refuses calls at random: metadata of one size would be taken once and refused once.
+        ("grpc.max_metadata_size", max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", max_metadata_bytes),
+        ("grpc.max_concurrent_streams", max_concurrent_streams),
+        ("grpc.server.max_pending_requests", max_pending_requests),
+        ("grpc.server.max_pending_requests_hard_limit", max_pending_requests),
+        ("grpc.keepalive_time_ms", keepalive_time_millis),
+        ("grpc.keepalive_timeout_ms", keepalive_timeout_millis),
+        # gRPC takes a dead peer's time from here and not from keepalive_timeout_ms; its default is a minute.
+        ("grpc.http2.ping_timeout_ms", keepalive_timeout_millis),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_interval),
+        ("grpc.http2.min_ping_interval_without_data_ms", ping_interval),
+        ("grpc.so_reuseport", int(shares_port)),
+    ]
 
 
 def _family(listen: Endpoint) -> socket.AddressFamily:

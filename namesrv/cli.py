@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import signal
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 import uvloop
 
+from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
-from groundwork.version import __version__
+from groundwork.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.process.workers import Workers
@@ -43,7 +42,7 @@ def serve(settings: NamesrvSettings) -> None:
     from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:
-        await serve_until(settings, _stop_event())
+        await serve_until(settings, stop_event())
 
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
@@ -58,21 +57,12 @@ def _supervise(settings: NamesrvSettings) -> int:
     configure_logs(settings.log_format, settings.log_level)
 
     async def supervise_until_signal() -> int:
-        return await Workers(settings).run(_stop_event())
+        return await Workers(settings).run(stop_event())
 
     try:
         return uvloop.run(supervise_until_signal())
     except OSError as error:
         exit_with(PROGRAM, f"setting listen: {error}")
-
-
-def _stop_event() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 def _become_envoy(settings: NamesrvSettings) -> NoReturn:
@@ -82,19 +72,8 @@ def _become_envoy(settings: NamesrvSettings) -> NoReturn:
         exit_with(PROGRAM, str(error))
 
 
-def _version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{PROGRAM} {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
+def _root(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> None:
     """A gRPC name server for message brokers."""
 
 

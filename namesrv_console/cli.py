@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
+from groundwork.stop_event import stop_event
 from namesrv_console.fleet import Fleet
 from namesrv_console.listener_tls import PageTls
 from namesrv_console.log_in import LogIn
@@ -71,10 +71,7 @@ def console(settings: ConsoleSettings) -> None:
 
 
 async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     timeout_seconds = settings.call_timeout_millis / 1000
     servers = [NameServer(endpoint, timeout_seconds, security) for endpoint in settings.endpoints]
     fleet = Fleet(servers)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groundwork.version import __version__
+from groundwork.command_line import version_option
 from nsctl import agent, diagnose, read, write
 from nsctl.doctor import doctor
 from nsctl.session import PROGRAM, Agent, Agents, add_command
@@ -30,19 +30,8 @@ def main() -> None:
     app(prog_name=PROGRAM)
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{PROGRAM} {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _program(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def _program(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> None:
     pass
 
 

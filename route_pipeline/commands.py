@@ -15,8 +15,8 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.version import __version__
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import CompactionError, compact
@@ -75,18 +75,8 @@ Jars = Annotated[
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ingest wrote to.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"route-pipeline {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _program(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
-    ] = False,
-) -> None:
+def _program(*, version: Annotated[bool, version_option("route-pipeline")] = False) -> None:
     pass
 
 

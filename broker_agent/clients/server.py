@@ -27,7 +27,7 @@ from broker_agent.clients.servicer import ClientServicer
 from broker_agent.errors import StartError
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
-from groundwork.listening import check_bindable
+from groundwork.listening import check_bindable, listener_options
 from groundwork.telemetry.call_observers import CallObserver
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
@@ -53,25 +53,14 @@ class ClientServerOptions:
 
     def as_grpc(self) -> list[tuple[str, int]]:
         """The options of gRPC that bring this about."""
-        return [
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            # Between the two, gRPC refuses calls at random: metadata of one size would be taken once and refused once.
-            ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-            ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-            ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
-            ("grpc.server.max_pending_requests", MAX_PENDING_REQUESTS),
-            ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_REQUESTS),
-            ("grpc.keepalive_time_ms", self.keepalive_time_millis),
-            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_millis),
-            # gRPC takes a dead peer's time from here and not from keepalive_timeout_ms; its default is a minute.
-            ("grpc.http2.ping_timeout_ms", self.keepalive_timeout_millis),
-            ("grpc.keepalive_permit_without_calls", 1),
-            # Clients may ping as often as we do; a little below, for their clocks.
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_time_millis * 4 // 5),
-            ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_time_millis * 4 // 5),
-            # By default gRPC shares a port that another server of this user already has, and gets half of its calls.
-            ("grpc.so_reuseport", 0),
-        ]
+        return listener_options(
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_metadata_bytes=MAX_METADATA_BYTES,
+            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
+            max_pending_requests=MAX_PENDING_REQUESTS,
+            keepalive_time_millis=self.keepalive_time_millis,
+            keepalive_timeout_millis=self.keepalive_timeout_millis,
+        )
 
 
 class ClientServer:

@@ -12,11 +12,12 @@ from broker_agent.target.namesrv_target import Interceptors
 from groundwork.endpoints import Endpoint
 from groundwork.telemetry.call_metrics import CallMetrics, ClientCallMetrics
 from groundwork.telemetry.call_observers import CallObserver
+from groundwork.telemetry.exports import Exports
 from groundwork.telemetry.metrics_server import Check, MetricsServer, metrics_registry
 from groundwork.telemetry.signals import open_telemetry
 
 
-class AgentObservability:
+class AgentObservability(Exports):
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
     def __init__(self, listen: str | None) -> None:
@@ -29,21 +30,15 @@ class AgentObservability:
             StartError: The variables OTEL_... cannot be followed.
         """
         self._listen = None if listen is None else Endpoint.parse(listen, allow_port_zero=True)
-        self._listener: MetricsServer | None = None
         self._registry = metrics_registry()
         try:
-            self._telemetry = open_telemetry("broker-agent", os.environ, self._registry, traces_follow_callers=False)
+            super().__init__(open_telemetry("broker-agent", os.environ, self._registry, traces_follow_callers=False))
         except ValueError as error:
             raise StartError(str(error)) from error
-        is_wanted = self._listen is not None or self._telemetry is not None
+        is_wanted = self._listen is not None or self.telemetry is not None
         self._client_calls = ClientCallMetrics(self._registry) if is_wanted else None
         self.observers: tuple[CallObserver, ...] = (CallMetrics(self._registry),) if is_wanted else ()
         """Watch the calls to the agent. These have no spans: there may be a heartbeat of every client among them."""
-
-    @property
-    def endpoint(self) -> Endpoint | None:
-        """Where metrics are; None if nowhere."""
-        return self._listener.endpoint if self._listener else None
 
     def listen(self, collect: Callable[[CollectorRegistry], object], alive: Check, ready: Check) -> None:
         """Takes the listener's port, and has the agent's own metrics put into the registry.
@@ -56,31 +51,17 @@ class AgentObservability:
         collect(self._registry)
         if self._listen is not None:
             try:
-                self._listener = MetricsServer(self._listen, self._registry, alive, ready)
+                self.listener = MetricsServer(self._listen, self._registry, alive, ready)
             except OSError as error:
                 raise StartError(f"setting metrics_listen: {error}") from error
 
     def interceptors(self, target: Endpoint) -> Interceptors:
         """What watches the calls to a name server."""
         measured = None if self._client_calls is None else self._client_calls.interceptor(str(target))
-        traced = None if self._telemetry is None else self._telemetry.traced_calls(str(target))
+        traced = None if self.telemetry is None else self.telemetry.traced_calls(str(target))
         return [interceptor for interceptor in (measured, traced) if interceptor is not None]
 
     def forget(self, target: Endpoint) -> None:
         """A name server has left the list."""
         if self._client_calls is not None:
             self._client_calls.forget(str(target))
-
-    def start(self) -> None:
-        """Starts to answer and to send."""
-        if self._listener is not None:
-            self._listener.start()
-        if self._telemetry is not None:
-            self._telemetry.start()
-
-    def stop(self) -> None:
-        """Sends what is left, for a few seconds at most, and gives the port back."""
-        if self._telemetry is not None:
-            self._telemetry.stop()
-        if self._listener is not None:
-            self._listener.stop()

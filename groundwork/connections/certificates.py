@@ -11,6 +11,8 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from groundwork.files.bounded_read import read_at_most
+
 MAX_FILE_BYTES = 1 << 20
 """Largest file that is read: a bundle of all public authorities has a fifth of that."""
 
@@ -90,15 +92,11 @@ def read_authorities(path: Path) -> bytes:
 def read_file(path: Path) -> bytes:
     """The bytes of a small file. Raises CertificateError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        return read_at_most(path, MAX_FILE_BYTES)
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # a zero byte in its name
         raise CertificateError(f"{str(path)!r}: {error}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise CertificateError(f"{path}: is larger than {MAX_FILE_BYTES} bytes")
-    return data
 
 
 def validity_of(pem: bytes) -> Validity:

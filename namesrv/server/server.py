@@ -262,5 +262,5 @@ class NamesrvServer:
             await self._product_env.close()
         await self._durable.close()
         await self._config.close(LAST_WRITE_SECONDS)
-        await self._observation.stop()
+        await asyncio.to_thread(self._observation.stop)
         _log.info("namesrv_stopped")

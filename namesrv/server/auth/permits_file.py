@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from groundwork.files.bounded_read import read_at_most
 from namesrv.config.limits import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS
 from namesrv.server.auth.permits import GroupPattern, Permits, Principal, token_key
 
@@ -56,12 +57,9 @@ def read_permits(path: Path) -> Permits:
         PermitsError: It cannot be read, is empty or wrong, or two principals show the same.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_PERMITS_FILE_BYTES + 1)
+        data = read_at_most(path, MAX_PERMITS_FILE_BYTES)
     except OSError as error:
         raise PermitsError(f"permits file {path}: {error.strerror}") from None
-    if len(data) > MAX_PERMITS_FILE_BYTES:
-        raise PermitsError(f"permits file {path}: is larger than {MAX_PERMITS_FILE_BYTES} bytes")
     if not data.strip():
         raise PermitsError(f"permits file {path}: is empty, so nobody could call")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 
 from groundwork.connections.listener_tls import ListenerTls
+from groundwork.listening import listener_options
 from namesrv.config.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from namesrv.config.settings import NamesrvSettings
 
@@ -30,7 +31,15 @@ def build_server(
         from namesrv.server.engines.envoy.inside import current  # noqa: PLC0415
 
         return EnvoyServer(current(), PROMPT_STREAMS, tls)
-    options = _options(settings, shares_port=shares_port)
+    options = listener_options(
+        max_message_bytes=MAX_MESSAGE_BYTES,
+        max_metadata_bytes=MAX_METADATA_BYTES,
+        max_concurrent_streams=settings.max_concurrent_streams,
+        max_pending_requests=settings.max_pending_requests,
+        keepalive_time_millis=settings.keepalive_time_millis,
+        keepalive_timeout_millis=settings.keepalive_timeout_millis,
+        shares_port=shares_port,
+    )
     if settings.engine == "native":
         from namesrv.server.engines.native import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without
 
@@ -44,28 +53,3 @@ def worker_server(target: str) -> grpc.aio.Server:
     server = grpc.aio.server(options=unbounded)
     server.add_insecure_port(target)
     return server
-
-
-def _options(settings: NamesrvSettings, *, shares_port: bool = False) -> list[tuple[str, int]]:
-    """Options for both engines; each passes over what it does not know."""
-    keepalive, timeout = settings.keepalive_time_millis, settings.keepalive_timeout_millis
-    return [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        # Between the two, grpcio refuses calls at random: metadata of one size would be taken once and refused once.
-        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
-        # Below the number of calls that come at once after a restart, grpcio answers CANCELLED to the rest.
-        ("grpc.server.max_pending_requests", settings.max_pending_requests),
-        ("grpc.server.max_pending_requests_hard_limit", settings.max_pending_requests),
-        ("grpc.keepalive_time_ms", keepalive),
-        ("grpc.keepalive_timeout_ms", timeout),
-        # grpcio takes a dead peer's time from here and not from keepalive_timeout_ms; its default is a minute.
-        ("grpc.http2.ping_timeout_ms", timeout),
-        ("grpc.keepalive_permit_without_calls", 1),
-        # Clients may ping as often as we do; a little below, for their clocks.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive * 4 // 5),
-        ("grpc.http2.min_ping_interval_without_data_ms", keepalive * 4 // 5),
-        # Otherwise a second server could take the same port silently.
-        ("grpc.so_reuseport", int(shares_port)),
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from typing import Protocol
@@ -12,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from groundwork.endpoints import Endpoint
 from groundwork.telemetry.call_metrics import CallMetrics
 from groundwork.telemetry.call_observers import CallObserver
+from groundwork.telemetry.exports import Exports
 from groundwork.telemetry.metrics_server import MetricsServer, metrics_registry
 from groundwork.telemetry.signals import open_telemetry
 from namesrv.config.settings import NamesrvSettings
@@ -24,7 +24,7 @@ class Readiness(Protocol):
     def ready(self) -> str | None: ...  # noqa: D102
 
 
-class Observability:
+class Observability(Exports):
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
     def __init__(self, settings: NamesrvSettings, metrics_of: Callable[[CollectorRegistry], Readiness]) -> None:
@@ -39,33 +39,13 @@ class Observability:
             ValueError: The variables OTEL_... cannot be followed.
         """
         registry = metrics_registry()
-        self._telemetry = open_telemetry("namesrv", os.environ, registry, traces_follow_callers=True)
-        self._listener: MetricsServer | None = None
+        super().__init__(open_telemetry("namesrv", os.environ, registry, traces_follow_callers=True))
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
-        traces = self._telemetry.call_traces if self._telemetry else None
-        if settings.metrics_listen or self._telemetry:
+        traces = self.telemetry.call_traces if self.telemetry else None
+        if settings.metrics_listen or self.telemetry:
             self.observers = (CallMetrics(registry),) if traces is None else (CallMetrics(registry), traces)
             metrics = metrics_of(registry)
             if settings.metrics_listen:
                 listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
-                self._listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
-
-    @property
-    def endpoint(self) -> Endpoint | None:
-        """Where metrics are; None if nowhere."""
-        return self._listener.endpoint if self._listener else None
-
-    def start(self) -> None:
-        """Starts to answer and to send."""
-        if self._listener is not None:
-            self._listener.start()
-        if self._telemetry is not None:
-            self._telemetry.start()
-
-    async def stop(self) -> None:
-        """Sends what is left, for a few seconds at most, and gives the port back."""
-        if self._telemetry is not None:
-            await asyncio.to_thread(self._telemetry.stop)
-        if self._listener is not None:
-            self._listener.stop()
+                self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)

@@ -338,5 +338,5 @@ class ReplicaServer:
             await self._owner.close(None)
         if self._product_env is not None:
             await self._product_env.close()
-        await self._observation.stop()
+        await asyncio.to_thread(self._observation.stop)
         _log.info("namesrv_stopped")
