@@ -1,4 +1,4 @@
-"""Listeners: a check of an address before it is listened on, in words of our own, and the bounds that gRPC keeps there."""
+"""Listeners: a check of an address before it is listened on, and the bounds that gRPC keeps there."""
 
 from __future__ import annotations
 
