@@ -1,6 +1,6 @@
 """How calls reach an asyncio servicer: parsing, errors and slow readers, in one place for every call.
 
-The counterpart of ``rpc_errors.ErrorAnswers``, which serves the agent's synchronous listener.
+The counterpart of ``listener.error_answers``, which serves the agent's synchronous listener.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from broker_agent.clients.errors import ShuttingDown, SlowReader
 from broker_agent.clients.limits import CUT_SECONDS
-from broker_agent.rpc_errors import CallRefused, InternalDefect, MalformedRequest
+from broker_agent.error_codes import rich_error
+from broker_agent.rpc_errors import CallRefused, InternalDefect, MalformedRequest, ShuttingDown, SlowReader
 from groundwork.telemetry.call_observers import CallObserver, observed
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -66,7 +66,7 @@ def _code_of(error: BaseException | None) -> grpc.StatusCode:
     """The code that a call was ended with because of an error."""
     match error:
         case CallRefused():
-            return error.code
+            return rich_error(error).code
         case DecodeError():
             return grpc.StatusCode.INVALID_ARGUMENT
         case asyncio.CancelledError():
@@ -136,5 +136,5 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
 
 
 async def _abort(context: Context, error: CallRefused) -> NoReturn:
-    rich = error.rich()
+    rich = rich_error(error)
     await context.abort(rich.code, rich.message, rich.status().trailing_metadata)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients.errors import ChannelGone, ShuttingDown
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_CHANNELS, MAX_PENDING_NOTICES
-from broker_agent.rpc_errors import LimitExceeded
+from broker_agent.rpc_errors import ChannelGone, LimitExceeded, ShuttingDown
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker_agent.clients.channels import PlainClient
-from broker_agent.clients.errors import ChannelGone
 from broker_agent.clients.records import ClientChannel, ClientChannelInfo, HeartbeatData
 from broker_agent.clients.tables import ClientTables
+from broker_agent.rpc_errors import ChannelGone
 
 
 class ClientManageProcessor:

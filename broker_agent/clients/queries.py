@@ -12,9 +12,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from broker_agent.clients import request_validation
 from broker_agent.clients.consumer_manager import ConsumerGroup
-from broker_agent.clients.errors import ConsumerGroupNotFound, ProducerGroupNotFound
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.records import ClientChannelInfo, ExpressionType, SubscriptionData
+from broker_agent.rpc_errors import ConsumerGroupNotFound, ProducerGroupNotFound
 
 _CONSUME_TYPES = {value: number for number, value in request_validation.CONSUME_TYPES.items()}
 _MESSAGE_MODELS = {value: number for number, value in request_validation.MESSAGE_MODELS.items()}
@@ -123,7 +123,7 @@ def _subscription(data: SubscriptionData) -> pb.SubscriptionData:
 
 
 def add_client_queries(server: grpc.Server, managers: ClientManagers) -> None:
-    """Adds the List calls, and no others, to a synchronous server whose interceptor is ``rpc_errors.ErrorAnswers``.
+    """Adds the List calls, and no others, to a synchronous server whose interceptor is ``ErrorAnswers``.
 
     So that operators are answered on the fast listener while clients flood theirs.
     """

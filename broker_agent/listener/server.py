@@ -11,8 +11,8 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from broker_agent.errors import StartError
+from broker_agent.listener.error_answers import ErrorAnswers
 from broker_agent.listener.observed_answers import ObservedAnswers
-from broker_agent.rpc_errors import ErrorAnswers
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable

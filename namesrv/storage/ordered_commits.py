@@ -40,7 +40,7 @@ class OrderedCommits:
 
         Raises:
             Overloaded: Too many wait already.
-            NamesrvError: What the commit raises.
+            CallRefused: What the commit raises.
         """
         if self._waiting >= self._max_waiting:
             raise Overloaded(f"{self._waiting} changes of {self._what} wait for their turn already")

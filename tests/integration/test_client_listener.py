@@ -23,7 +23,7 @@ from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.queries import add_client_queries
 from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
 from broker_agent.errors import StartError
-from broker_agent.rpc_errors import ErrorAnswers
+from broker_agent.listener.error_answers import ErrorAnswers
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually

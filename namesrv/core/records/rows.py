@@ -186,7 +186,7 @@ class Registration:
     broker_addr: str
     data_version: DataVersion
     topic_configs: Iterable[TopicConfig]
-    """The topic table, or its changed topics. Iterated once, only if it is needed; may raise NamesrvError."""
+    """The topic table, or its changed topics. Iterated once, only if it is needed; may raise CallRefused."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None
     """None leaves the broker's filter servers as they are, an empty tuple removes them."""

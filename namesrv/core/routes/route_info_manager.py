@@ -60,7 +60,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             NeedFullRegistration: It is an increment, and its base is not what is held here.
             StaleStateVersion: The id is held by another address with a higher state version (RocketMQ 5).
             ShuttingDown: The tables are frozen.
-            NamesrvError: Whatever the iteration of topic_configs raises.
+            CallRefused: Whatever the iteration of topic_configs raises.
         """
         self._check_open(registration)
         broker, broker_id = registration.broker, registration.broker_id

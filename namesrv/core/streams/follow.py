@@ -40,7 +40,7 @@ def follow_messages(
 
     Raises:
         RevisionCompacted: The change log does not reach back so far, or not any more.
-        NamesrvError: The reader must end.
+        CallRefused: The reader must end.
     """
     while True:
         if reader.failure is not None:

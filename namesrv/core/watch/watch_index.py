@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from namesrv.core.errors import LimitExceeded, NamesrvError, Overloaded, RevisionCompacted
+from namesrv.core.errors import CallRefused, LimitExceeded, Overloaded, RevisionCompacted
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
@@ -53,7 +53,7 @@ class Follower:
     """Called when there is something to read."""
     revision: int
     """What it has been sent."""
-    failure: NamesrvError | None = None
+    failure: CallRefused | None = None
     """Why it must end."""
     behind_since: float | None = None
     """When the oldest change was published that it has been woken for and not been sent, by the monotonic clock."""
@@ -332,7 +332,7 @@ class WatchIndex:
         """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
 
         Raises:
-            NamesrvError: The watch must end.
+            CallRefused: The watch must end.
         """
         if watch.failure is not None:
             raise watch.failure

@@ -10,7 +10,7 @@ import structlog
 from google.protobuf.descriptor import MethodDescriptor
 
 from namesrv.config import limits
-from namesrv.core.errors import NamesrvError, NotAuthenticated, NotPermitted, Overloaded
+from namesrv.core.errors import CallRefused, NotAuthenticated, NotPermitted, Overloaded
 from namesrv.core.records.rows import BrokerKey
 from namesrv.server.auth.callers import Context, identify
 from namesrv.server.auth.permits import Permission, Permits, Principal
@@ -85,7 +85,7 @@ class Authorizer:
         self._told_at = float("-inf")
         self._not_told = 0
 
-    def refused(self, call: str, peer: str, error: NamesrvError) -> None:
+    def refused(self, call: str, peer: str, error: CallRefused) -> None:
         """A call was refused. A flood of them makes few lines."""
         now = self._monotonic()
         if now - self._told_at < REFUSAL_LOG_SECONDS:

@@ -32,7 +32,7 @@ class TableWriter:
 
         Raises:
             Overloaded: Too many changes wait already.
-            NamesrvError: What the change raises.
+            CallRefused: What the change raises.
         """
         if self._waiting >= self._max_waiting:
             raise Overloaded(f"{self._waiting} changes wait for their turn already")
@@ -44,7 +44,7 @@ class TableWriter:
         Whoever calls bounds how many wait.
 
         Raises:
-            NamesrvError: What the change raises.
+            CallRefused: What the change raises.
         """
         return await self._in_turn(change)
 

@@ -11,7 +11,7 @@ from random import Random, SystemRandom
 
 from namesrv.config import limits
 from namesrv.core.clock import Clock
-from namesrv.core.errors import NamesrvError, Overloaded, ShuttingDown
+from namesrv.core.errors import CallRefused, Overloaded, ShuttingDown
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
@@ -201,7 +201,7 @@ class WatchStreams:
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
         await self.end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
 
-    async def end_all(self, failure_of: Callable[[Follower], NamesrvError]) -> None:
+    async def end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
         """Ends all streams, each with the error that is made for its reader."""
         for count, watcher in enumerate(list(self._watch_streams.values()), 1):
             watcher.reader.failure = failure_of(watcher.reader)

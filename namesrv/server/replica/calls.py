@@ -36,7 +36,7 @@ class CallsOfCopy:
 
         Args:
             service: The service from the wire contract.
-            servicer: Who answers; may raise NamesrvError.
+            servicer: Who answers; may raise CallRefused.
             others: Calls that are answered by something else, by name.
         """
         for method in service.methods:

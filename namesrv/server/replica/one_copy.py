@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 from namesrv.core.clock import Clock
-from namesrv.core.errors import EpochChanged, NamesrvError, RevisionCompacted
+from namesrv.core.errors import CallRefused, EpochChanged, RevisionCompacted
 from namesrv.core.replica.manager import ReplicaManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
@@ -84,7 +84,7 @@ class Copy:
         """Tells all readers of changes to start again, at the copy that is served now."""
         log, identity = self.manager.change_log, self.manager.identity
 
-        def failure_of(reader: Follower) -> NamesrvError:
+        def failure_of(reader: Follower) -> CallRefused:
             if successor.identity.epoch != identity.epoch:
                 return EpochChanged(identity.epoch, successor.identity.epoch)
             return RevisionCompacted(

@@ -20,9 +20,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from groundwork.telemetry.call_observers import CallObserver, observed
 from namesrv.core.errors import (
+    CallRefused,
     InternalDefect,
     MalformedRequest,
-    NamesrvError,
     NotImplementedYet,
     ShuttingDown,
     SlowReader,
@@ -128,7 +128,7 @@ def _watched(method: MethodDescriptor, handle: Any, observers: Sequence[CallObse
 def _code_of(error: BaseException | None) -> grpc.StatusCode:
     """The code that a call was ended with because of an error."""
     match error:
-        case NamesrvError():
+        case CallRefused():
             return rich_error(error).code
         case DecodeError():
             return grpc.StatusCode.INVALID_ARGUMENT
@@ -211,7 +211,7 @@ def _stream(
 async def _end_with(context: Context, method: MethodDescriptor, error: BaseException) -> NoReturn:
     """Ends a call with what went wrong, in words that the caller may read."""
     match error:
-        case NamesrvError():
+        case CallRefused():
             # Its traceback would hold the parsed request, up to 80 MiB, until the answer has left.
             await _abort(context, error.with_traceback(None))
         case ForwardedFailure():
@@ -224,7 +224,7 @@ async def _end_with(context: Context, method: MethodDescriptor, error: BaseExcep
             await _abort_defect(context, method, error)
 
 
-async def _abort(context: Context, error: NamesrvError) -> NoReturn:
+async def _abort(context: Context, error: CallRefused) -> NoReturn:
     rich = rich_error(error)
     await context.abort(rich.code, rich.message, rich.status().trailing_metadata)
 

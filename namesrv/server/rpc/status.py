@@ -5,7 +5,8 @@ from __future__ import annotations
 import grpc
 from namesrv_api.v1 import error_reason_pb2
 
-from groundwork.rich_errors import FieldViolation, RichError
+from groundwork.error_table import ErrorTable
+from groundwork.rich_errors import RichError
 from namesrv.core import errors
 
 DOMAIN = "namesrv"
@@ -14,7 +15,7 @@ DOMAIN = "namesrv"
 _Reason = error_reason_pb2.ErrorReason
 _Code = grpc.StatusCode
 
-CODES: dict[type[errors.NamesrvError], tuple[grpc.StatusCode, _Reason]] = {
+CODES: dict[type[errors.CallRefused], tuple[grpc.StatusCode, _Reason]] = {
     errors.MalformedRequest: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_MALFORMED_REQUEST),
     errors.InvalidField: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_INVALID_FIELD),
     errors.LimitExceeded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_LIMIT_EXCEEDED),
@@ -54,7 +55,7 @@ class ForwardedFailure(Exception):
         self.rich = rich
 
 
-RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {
+RETRY_AFTER_SECONDS: dict[type[errors.CallRefused], float] = {
     errors.ShuttingDown: 1.0,
     errors.Overloaded: 1.0,
     errors.RegistryWarming: 1.0,
@@ -63,19 +64,5 @@ RETRY_AFTER_SECONDS: dict[type[errors.NamesrvError], float] = {
 """Where a retry helps: when."""
 
 
-def rich_error(error: errors.NamesrvError) -> RichError:
-    """An error as it travels."""
-    code, reason = CODES[type(error)]
-    violations = (FieldViolation(error.field, error.problem),) if isinstance(error, errors.InvalidField) else ()
-    retry_after_seconds = RETRY_AFTER_SECONDS.get(type(error))
-    if isinstance(error, errors.ShuttingDown) and error.retry_after_seconds is not None:
-        retry_after_seconds = error.retry_after_seconds
-    return RichError(
-        code,
-        error.message,
-        reason=_Reason.Name(reason).removeprefix("ERROR_REASON_"),
-        domain=DOMAIN,
-        metadata=error.metadata,
-        violations=violations,
-        retry_after_seconds=retry_after_seconds,
-    )
+rich_error = ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS).rich
+"""Makes of an error what travels."""

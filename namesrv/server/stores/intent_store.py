@@ -35,7 +35,7 @@ INTENT_ENDED = Cause("intent ended")
 
 IntentChange = Callable[[IntentTable], IntentTable]
 """Makes a changed table of the current one; returns the same one if there is nothing to change. May raise
-NamesrvError."""
+CallRefused."""
 
 
 class IntentStore:
@@ -80,7 +80,7 @@ class IntentStore:
             NotDurable: The disk did not take it; nothing has changed.
             Overloaded: Too many changes wait already.
             ShuttingDown: The tables are frozen.
-            NamesrvError: What the change raises.
+            CallRefused: What the change raises.
         """
         return await self._commits.run(partial(self._commit, change, cause))
 
@@ -91,7 +91,7 @@ class IntentStore:
             LimitExceeded: There would be too many intents.
             Overloaded: Too many changes of the tables wait already.
             ShuttingDown: The tables are frozen.
-            NamesrvError: What the change raises.
+            CallRefused: What the change raises.
         """
         return await self._writer.apply(self._previewed(change))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.errors import ChannelGone, NamesrvError, NeedFullRegistration, StaleStateVersion
+from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
 
@@ -60,7 +60,7 @@ class ReferenceModel:
 
     # Registration
 
-    def refusal(self, registration: Registration) -> type[NamesrvError] | None:
+    def refusal(self, registration: Registration) -> type[CallRefused] | None:
         """Why a registration is refused, if it is."""
         live = self.brokers.get(registration.live_key)
         if registration.channel_id is not None and registration.channel_id not in self.open_channels:

@@ -82,7 +82,7 @@ class ClusterTest:
         """The encoded TopicRouteData of a topic; None if the environment has no such topic.
 
         Raises:
-            NamesrvError: As ``routes`` does.
+            CallRefused: As ``routes`` does.
         """
         return (await self.routes((topic,), zone_name))[topic]
 

@@ -4,9 +4,8 @@ import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.channels import ClientChannels, PlainClient
-from broker_agent.clients.errors import ChannelGone, ShuttingDown
 from broker_agent.clients.limits import MAX_PENDING_NOTICES
-from broker_agent.rpc_errors import LimitExceeded
+from broker_agent.rpc_errors import ChannelGone, LimitExceeded, ShuttingDown
 from tests.unit.broker_agent.clients.doubles import SILENCE, Clocks, told
 
 IDLE, SHUTDOWN = pb.ClientChannelClosing.REASON_IDLE, pb.ClientChannelClosing.REASON_SHUTDOWN
@@ -92,7 +91,7 @@ def test_a_channel_is_idle_when_nothing_was_heard_for_more_than_120_s(opened: Fi
 def test_channels_are_opened_up_to_the_limit_and_an_ended_one_makes_room() -> None:
     opened = Fixture(max_channels=2)
     opened.channels.open("second", "127.0.0.1:1", lambda: None)
-    with pytest.raises(LimitExceeded, match="open client channels: 3, at most 2"):
+    with pytest.raises(LimitExceeded, match="open client channels: 3 is over the limit of 2"):
         opened.channels.open("third", "127.0.0.1:1", lambda: None)
     opened.channels.end(opened.channel)
     opened.channels.open("third", "127.0.0.1:1", lambda: None)

@@ -61,6 +61,6 @@ def test_there_is_room_up_to_the_limit_and_not_beyond(servers: Fixture, monkeypa
     channel = FakeChannel()
     servers.manager.register_filter_server(channel, "a:1")
     servers.manager.register_filter_server(channel, "a:1")
-    with pytest.raises(LimitExceeded, match="filter servers: 2, at most 1"):
+    with pytest.raises(LimitExceeded, match="filter servers: 2 is over the limit of 1"):
         servers.manager.register_filter_server(FakeChannel(), "b:1")
     assert servers.manager.filter_servers == ("a:1",)

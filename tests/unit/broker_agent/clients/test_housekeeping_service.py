@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from broker_agent.clients.errors import ChannelGone
 from broker_agent.clients.managers import ClientManagers
+from broker_agent.rpc_errors import ChannelGone
 from tests.unit.broker_agent.clients.doubles import Agent, Clocks, consumer, heartbeat, told
 from tests.unit.broker_agent.virtual_time import VirtualTime
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from broker_agent.clients import group_members
-from broker_agent.clients.errors import ChannelGone
 from broker_agent.clients.records import HeartbeatData
-from broker_agent.rpc_errors import LimitExceeded
+from broker_agent.rpc_errors import ChannelGone, LimitExceeded
 from tests.unit.broker_agent.clients.doubles import Agent, consumer, heartbeat, tags, told
 
 GROUP = "group"

@@ -168,10 +168,10 @@ def test_available_channels_take_turns(producers: Fixture) -> None:
 @pytest.mark.parametrize(
     ("limit", "groups", "problem"),
     [
-        ("MAX_GROUPS", ["new"], "producer groups: 2, at most 1"),
-        ("MAX_CLIENTS_PER_GROUP", [GROUP], "clients of one producer group: 2, at most 1"),
-        ("MAX_GROUPS_PER_CLIENT", [GROUP, "new"], "producer groups of one client: 2, at most 1"),
-        ("MAX_MEMBERSHIPS", [GROUP], "producers of all groups: 2, at most 1"),
+        ("MAX_GROUPS", ["new"], "producer groups: 2 is over the limit of 1"),
+        ("MAX_CLIENTS_PER_GROUP", [GROUP], "clients of one producer group: 2 is over the limit of 1"),
+        ("MAX_GROUPS_PER_CLIENT", [GROUP, "new"], "producer groups of one client: 2 is over the limit of 1"),
+        ("MAX_MEMBERSHIPS", [GROUP], "producers of all groups: 2 is over the limit of 1"),
     ],
 )
 def test_there_is_room_up_to_each_limit_and_not_beyond(

@@ -170,7 +170,7 @@ def test_one_topic_more_than_a_name_server_takes_is_refused(
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)
     manager.create_or_update(replace(TOPIC, topic_name="T2"))
-    with pytest.raises(LimitExceeded, match="topics of the broker: 3, at most 2"):
+    with pytest.raises(LimitExceeded, match="topics of the broker: 3 is over the limit of 2"):
         manager.create_or_update(replace(TOPIC, topic_name="T3"))
     manager.create_or_update(replace(TOPIC, perm=2))
 

@@ -198,8 +198,8 @@ def lose_topic(page: pb.ListTopicsResponse) -> None:
     ("mend", "problem"),
     [
         (change_version, "the master's table has changed while it was read"),
-        (break_topic, "the master has a topic that breaks a rule: topic 'a'.perm is 8, must be from 0 to 7"),
-        (break_name, "the master has a topic that breaks a rule: topic_name 'a b' has characters other than"),
+        (break_topic, "the master has a topic that breaks a rule: topic 'a'.perm: is 8, must be from 0 to 7"),
+        (break_name, "the master has a topic that breaks a rule: topic_name: 'a b' has characters other than"),
         (lose_topic, "the master says that it has 3 topics, and listed 1"),
     ],
 )

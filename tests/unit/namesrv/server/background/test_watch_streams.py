@@ -15,9 +15,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.config import limits
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import (
+    CallRefused,
     InvalidField,
     LimitExceeded,
-    NamesrvError,
     Overloaded,
     RegistryWarming,
     RevisionCompacted,
@@ -84,8 +84,8 @@ async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
         return pb.WatchTopicRoutesResponse.FromString(await anext(stream))
 
 
-async def failure_of(stream: Messages) -> NamesrvError:
-    with pytest.raises(NamesrvError) as caught:
+async def failure_of(stream: Messages) -> CallRefused:
+    with pytest.raises(CallRefused) as caught:
         async with asyncio.timeout(20):
             await anext(stream)
     return caught.value

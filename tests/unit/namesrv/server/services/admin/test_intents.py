@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 from namesrv.config import limits
 from namesrv.core.errors import (
     BrokerNotRegistered,
+    CallRefused,
     IntentNotFound,
     InvalidField,
-    NamesrvError,
     NoDataDir,
     TopicNotFound,
 )
@@ -30,7 +30,7 @@ from namesrv.storage.intents_file import IntentsFile
 from support.core_fleet import CLUSTER, B, Fleet
 
 C = "127.0.0.1:30911"
-ErrorT = TypeVar("ErrorT", bound=NamesrvError)
+ErrorT = TypeVar("ErrorT", bound=CallRefused)
 
 
 class _Caller:
