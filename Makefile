@@ -13,7 +13,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.PHONY: help setup protos demo test unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,24 @@ protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m demo.run
 
-test: setup  ## Run all tests but those of the containers
+test: setup  ## Run all tests but those of the containers; with TEST=path, those of one file, folder or test
+ifdef TEST
+	$(BIN)/pytest $(TEST)
+else
 	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -n 4 --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest tests/faults -n 2 --dist loadfile
 	$(BIN)/pytest tests/interop
+endif
+
+unit: setup  ## Run the tests that need no process and no network
+	$(BIN)/pytest tests/unit -n auto
+
+coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
+	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html
+
+format: setup  ## Mend what ruff can mend by itself: findings and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
 	$(BIN)/python -m tools.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
@@ -98,4 +112,4 @@ lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
 
 clean:  ## Remove everything that was made here
-	rm -rf $(VENV) gen dist build .bench .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

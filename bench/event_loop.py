@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from bench.figures import Figure, Sample, machine_line, progress, shown, summari
 from bench.load import CLIENT_OPTIONS, REGISTER_BROKER
 from bench.loop_probe import LoopFigures
 from bench.peers.servers import own_engines
+from bench.probed_namesrv import PROBE_SIGNAL
 from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
 from bench.workload import Profile, part, registration
 from support.processes import OpenedChannel, Process, eventually
@@ -96,7 +96,7 @@ class ProbedNamesrv(Process):
     def take(self) -> LoopFigures:
         """What the probe has seen since this was called last."""
         before = len(self.events("loop_probed"))
-        self.signal(signal.SIGUSR1)
+        self.signal(PROBE_SIGNAL)
         line = eventually(lambda: self.events("loop_probed")[before:])[0]
         return LoopFigures(*(line[name] for name in LoopFigures._fields))
 

@@ -1,6 +1,6 @@
 """The application that ``namesrv serve --engine envoy`` runs inside Envoy, with a probe in its event loop.
 
-SIGUSR1, which ``bench.probed_namesrv`` has blocked, makes it log what the probe has seen since the last one.
+SIGUSR2, which ``bench.probed_namesrv`` has blocked, makes it log what the probe has seen since the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from bench.loop_probe import LoopProbe
-from bench.probed_namesrv import LONGEST_LIFE_SECONDS
+from bench.probed_namesrv import LONGEST_LIFE_SECONDS, PROBE_SIGNAL
 from namesrv.process import inside_envoy
 from namesrv.server.engines.envoy.call import Receive, Send
 
@@ -44,5 +44,5 @@ async def _probed(living: Coroutine[Any, Any, None]) -> None:
 def _log_when_asked(loop: asyncio.AbstractEventLoop, probe: LoopProbe) -> None:
     """Waits for signals in a thread of its own: the event loop does not run in the main thread here."""
     while True:
-        signal.sigwait([signal.SIGUSR1])
+        signal.sigwait([PROBE_SIGNAL])
         loop.call_soon_threadsafe(lambda: _log.info("loop_probed", **probe.take()._asdict()))

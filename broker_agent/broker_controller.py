@@ -308,6 +308,7 @@ class BrokerController:
                 self._current.identity,
                 tls=self._security.listener,
                 observers=self._observation.observers,
+                asyncio_debug=self._settings.asyncio_debug,
             )
             taken.callback(self._client_server.stop)
             self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)

@@ -27,6 +27,7 @@ from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
+from groundwork.stack_dumps import dump_stacks_on_signal
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0
@@ -52,6 +53,7 @@ def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> N
 
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
+    dump_stacks_on_signal()
     configure_logs(settings.log_format, settings.log_level)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each write of any file in the folder
     try:

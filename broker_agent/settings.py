@@ -188,6 +188,9 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="Where /metrics, /healthz and /readyz answer over HTTP, host:port; by default nowhere."
     )
+    asyncio_debug: bool = Field(
+        False, description="Run the ordinary listener in asyncio's debug mode, which logs slow callbacks; it is slower."
+    )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-import uvloop
 
 from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
@@ -16,9 +15,11 @@ from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
+from groundwork.stack_dumps import dump_stacks_on_signal
 from groundwork.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.process.event_loop import run_in_loop
 from namesrv.process.workers import Workers
 from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
+    dump_stacks_on_signal()
     if settings.workers > 1:
         raise typer.Exit(_supervise(settings))
     if settings.engine == "envoy":
@@ -47,7 +49,7 @@ def serve(settings: NamesrvSettings) -> None:
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     try:
-        uvloop.run(serve_until_signal())
+        run_in_loop(serve_until_signal(), asyncio_debug=settings.asyncio_debug)
     except (CannotListen, DataDirError) as error:
         exit_with(PROGRAM, str(error))
 
@@ -60,7 +62,7 @@ def _supervise(settings: NamesrvSettings) -> int:
         return await Workers(settings).run(stop_event())
 
     try:
-        return uvloop.run(supervise_until_signal())
+        return run_in_loop(supervise_until_signal(), asyncio_debug=settings.asyncio_debug)
     except OSError as error:
         exit_with(PROGRAM, f"setting listen: {error}")
 

@@ -62,26 +62,30 @@ AGENT_COMMANDS = (
 
 def main() -> None:
     """Makes the page."""
-    page = [(DOCS / "nsctl.intro.md").read_text(encoding="utf-8").rstrip()]
+    intro = (DOCS / "nsctl.intro.md").read_text(encoding="utf-8").rstrip()
+    (DOCS / "nsctl.md").write_text(f"{intro}\n\n{examples()}", encoding="utf-8")
+
+
+def examples() -> str:
+    """Every command with what it says now, as the page shows it; ports are those that name servers have by default."""
     with TemporaryDirectory() as folder, _namesrv("ns-a", folder) as first, _namesrv("ns-b", folder) as second:
         for namesrv, brokers in ((first, BROKERS), (second, BROKERS[:2])):
             with namesrv.connect() as client:
                 _register(client, brokers)
         environment = {**os.environ, "NAMESRV_ADDR": f"{first.endpoint};{second.endpoint}"}
-        page += [_shown(command, environment) for command in COMMANDS]
+        shown = [_shown(command, environment) for command in COMMANDS]
         public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
         with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
             listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
             eventually(lambda: len(agent.events("registered")) == len(public))
-            page += [_shown(command.replace("AGENT", str(listener)), environment) for command in AGENT_COMMANDS]
+            shown += [_shown(command.replace("AGENT", str(listener)), environment) for command in AGENT_COMMANDS]
         public[listener] = "broker-a:10918"
-        text = "\n\n".join(page) + "\n"
-        for endpoint, name in public.items():
-            for after in ":", " -", " 1", " 4":  # in errors and commands, where nothing is aligned
-                text = text.replace(f"{endpoint}{after}", f"{name}{after}")
-            text = text.replace(str(endpoint), name.ljust(15))
-    page_text = "\n".join(line.rstrip() for line in text.split("\n"))
-    (DOCS / "nsctl.md").write_text(page_text, encoding="utf-8")
+    text = "\n\n".join(shown) + "\n"
+    for endpoint, name in public.items():
+        for after in ":", " -", " 1", " 4":  # in errors and commands, where nothing is aligned
+            text = text.replace(f"{endpoint}{after}", f"{name}{after}")
+        text = text.replace(str(endpoint), name.ljust(15))
+    return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
 def _namesrv(name: str, folder: str) -> NamesrvProcess:

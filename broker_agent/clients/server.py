@@ -27,6 +27,7 @@ from broker_agent.clients.servicer import ClientServicer
 from broker_agent.errors import StartError
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
+from groundwork.event_loops import make_observable
 from groundwork.listening import check_bindable, listener_options
 from groundwork.telemetry.call_observers import CallObserver
 
@@ -75,6 +76,7 @@ class ClientServer:
         tls: ListenerTls | None = None,
         *,
         observers: Sequence[CallObserver] = (),
+        asyncio_debug: bool = False,
     ) -> None:
         """Takes the port; answers, and has a thread, only once started.
 
@@ -85,6 +87,7 @@ class ClientServer:
             options: How connections are watched.
             tls: What it shows; None: no TLS.
             observers: Watch the calls.
+            asyncio_debug: Whether the event loop is in asyncio's debug mode.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -95,6 +98,7 @@ class ClientServer:
             raise StartError(f"setting listen: {error}") from error
         self._managers = managers
         self._loop = asyncio.new_event_loop()
+        make_observable(self._loop, debug=asyncio_debug)
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker-agent-clients", daemon=True)
         self._observers = observers
         servicer = ClientServicer(managers, identity)

@@ -13,8 +13,10 @@ from typing import Any
 
 import structlog
 
+from groundwork.event_loops import make_observable
 from groundwork.logs import configure_logs
 from groundwork.settings import EXIT_BAD_START
+from groundwork.stack_dumps import dump_stacks_on_signal
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.process.serving import CannotListen, DataDirError, serve_until
@@ -87,6 +89,8 @@ async def _serve_and_exit(inside: Inside, stop: asyncio.Event) -> None:
     code = EXIT_FAILED
     try:
         settings = NamesrvSettings.model_validate(inside.handed.settings)
+        make_observable(asyncio.get_running_loop(), debug=settings.asyncio_debug)
+        dump_stacks_on_signal()
         logs = configure_logs(settings.log_format, settings.log_level)
         tune_garbage_collection()
         code = await _exit_code(settings, stop, inside.handed.place)

@@ -12,12 +12,12 @@ import os
 import signal
 import sys
 
-import uvloop
-
 from groundwork.logs import configure_logs
 from groundwork.settings import exit_with
+from groundwork.stack_dumps import dump_stacks_on_signal
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.process.event_loop import run_in_loop
 from namesrv.process.serving import serve_until
 from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 from namesrv.server.listener import CannotListen
@@ -30,6 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Reads from standard input what the supervisor wants, and serves until SIGTERM."""
+    dump_stacks_on_signal()
     told = json.loads(sys.stdin.buffer.readline())
     _end_with_supervisor(told["supervisor"])
     settings = NamesrvSettings(**told["settings"])
@@ -39,7 +40,7 @@ def main() -> None:
             become_envoy(settings, place)
         configure_logs(settings.log_format, settings.log_level)
         tune_garbage_collection()
-        uvloop.run(_serve(settings, place))
+        run_in_loop(_serve(settings, place), asyncio_debug=settings.asyncio_debug)
     except (CannotLaunch, CannotListen, DataDirError) as error:
         exit_with("namesrv", str(error))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyvoy import PyvoyServer
 
@@ -133,7 +133,7 @@ def _http(settings: NamesrvSettings, application: str) -> Config:
         "@type": _HTTP,
         "stat_prefix": "grpc",
         "codec_type": "HTTP2",
-        "http_filters": [_call_paths_only(), _application(application)],
+        "http_filters": [_call_paths_only(), _application(application, asyncio_debug=settings.asyncio_debug)],
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"]}]},
         "generate_request_id": False,
         "server_header_transformation": "PASS_THROUGH",
@@ -170,9 +170,10 @@ def _call_paths_only() -> Config:
     }
 
 
-def _application(application: str) -> Config:
+def _application(application: str, *, asyncio_debug: bool) -> Config:
     """The filter that runs us, as pyvoy configures it. One worker thread: two would be two event loops."""
-    config = PyvoyServer(application, worker_threads=1, lifespan=True, loop="uvloop").get_envoy_config()
+    loop: Literal["asyncio", "uvloop"] = "asyncio" if asyncio_debug else "uvloop"  # uvloop does not tell what is slow
+    config = PyvoyServer(application, worker_threads=1, lifespan=True, loop=loop).get_envoy_config()
     listener = config["static_resources"]["listeners"][0]
     filters: list[Config] = listener["filter_chains"][0]["filters"][-1]["typed_config"]["http_filters"]
     return filters[-1]

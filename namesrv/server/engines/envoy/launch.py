@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from groundwork.listening import bind
 from groundwork.logs import LogFormat
+from groundwork.stack_dumps import DUMP_SIGNAL
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.engines.envoy.admin import ADMIN_SOCKET
 from namesrv.server.engines.envoy.inside import BLOCKED_SIGNALS, CERTIFICATES_FOLDER, FOLDER_VARIABLE, Handed
@@ -63,7 +64,7 @@ def become_envoy(
         if port is not None:
             os.set_inheritable(port.fileno(), True)
         arguments = _arguments(folder, settings.log_format, place)
-        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*BLOCKED_SIGNALS, DUMP_SIGNAL))
         os.chdir(folder)  # pyvoy takes modules from where it starts
         variables = {**os.environ, **environment, FOLDER_VARIABLE: str(folder)}
         os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is wanted
