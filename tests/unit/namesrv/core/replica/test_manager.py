@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config.keys import CONFIG_KEYS
@@ -214,6 +215,19 @@ def test_half_a_change_is_forgotten_when_the_stream_ends_and_comes_again(fleet: 
     link.resume()
     link.read()
     assert state_of(link.manager) == state_of(fleet.manager)
+
+
+def test_filter_servers_that_come_alone_and_go_alone_show_in_the_routes_of_a_copy(fleet: Fleet) -> None:
+    fleet.register(topics=["T1"])
+    link = Link(fleet.manager)
+    for filter_servers in (("f:1",), ("f:1", "f:2"), ()):
+        fleet.register(topics=["T1"], filter_servers=filter_servers)
+        link.read()
+        encoded = link.manager.pickup_topic_route_data("T1")
+        assert encoded is not None
+        route = route_data_pb2.TopicRouteData.FromString(encoded)
+        assert [tuple(row.filter_servers) for row in route.filter_servers] == [filter_servers] * bool(filter_servers)
+        assert state_of(link.manager) == state_of(fleet.manager)
 
 
 def test_what_the_snapshot_file_left_unconfirmed_is_told_apart_from_what_the_guard_holds(fleet: Fleet) -> None:
