@@ -71,7 +71,8 @@ class RouteWatch(Follower):
     is_filling: bool = True
     """Whether what it begins with is not complete yet."""
     bookmark_due: bool = True
-    """Whether it is to be sent a bookmark though nothing changed. The first message shows that the watch stands."""
+    """Whether it is to be sent a bookmark though nothing is to be said: first of all, to show that the watch stands;
+    after a message that left something over; and where the revision has moved on without it."""
 
 
 class WatchIndex:
@@ -346,7 +347,7 @@ class WatchIndex:
             return None
         is_all = not watch.waiting
         watch.revision = self.revision
-        watch.bookmark_due = watch.bookmark_due and not is_all
+        watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
         return self._messages.message(changes, bookmark=is_all)
 
     def _take_changes(self, watch: RouteWatch) -> list[bytes]:

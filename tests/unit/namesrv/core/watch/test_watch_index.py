@@ -62,6 +62,14 @@ class WatchedFleet(Fleet):
         assert self.message(watch) is None
         return {change.topic: change for change in message.changes}
 
+    def last_of(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse:
+        """The last message for now."""
+        last = None
+        while message := self.message(watch):
+            last = message
+        assert last is not None
+        return last
+
     def woken(self) -> list[Follower]:
         run_sync(self.watches.settle())
         return self.watches.take_to_wake()
@@ -213,6 +221,28 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
     told = fleet.told(watch)
     assert told.keys() == {"does-not-come"}
     assert not told["does-not-come"].HasField("route")
+
+
+def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_of_what_it_left_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name server is not warm, so that it keeps silent about a topic that is not there."""
+    monkeypatch.setattr(watch_index, "MESSAGE_TOPICS", 2)
+    fleet = WatchedFleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.is_warm = False
+    for addr, name in ((A, "broker-a"), (B, "broker-b")):
+        fleet.register(addr, topics=["T1", "T2", "T3"], name=name)
+    named, by_prefix = fleet.watch("T1", "T2", "T4"), fleet.watch(prefixes=["T1", "T2", "T4"])
+    for watch in (named, by_prefix):
+        assert fleet.last_of(watch).bookmark
+    resumed_after = fleet.manager.revision
+    fleet.manager.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
+    fleet.register(A, topics=[], version=DataVersion(2, 2))
+    resumed = fleet.watch("T1", "T2", "T4", after=resumed_after)
+    for watch in (named, by_prefix, resumed):
+        last = fleet.last_of(watch)
+        assert last.bookmark
+        assert last.header == fleet.manager.header()
 
 
 def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
