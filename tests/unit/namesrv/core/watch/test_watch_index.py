@@ -258,6 +258,36 @@ def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent
     assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
 
 
+def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_resumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, max_names=10, max_waiting=10)
+    first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
+    fleet.told(first), fleet.told(second)
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    fleet.register(topics=["T1"])
+    assert fleet.told(second).keys() == {"T1"}
+    bookmark = fleet.manager.revision
+    fleet.watches.close(second)
+    run_sync(telling)
+    assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
+
+
+def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_have_been_warm_yet() -> None:
+    fleet = WatchedFleet()
+    fleet.register(topics=["T1"])
+    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, is_copy=True, max_names=10, max_waiting=10)
+    assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
+    run_sync(fleet.watches.say_what_is_absent())
+    fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
+    assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
+
+
 def test_a_removal_while_warming_is_said_with_its_reason(fleet: WatchedFleet) -> None:
     fleet.is_warm = False
     watch = fleet.watch("T1")
