@@ -33,6 +33,7 @@ from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import A, Fleet, VirtualClock
 from support.route_rows import RouteRows
+from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
 _CAUSE = Cause("test", "somebody", "because")
@@ -195,7 +196,7 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
 
 
 TestCopiesFollowTheirLeader = CopiesFollowTheirLeader.TestCase
-TestCopiesFollowTheirLeader.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestCopiesFollowTheirLeader.settings = settings(max_examples=examples(100), stateful_step_count=25)
 
 
 def test_a_change_that_does_not_follow_the_last_one_is_not_made(fleet: Fleet) -> None:

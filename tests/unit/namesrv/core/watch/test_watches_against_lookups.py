@@ -21,6 +21,7 @@ from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
 from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
+from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
 TOPICS = ["T1", "T2", "T3", "T4"]
@@ -236,4 +237,4 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
 
 TestWatchesAgainstLookups = WatchesAgainstLookups.TestCase
-TestWatchesAgainstLookups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWatchesAgainstLookups.settings = settings(max_examples=examples(100), stateful_step_count=40)
