@@ -194,6 +194,8 @@ class WatchIndex:
     def _mark_unknown(self, watch: RouteWatch, topics: frozenset[str] | set[str]) -> Sliced[None]:
         """Has a watch told of those topics that are not there: it may not have been, as long as nobody was warm."""
         for count, topic in enumerate(tuple(topics), 1):
+            if watch not in self._watches:
+                return  # it was closed meanwhile
             if topic not in self._manager.tables.topic_queue_table:
                 self._mark(watch, topic, ())
             if count % MARK_SLICE == 0:
@@ -317,9 +319,10 @@ class WatchIndex:
     def say_what_is_absent(self) -> Sliced[None]:
         """The name server is warm: from now on what is not there is said to be absent."""
         for watch in tuple(self._watches):
-            if watch in self._watches and watch.unsaid:
+            if watch.unsaid:
                 yield from self._mark_unknown(watch, watch.unsaid)
-                self._to_wake[watch] = None
+                if watch in self._watches:
+                    self._to_wake[watch] = None
         # Only now: a bookmark that was sent meanwhile may be later than the beginning, and lack what is absent.
         if not self._is_copy:
             self._unsaid_until = self._manager.revision

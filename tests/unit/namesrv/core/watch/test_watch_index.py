@@ -278,6 +278,41 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
     assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
 
 
+def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    watch = fleet.watch("nowhere", "not-there-either")
+    fleet.told(watch)
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    assert fleet.watches.waiting_count == 1
+    fleet.watches.close(watch)
+    run_sync(telling)
+    assert fleet.watches.waiting_count == 0
+    assert fleet.woken() == []
+
+
+def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
+    fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet.is_warm = False
+    watch = fleet.watch("nowhere", "not-there-either")
+    fleet.told(watch)
+    fleet.woken()
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    fleet.woken()  # somebody else's change has those woken who are to be woken by now
+    run_sync(telling)
+    assert fleet.woken() == [watch]
+    assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
+
+
 def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_have_been_warm_yet() -> None:
     fleet = WatchedFleet()
     fleet.register(topics=["T1"])
