@@ -29,24 +29,36 @@ def publish_edit(edit: EditState) -> tuple[Row, ...]:
         What changed that a reader can see; empty if nothing did.
     """
     rows: list[Row] = []
-    _publish_filters(edit, rows)
+    refiltered = _publish_filters(edit, rows)
     _publish_groups(edit, rows)
+    _renew_fragments(edit, refiltered)
     _publish_live(edit, rows)
     _publish_topics(edit, rows)
     _publish_held(edit)
     return tuple(rows)
 
 
-def _publish_filters(edit: EditState, rows: list[Row]) -> None:
-    table = edit.tables.filter_server_table
+def _publish_filters(edit: EditState, rows: list[Row]) -> set[BrokerKey]:
+    """Publishes filter servers; returns the groups of whose routes they are a part."""
+    table, refiltered = edit.tables.filter_server_table, set()
     for key, filter_servers in edit.filters.items():
         if table.get(key, ()) == filter_servers:
             continue
         live = edit.live.get(key) or edit.tables.broker_live_table[key]
         rows.append(FilterServersPut(key, live.broker, filter_servers))
+        refiltered.add(live.broker)
         table[key] = filter_servers
         if not filter_servers:
             del table[key]
+    return refiltered
+
+
+def _renew_fragments(edit: EditState, groups: Iterable[BrokerKey]) -> None:
+    """Encodes groups again of which the edit changes rows of another table only, as a copy's edits may."""
+    table = edit.tables.broker_addr_table
+    for key in groups:
+        if key in table and key not in edit.groups:
+            table[key] = _with_fragments(edit, table[key])
 
 
 def _publish_groups(edit: EditState, rows: list[Row]) -> None:

@@ -71,14 +71,21 @@ class RouteWatch(Follower):
     is_filling: bool = True
     """Whether what it begins with is not complete yet."""
     bookmark_due: bool = True
-    """Whether it is to be sent a bookmark though nothing changed. The first message shows that the watch stands."""
+    """Whether it is to be sent a bookmark though nothing is to be said: first of all, to show that the watch stands;
+    after a message that left something over; and where the revision has moved on without it."""
 
 
 class WatchIndex:
     """All watches and followers of one name server, which is told of every change."""
 
     def __init__(
-        self, manager: RouteInfoManager, is_warm: Callable[[], bool], *, max_names: int, max_waiting: int
+        self,
+        manager: RouteInfoManager,
+        is_warm: Callable[[], bool],
+        *,
+        max_names: int,
+        max_waiting: int,
+        is_copy: bool = False,
     ) -> None:
         """Starts without watches.
 
@@ -87,6 +94,8 @@ class WatchIndex:
             is_warm: Whether what is not in the tables does not exist.
             max_names: Most names and prefixes of all watches together.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
+            is_copy: Whether the manager is one of several copies. Who resumes here may have been at another one, which
+                was not warm yet when this one was.
         """
         self._manager = manager
         self._is_warm = is_warm
@@ -99,8 +108,9 @@ class WatchIndex:
         self._followers: dict[Follower, None] = {}
         self._to_wake: dict[Follower, None] = {}
         self._name_count = 0
-        self._unsaid_until = -1 if is_warm() else None
-        """Revision at which what is not there was said to be absent; None: that is still to come."""
+        self._is_copy = is_copy
+        self._unsaid_until = -1 if is_warm() and not is_copy else None
+        """Revision at which everybody had been told what is absent; None: that is still to come, or cannot be known."""
         self.revision = manager.revision
         """Changes up to this one have been passed over."""
         self.waiting_count = 0
@@ -184,6 +194,8 @@ class WatchIndex:
     def _mark_unknown(self, watch: RouteWatch, topics: frozenset[str] | set[str]) -> Sliced[None]:
         """Has a watch told of those topics that are not there: it may not have been, as long as nobody was warm."""
         for count, topic in enumerate(tuple(topics), 1):
+            if watch not in self._watches:
+                return  # it was closed meanwhile
             if topic not in self._manager.tables.topic_queue_table:
                 self._mark(watch, topic, ())
             if count % MARK_SLICE == 0:
@@ -306,11 +318,14 @@ class WatchIndex:
 
     def say_what_is_absent(self) -> Sliced[None]:
         """The name server is warm: from now on what is not there is said to be absent."""
-        self._unsaid_until = self._manager.revision
         for watch in tuple(self._watches):
-            if watch in self._watches and watch.unsaid:
+            if watch.unsaid:
                 yield from self._mark_unknown(watch, watch.unsaid)
-                self._to_wake[watch] = None
+                if watch in self._watches:
+                    self._to_wake[watch] = None
+        # Only now: a bookmark that was sent meanwhile may be later than the beginning, and lack what is absent.
+        if not self._is_copy:
+            self._unsaid_until = self._manager.revision
 
     def make_bookmarks_due(self, part: int, parts: int) -> Sliced[None]:
         """Has one part of all watches sent a bookmark each, if it has been sent none at the current revision."""
@@ -346,7 +361,7 @@ class WatchIndex:
             return None
         is_all = not watch.waiting
         watch.revision = self.revision
-        watch.bookmark_due = watch.bookmark_due and not is_all
+        watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
         return self._messages.message(changes, bookmark=is_all)
 
     def _take_changes(self, watch: RouteWatch) -> list[bytes]:

@@ -60,6 +60,8 @@ class WatchStreams:
         clock: Clock,
         rng: Random | None = None,
         max_watchers: int = limits.MAX_WATCHERS,
+        *,
+        is_copy: bool = False,
     ) -> None:
         """Starts without streams.
 
@@ -69,6 +71,7 @@ class WatchStreams:
             clock: Tells when a stream was opened.
             rng: Spreads returns after a shutdown.
             max_watchers: Most open streams.
+            is_copy: Whether the manager is one of several copies.
         """
         self._is_warm = warm_up.is_warm
         self._rng = rng or SystemRandom()
@@ -80,6 +83,7 @@ class WatchStreams:
             warm_up.is_warm,
             max_names=limits.MAX_WATCHED_NAMES,
             max_waiting=limits.MAX_WAITING_TOPICS,
+            is_copy=is_copy,
         )
         self.lag = DurationCounter()
         """How long changes took until the transport had them, once for each reader."""

@@ -60,7 +60,7 @@ class Copy:
     ) -> None:
         self.manager = manager
         self.warm_up = LeadersWarmUp(manager, clock)
-        self.watchers = WatchStreams(manager, self.warm_up, clock)
+        self.watchers = WatchStreams(manager, self.warm_up, clock, is_copy=True)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
         self.route = RouteServicer(
             manager,

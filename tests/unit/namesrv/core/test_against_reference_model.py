@@ -31,6 +31,7 @@ from namesrv.core.records.rows import (
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced, run_sync
+from tests.properties import examples
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest
 from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, Plan, ReferenceMachine, small_slices
 from tests.unit.namesrv.reference_model import ReferenceModel
@@ -341,6 +342,6 @@ def _slices_are_small() -> Iterator[None]:
 
 
 TestTablesAgreeWithTheModel = TablesAgreeWithTheModel.TestCase
-TestTablesAgreeWithTheModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTablesAgreeWithTheModel.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestTablesAgreeWithTheModelUnderTheGuard = TablesAgreeWithTheModelUnderTheGuard.TestCase
-TestTablesAgreeWithTheModelUnderTheGuard.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTablesAgreeWithTheModelUnderTheGuard.settings = settings(max_examples=examples(100), stateful_step_count=40)

@@ -23,6 +23,7 @@ from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
 from support.core_fleet import Fleet
 from support.route_rows import RouteRows, key_of
+from tests.properties import examples
 
 _CLUSTERS = st.sampled_from(["c1", "c2"])
 _NAMES = st.sampled_from(["broker-a", "broker-b"])
@@ -187,4 +188,4 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
 
 
 TestChangesMakeSnapshots = ChangesMakeSnapshots.TestCase
-TestChangesMakeSnapshots.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+TestChangesMakeSnapshots.settings = settings(max_examples=examples(250), stateful_step_count=30)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from route_client.routes.route import TopicRoute, from_wire
 from route_client.source.disk_cache import MAX_FILE_BYTES, DiskCache
 from support.wire_routes import route, wire_route
+from tests.properties import examples
 
 TOPIC = "TopicTest"
 
@@ -58,7 +59,7 @@ def test_the_longest_names_and_characters_that_file_systems_refuse_are_no_proble
 
 
 @given(st.data())
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_a_file_with_any_other_bytes_is_refused(cache: DiskCache, data: st.DataObject) -> None:
     cache.save(TOPIC, full_route())
     path = file_of(cache)

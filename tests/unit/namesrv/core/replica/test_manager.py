@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config.keys import CONFIG_KEYS
@@ -32,6 +33,7 @@ from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import A, Fleet, VirtualClock
 from support.route_rows import RouteRows
+from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
 _CAUSE = Cause("test", "somebody", "because")
@@ -194,7 +196,7 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
 
 
 TestCopiesFollowTheirLeader = CopiesFollowTheirLeader.TestCase
-TestCopiesFollowTheirLeader.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestCopiesFollowTheirLeader.settings = settings(max_examples=examples(100), stateful_step_count=25)
 
 
 def test_a_change_that_does_not_follow_the_last_one_is_not_made(fleet: Fleet) -> None:
@@ -214,6 +216,19 @@ def test_half_a_change_is_forgotten_when_the_stream_ends_and_comes_again(fleet: 
     link.resume()
     link.read()
     assert state_of(link.manager) == state_of(fleet.manager)
+
+
+def test_filter_servers_that_come_alone_and_go_alone_show_in_the_routes_of_a_copy(fleet: Fleet) -> None:
+    fleet.register(topics=["T1"])
+    link = Link(fleet.manager)
+    for filter_servers in (("f:1",), ("f:1", "f:2"), ()):
+        fleet.register(topics=["T1"], filter_servers=filter_servers)
+        link.read()
+        encoded = link.manager.pickup_topic_route_data("T1")
+        assert encoded is not None
+        route = route_data_pb2.TopicRouteData.FromString(encoded)
+        assert [tuple(row.filter_servers) for row in route.filter_servers] == [filter_servers] * bool(filter_servers)
+        assert state_of(link.manager) == state_of(fleet.manager)
 
 
 def test_what_the_snapshot_file_left_unconfirmed_is_told_apart_from_what_the_guard_holds(fleet: Fleet) -> None:

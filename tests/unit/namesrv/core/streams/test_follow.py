@@ -18,6 +18,7 @@ from namesrv.core.streams.follow import follow_messages
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import Fleet
 from support.followed_rows import FollowedRows
+from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import ChangesMakeSnapshots
 
 SHARDS = [SnapshotShard(index, 3) for index in range(3)]
@@ -156,4 +157,4 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
 
 
 TestFollowersHoldSnapshots = FollowersHoldSnapshots.TestCase
-TestFollowersHoldSnapshots.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFollowersHoldSnapshots.settings = settings(max_examples=examples(60), stateful_step_count=30)

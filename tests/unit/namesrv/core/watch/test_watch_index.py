@@ -62,6 +62,14 @@ class WatchedFleet(Fleet):
         assert self.message(watch) is None
         return {change.topic: change for change in message.changes}
 
+    def last_of(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse:
+        """The last message for now."""
+        last = None
+        while message := self.message(watch):
+            last = message
+        assert last is not None
+        return last
+
     def woken(self) -> list[Follower]:
         run_sync(self.watches.settle())
         return self.watches.take_to_wake()
@@ -215,6 +223,28 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
     assert not told["does-not-come"].HasField("route")
 
 
+def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_of_what_it_left_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name server is not warm, so that it keeps silent about a topic that is not there."""
+    monkeypatch.setattr(watch_index, "MESSAGE_TOPICS", 2)
+    fleet = WatchedFleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.is_warm = False
+    for addr, name in ((A, "broker-a"), (B, "broker-b")):
+        fleet.register(addr, topics=["T1", "T2", "T3"], name=name)
+    named, by_prefix = fleet.watch("T1", "T2", "T4"), fleet.watch(prefixes=["T1", "T2", "T4"])
+    for watch in (named, by_prefix):
+        assert fleet.last_of(watch).bookmark
+    resumed_after = fleet.manager.revision
+    fleet.manager.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
+    fleet.register(A, topics=[], version=DataVersion(2, 2))
+    resumed = fleet.watch("T1", "T2", "T4", after=resumed_after)
+    for watch in (named, by_prefix, resumed):
+        last = fleet.last_of(watch)
+        assert last.bookmark
+        assert last.header == fleet.manager.header()
+
+
 def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
     fleet = WatchedFleet()
     fleet.is_warm = False
@@ -226,6 +256,71 @@ def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
     fleet.register(topics=["T3"], version=DataVersion(2, 2))
     assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
+
+
+def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_resumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, max_names=10, max_waiting=10)
+    first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
+    fleet.told(first), fleet.told(second)
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    fleet.register(topics=["T1"])
+    assert fleet.told(second).keys() == {"T1"}
+    bookmark = fleet.manager.revision
+    fleet.watches.close(second)
+    run_sync(telling)
+    assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
+
+
+def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    watch = fleet.watch("nowhere", "not-there-either")
+    fleet.told(watch)
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    assert fleet.watches.waiting_count == 1
+    fleet.watches.close(watch)
+    run_sync(telling)
+    assert fleet.watches.waiting_count == 0
+    assert fleet.woken() == []
+
+
+def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
+    fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet.is_warm = False
+    watch = fleet.watch("nowhere", "not-there-either")
+    fleet.told(watch)
+    fleet.woken()
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    fleet.woken()  # somebody else's change has those woken who are to be woken by now
+    run_sync(telling)
+    assert fleet.woken() == [watch]
+    assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
+
+
+def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_have_been_warm_yet() -> None:
+    fleet = WatchedFleet()
+    fleet.register(topics=["T1"])
+    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, is_copy=True, max_names=10, max_waiting=10)
+    assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
+    run_sync(fleet.watches.say_what_is_absent())
+    fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
+    assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
 
 
 def test_a_removal_while_warming_is_said_with_its_reason(fleet: WatchedFleet) -> None:

@@ -21,6 +21,7 @@ from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
 from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
+from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
 TOPICS = ["T1", "T2", "T3", "T4"]
@@ -83,7 +84,9 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.patch = pytest.MonkeyPatch()
         self.clients: list[Client] = []
         self.is_warm = True
+        self.is_copy = False
         self.watches = self.watches_of_the_fleet()
+        self.telling: Sliced[None] | None = None
         self.lookups: list[Lookup] = []
         self.passing_over: Sliced[None] | None = None
 
@@ -91,9 +94,12 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         behaviour=_BEHAVIOURS,
         enabled=st.booleans(),
         is_warm=st.booleans(),
+        is_copy=st.booleans(),
         wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
     )
-    def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, wanted: list[Subscription]) -> None:
+    def start(
+        self, behaviour: Behaviour, enabled: bool, is_warm: bool, is_copy: bool, wanted: list[Subscription]
+    ) -> None:
         self.patch.setattr(watch_index, "MESSAGE_TOPICS", 2)
         self.patch.setattr(watch_index, "MARK_SLICE", 1)
         self.patch.setattr(watch_index, "TOPIC_SLICE", 2)
@@ -101,7 +107,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.patch.setattr(subscriptions, "LOOK_SLICE", 2)
         self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled))
-        self.is_warm = is_warm
+        self.is_warm, self.is_copy = is_warm, is_copy
         self.watches = self.watches_of_the_fleet()
         for number, name in enumerate(("broker-a", "broker-b"), 1):
             topics = [(topic, (1, 1, 6, 0)) for topic in ("T1", "T2", "T3")]
@@ -113,10 +119,17 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     @rule()
     def it_is_warm(self) -> None:
         self.is_warm = True
-        run_sync(self.watches.say_what_is_absent())
+        self.telling = self.watches.say_what_is_absent()
+
+    @rule()
+    def some_are_told_what_is_absent(self) -> None:
+        if self.telling is not None and next(self.telling, self) is self:
+            self.telling = None
 
     def watches_of_the_fleet(self) -> WatchIndex:
-        return WatchIndex(self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000)
+        return WatchIndex(
+            self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000, is_copy=self.is_copy
+        )
 
     def somebody_watches(self, subscription: Subscription) -> None:
         client = Client(subscription)
@@ -158,6 +171,8 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     @rule()
     def everybody_reads(self) -> None:
+        while self.telling is not None:
+            self.some_are_told_what_is_absent()
         self.changes_are_passed_over()
         for client in self.clients:
             while self.read(client):
@@ -236,4 +251,4 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
 
 TestWatchesAgainstLookups = WatchesAgainstLookups.TestCase
-TestWatchesAgainstLookups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWatchesAgainstLookups.settings = settings(max_examples=examples(100), stateful_step_count=40)
