@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from broker_agent.broker.current_broker import CurrentBroker
 from broker_agent.broker.registration import BrokerState
 from broker_agent.broker_probe import BrokerProbe
+from broker_agent.clients.groups.producer_manager import ProducerRules
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.producer_manager import ProducerRules
 from broker_agent.clients.queries import add_client_queries
 from broker_agent.clients.server import ClientServer
 from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results

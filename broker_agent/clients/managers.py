@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from broker_agent.clients.groups.producer_manager import ProducerRules
 from broker_agent.clients.housekeeping_service import ClientHousekeepingService
 from broker_agent.clients.limits import MAX_CHANNELS
 from broker_agent.clients.manage_processor import ClientManageProcessor
-from broker_agent.clients.producer_manager import ProducerRules
 from broker_agent.clients.tables import ClientTables
 from broker_agent.timing.clock import Timing
 from broker_agent.timing.periodic_thread import Wait

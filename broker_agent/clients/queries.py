@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from broker_agent.clients import request_validation
-from broker_agent.clients.consumer_manager import ConsumerGroup
+from broker_agent.clients.groups.consumer_manager import ConsumerGroup
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.records import ClientChannelInfo, ExpressionType, SubscriptionData
 from broker_agent.rpc_errors import ConsumerGroupNotFound, ProducerGroupNotFound

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from broker_agent.clients.channels import ClientChannels
-from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
-from broker_agent.clients.consumer_ids_change_listener import DefaultConsumerIdsChangeListener
-from broker_agent.clients.consumer_manager import ConsumerManager
-from broker_agent.clients.filter_server_manager import FilterServerManager
-from broker_agent.clients.producer_manager import ProducerManager, ProducerRules
+from broker_agent.clients.groups.consumer_filter_manager import ConsumerFilterManager
+from broker_agent.clients.groups.consumer_ids_change_listener import DefaultConsumerIdsChangeListener
+from broker_agent.clients.groups.consumer_manager import ConsumerManager
+from broker_agent.clients.groups.filter_server_manager import FilterServerManager
+from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
 from broker_agent.clients.records import ClientChannel
 from broker_agent.timing.clock import Timing
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients import consumer_filter_manager
-from broker_agent.clients.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
+from broker_agent.clients.groups import consumer_filter_manager
+from broker_agent.clients.groups.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
 from tests.unit.broker_agent.clients.doubles import Agent, Clocks, consumer, sql, tags
 
 GROUP = "consumers"

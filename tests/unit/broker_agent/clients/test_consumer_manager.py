@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from broker_agent.clients import consumer_manager
-from broker_agent.clients.consumer_manager import ConsumerManager
+from broker_agent.clients.groups import consumer_manager
+from broker_agent.clients.groups.consumer_manager import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
 from broker_agent.rpc_errors import LimitExceeded
 from tests.unit.broker_agent.clients.doubles import (

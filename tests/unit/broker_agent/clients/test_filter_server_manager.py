@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients import filter_server_manager
-from broker_agent.clients.filter_server_manager import FilterServerManager
+from broker_agent.clients.groups import filter_server_manager
+from broker_agent.clients.groups.filter_server_manager import FilterServerManager
 from broker_agent.rpc_errors import LimitExceeded
 from tests.unit.broker_agent.clients.doubles import Clocks, FakeChannel
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients import group_members
+from broker_agent.clients.groups import group_members
 from broker_agent.clients.records import HeartbeatData
 from broker_agent.rpc_errors import ChannelGone, LimitExceeded
 from tests.unit.broker_agent.clients.doubles import Agent, consumer, heartbeat, tags, told

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from broker_agent.clients import group_members
-from broker_agent.clients.producer_manager import ProducerManager, ProducerRules
+from broker_agent.clients.groups import group_members
+from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
 from broker_agent.rpc_errors import LimitExceeded
 from tests.unit.broker_agent.clients.doubles import SILENCE, Clocks, Events, FakeChannel, client
 

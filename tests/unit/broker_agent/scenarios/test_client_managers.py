@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from broker_agent.clients.consumer_manager import ConsumerManager
-from broker_agent.clients.producer_manager import ProducerManager, ProducerRules
+from broker_agent.clients.groups.consumer_manager import ConsumerManager
+from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
 from tests.unit.broker_agent.clients.doubles import BROADCASTING, SILENCE, Clocks, Events, FakeChannel, client, consumer
 
 GROUP = "group"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
+from broker_agent.clients.groups.consumer_filter_manager import ConsumerFilterManager
 from broker_agent.clients.records import ClientChannel, ClientChannelInfo, SubscriptionData
 
 

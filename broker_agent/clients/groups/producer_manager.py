@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from broker_agent.clients.group_members import GroupMembers
+from broker_agent.clients.groups.group_members import GroupMembers
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS
 from broker_agent.clients.records import ClientChannel, ClientChannelInfo
 

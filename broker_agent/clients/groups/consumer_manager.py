@@ -9,8 +9,8 @@ from typing import Protocol
 
 import structlog
 
-from broker_agent.clients.consumer_group_info import ConsumerGroupInfo
-from broker_agent.clients.group_members import GroupMembers
+from broker_agent.clients.groups.consumer_group_info import ConsumerGroupInfo
+from broker_agent.clients.groups.group_members import GroupMembers
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_SUBSCRIPTION_CHARACTERS
 from broker_agent.clients.records import (
     ClientChannel,
