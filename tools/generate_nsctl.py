@@ -89,7 +89,9 @@ def examples() -> str:
 
 
 def _namesrv(name: str, folder: str) -> NamesrvProcess:
-    return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}")
+    # On a busy machine the commands take longer than a broker may be silent.
+    never_scan = ("--scan-not-active-broker-interval-millis", "0")
+    return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}", *never_scan)
 
 
 def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None:

@@ -23,7 +23,7 @@ from support.processes import BIN, NamesrvProcess, eventually
 from support.registrations import registration
 from tools.generate_nsctl import examples
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 INTRODUCTION, *EXAMPLES = code_blocks("docs/nsctl.md", "console")
 TIMEOUT = 60

@@ -41,6 +41,7 @@ ROCKETMQ_KEYS = {
 
 NEVER = [
     "allowInsecure",
+    "asyncioDebug",
     "auditFileCount",
     "auditFileMaxBytes",
     "clusterTest",
