@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, retry_if_not_result
 
 from groundwork.backoff import Backoff
 from groundwork.connections.call_errors import CallError
-from namesrv_console.name_server import Calls, pages
+from groundwork.namesrv_client.aio import Calls, pages
 from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
 
 POLL_SECONDS = 1.0
@@ -41,9 +41,6 @@ LATEST = 20
 
 MAX_INTENTS = 5_000
 """Most intents that are shown: the most that a name server takes."""
-
-BROKERS_ONLY = pb.Shard(index=0, count=1024)
-"""The part of a snapshot with all brokers and hardly any topics."""
 
 ValueT = TypeVar("ValueT")
 
@@ -140,7 +137,7 @@ class Observer:
     async def _read_tables(self, status: pb.GetNamesrvStatusResponse) -> Tables:
         revision = taken_at = 0
         lives = {}
-        request = pb.StreamRouteSnapshotRequest(shard=BROKERS_ONLY)
+        request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
         async for message in self.server.stream("StreamRouteSnapshot", request):
             answer = cast("pb.StreamRouteSnapshotResponse", message)
             if answer.HasField("snapshot_header"):

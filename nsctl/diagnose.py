@@ -10,8 +10,8 @@ import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.namesrv_client.blocking import NamesrvClient
 from nsctl.exit_codes import FOUND
-from nsctl.name_servers import NameServer
 from nsctl.output import Format, Row, iso
 from nsctl.read import TopicKind, route_rows, topic_names
 from nsctl.session import Session
@@ -67,7 +67,7 @@ def history(
 ) -> None:
     """What changed, who did it and why, from the journal of each name server."""
 
-    def ask(server: NameServer) -> list[Row]:
+    def ask(server: NamesrvClient) -> list[Row]:
         request = admin_service_pb2.ListAuditEntriesRequest(topic=topic, broker_name=broker, page_size=min(limit, 500))
         return [_audit_row(server, entry) for entry in islice(_entries(server, request), limit)]
 
@@ -77,14 +77,14 @@ def history(
 
 
 def _entries(
-    server: NameServer, request: admin_service_pb2.ListAuditEntriesRequest
+    server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
 ) -> Iterator[admin_service_pb2.AuditEntry]:
     for page in server.pages("ListAuditEntries", request):
         assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
         yield from page.entries
 
 
-def _audit_row(server: NameServer, entry: admin_service_pb2.AuditEntry) -> Row:
+def _audit_row(server: NamesrvClient, entry: admin_service_pb2.AuditEntry) -> Row:
     return {
         "at": iso(entry.applied_at_millis),
         "endpoint": str(server.endpoint),
@@ -118,7 +118,7 @@ def diff(session: Session) -> None:
         session.note(f"no difference between {len(answers)} name servers")
 
 
-def _digests(server: NameServer) -> Digests:
+def _digests(server: NamesrvClient) -> Digests:
     found: Digests = {}
     for page in server.pages("GetRouteDigest", pb.GetRouteDigestRequest(page_size=DIGESTS)):
         assert isinstance(page, pb.GetRouteDigestResponse)
@@ -167,7 +167,7 @@ def _differing_topics(session: Session) -> Iterator[Row]:
             yield {"topic": topic, **seen}
 
 
-def _all_routes(server: NameServer) -> dict[str, str]:
+def _all_routes(server: NamesrvClient) -> dict[str, str]:
     names = list(topic_names(server, None, TopicKind.ALL))
     found: dict[str, str] = {}
     for start in range(0, len(names), BATCH):

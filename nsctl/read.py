@@ -12,12 +12,9 @@ import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.name_servers import NameServer
+from groundwork.namesrv_client.blocking import NamesrvClient
 from nsctl.output import Format, Row, iso
 from nsctl.session import Session
-
-BROKERS_ONLY = pb.Shard(index=0, count=1024)
-"""The part of a snapshot with all brokers and hardly any topics."""
 
 PAGE = 10_000
 """Topic names asked for at once: the most that a name server gives."""
@@ -114,9 +111,9 @@ def brokers(session: Session) -> None:
     )
 
 
-def live_brokers(server: NameServer) -> Iterator[route_data_pb2.BrokerLiveInfo]:
+def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInfo]:
     """The live brokers of one name server, by cluster, name and id."""
-    request = pb.StreamRouteSnapshotRequest(shard=BROKERS_ONLY)
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
     lives = [
         live
         for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds)
@@ -135,7 +132,7 @@ def topics(
 ) -> None:
     """Names of topics, sorted (mqadmin topicList)."""
 
-    def ask(server: NameServer) -> list[str]:
+    def ask(server: NamesrvClient) -> list[str]:
         return list(islice((name for name in topic_names(server, cluster, kind) if contains in name), limit + 1))
 
     names = session.servers.first(ask)
@@ -144,7 +141,7 @@ def topics(
         session.note(f"there are more than {limit:,}; --limit shows more")
 
 
-def topic_names(server: NameServer, cluster: str | None, kind: TopicKind) -> Iterator[str]:
+def topic_names(server: NamesrvClient, cluster: str | None, kind: TopicKind) -> Iterator[str]:
     """Names of one of a name server's lists."""
     if cluster is not None:
         pages = server.pages("ListTopicsByCluster", pb.ListTopicsByClusterRequest(cluster_name=cluster, page_size=PAGE))
@@ -207,7 +204,9 @@ def watch(
         return
 
 
-def _show_changes(session: Session, server: NameServer, request: pb.WatchTopicRoutesRequest, limit: int | None) -> None:
+def _show_changes(
+    session: Session, server: NamesrvClient, request: pb.WatchTopicRoutesRequest, limit: int | None
+) -> None:
     shown = 0
     for message in server.stream("WatchTopicRoutes", request, None):
         assert isinstance(message, pb.WatchTopicRoutesResponse)
@@ -237,7 +236,7 @@ def _reason(gone: pb.BrokerRemoval) -> str:
 def watchers(session: Session) -> None:
     """Who watches what, at which revision, and how far behind, at each name server."""
 
-    def ask(server: NameServer) -> list[Row]:
+    def ask(server: NamesrvClient) -> list[Row]:
         return [
             _watcher_row(server, watcher)
             for page in server.pages("ListWatchers", admin_service_pb2.ListWatchersRequest())
@@ -248,7 +247,7 @@ def watchers(session: Session) -> None:
     session.show(rows, ("endpoint", "peer", "call", "topics", "prefixes", "revision", "events_behind", "opened_at"))
 
 
-def _watcher_row(server: NameServer, watcher: admin_service_pb2.Watcher) -> Row:
+def _watcher_row(server: NamesrvClient, watcher: admin_service_pb2.Watcher) -> Row:
     return {
         "endpoint": str(server.endpoint),
         "peer": watcher.peer,

@@ -8,7 +8,7 @@ import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from nsctl.name_servers import NameServer
+from groundwork.namesrv_client.blocking import NamesrvClient
 from nsctl.output import Row, iso
 from nsctl.session import Session
 
@@ -90,7 +90,7 @@ def confirm_loss(
 def intents(session: Session) -> None:
     """What operators decided and has not been lifted, at each name server."""
 
-    def ask(server: NameServer) -> list[Row]:
+    def ask(server: NamesrvClient) -> list[Row]:
         return [
             _intent_row(server, intent)
             for page in server.pages("ListIntents", pb.ListIntentsRequest())
@@ -145,7 +145,7 @@ def kv_list(
 ) -> None:
     """The KV configuration of the first name server that answers."""
 
-    def ask(server: NameServer) -> list[Row]:
+    def ask(server: NamesrvClient) -> list[Row]:
         return [
             {"namespace": entry.namespace, "key": entry.key, "value": entry.value}
             for page in server.pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace))
@@ -220,7 +220,7 @@ def _blast(answer: Message) -> Row:
     }
 
 
-def _intent_row(server: NameServer, intent: pb.Intent) -> Row:
+def _intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
     return {
         "endpoint": str(server.endpoint),
         "kind": pb.Intent.Kind.Name(intent.kind).removeprefix("KIND_").lower().replace("_", " "),

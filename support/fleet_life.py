@@ -23,7 +23,7 @@ from groundwork.rich_errors import RichError
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotShard
+from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotPart
 from namesrv.core.streams.change_rows import change_messages
 from support.core_fleet import Fleet, VirtualClock
 from support.route_rows import RouteRows
@@ -78,7 +78,7 @@ def content_of(table: str, row: Any) -> Row:
 
 def state_of(snapshot: RouteSnapshot) -> State:
     """What a snapshot holds."""
-    rows = RouteRows.of_snapshot(_parsed(snapshot, SnapshotShard(0, 1)))
+    rows = RouteRows.of_snapshot(_parsed(snapshot, SnapshotPart(0, 1)))
     state: State = {}
     for key, queue in rows.queues.items():
         numbers = (queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
@@ -92,7 +92,7 @@ def state_of(snapshot: RouteSnapshot) -> State:
     return state | {("clusters", cluster): () for cluster in rows.clusters}
 
 
-def _parsed(snapshot: RouteSnapshot, shard: SnapshotShard) -> Iterator[pb.StreamRouteSnapshotResponse]:
+def _parsed(snapshot: RouteSnapshot, shard: SnapshotPart) -> Iterator[pb.StreamRouteSnapshotResponse]:
     return (pb.StreamRouteSnapshotResponse.FromString(message) for message in snapshot.messages(shard) if message)
 
 
@@ -142,7 +142,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         manager = self.fleet.manager
         last = manager.change_log.last
         found: dict[tuple[str, str], str] = {}
-        for message in change_messages(last, last.revision, manager.identity, SnapshotShard(0, 1)):
+        for message in change_messages(last, last.revision, manager.identity, SnapshotPart(0, 1)):
             for change in pb.StreamRouteChangesResponse.FromString(message).changes.changes:
                 kind = str(change.WhichOneof("row"))
                 if not kind.endswith("_removed"):
@@ -208,8 +208,8 @@ _REMOVALS = {
 }
 
 
-def _shard(shard: pb.Shard) -> SnapshotShard:
-    return SnapshotShard(shard.index, shard.count or 1)
+def _shard(shard: pb.Shard) -> SnapshotPart:
+    return SnapshotPart(shard.index, shard.count or 1)
 
 
 @contextmanager

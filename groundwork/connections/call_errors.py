@@ -7,9 +7,6 @@ import grpc
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 
-MAX_ANSWER_BYTES = 4 << 20
-"""Largest answer that a name server gives."""
-
 ELSEWHERE = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -29,6 +26,7 @@ class CallError(Exception):
     def __init__(self, endpoint: Endpoint, error: RichError) -> None:
         reason = error.reason or error.code.name
         super().__init__(f"{endpoint}: {reason}: {error.message}")
+        self.endpoint = endpoint
         self.error = error
 
     @property

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_client.routes.cache import Answer, RouteCache
 from route_client.settings import ClientSettings
 from route_client.source.endpoints import EndpointChooser
 from route_client.source.lookups import BATCH_TOPICS
-from route_client.source.namesrv import CallFailed, Namesrv, Namesrvs
+from route_client.source.namesrv import Namesrv, Namesrvs
 from route_client.source.topics import KeptTopics
 from route_client.source.watch_session import WatchSession
 from route_client.source.watch_stream import WatchBroken
@@ -84,12 +85,12 @@ class RouteKeeper:
             endpoint = self._chooser.current
             try:
                 await self._session(endpoint)
-            except (CallFailed, WatchBroken) as failed:
+            except (CallError, WatchBroken) as failed:
                 is_news = self.status.mode != "disconnected" or not self.status.last_error
                 level = logging.WARNING if is_news else logging.DEBUG
-                _log.log(level, "routes are not kept up to date by %s: %s", endpoint, failed)
-                self.status.last_error = str(failed)
-                retry_after = failed.error.retry_after_seconds if isinstance(failed, CallFailed) else None
+                _log.log(level, "routes are not kept up to date by %s: %s", endpoint, _text(failed))
+                self.status.last_error = _text(failed)
+                retry_after = failed.error.retry_after_seconds if isinstance(failed, CallError) else None
                 self._leave(endpoint, retry_after)
             except Exception as defect:  # noqa: BLE001 - otherwise routes would go stale for ever, without a word
                 _log.exception("a defect of the client; it goes on with the next name server")
@@ -129,11 +130,11 @@ class RouteKeeper:
                 await self._watch_session(namesrv, lasts).run(self._topics_changed)
         except TimeoutError:
             return True
-        except CallFailed as failed:
+        except CallError as failed:
             if failed.error.code != grpc.StatusCode.UNIMPLEMENTED and failed.error.reason != "LIMIT_EXCEEDED":
                 raise
-            _log.warning("routes are polled: %s", failed)
-            self.status.last_error = str(failed)
+            _log.warning("routes are polled: %s", _text(failed))
+            self.status.last_error = _text(failed)
             return False
         return True
 
@@ -178,5 +179,10 @@ class RouteKeeper:
         self.status.mode, self.status.endpoint = mode, namesrv.endpoint
 
 
-def _not_ready(endpoint: Endpoint) -> CallFailed:
-    return CallFailed(endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "says that it is not ready"))
+def _text(failed: CallError | WatchBroken) -> str:
+    """What is wrong, with the code of a failed call, which says more to engineers than its reason alone."""
+    return f"{failed.endpoint}: {failed.error}" if isinstance(failed, CallError) else str(failed)
+
+
+def _not_ready(endpoint: Endpoint) -> CallError:
+    return CallError(endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "says that it is not ready"))

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 
 import grpc
 
+from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.routes.cache import Answer
 from route_client.source.endpoints import EndpointChooser
-from route_client.source.namesrv import CallFailed, Namesrvs
+from route_client.source.namesrv import Namesrvs
 
 BATCH_TOPICS = 500
 """Most topics of one lookup; a name server takes 1,000."""
@@ -100,7 +101,7 @@ class Lookups:
         for endpoint in self._chooser.in_order():
             try:
                 batch = await self._namesrvs.at(endpoint).lookup(topics)
-            except CallFailed as failed:
+            except CallError as failed:
                 if failed.error.code not in ASK_ELSEWHERE:
                     self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
                     return

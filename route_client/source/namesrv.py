@@ -1,40 +1,30 @@
-"""One name server over gRPC: its health, lookups, watches. Every call has a deadline; every error says what it is."""
+"""One name server as the client needs it: its health, lookups, watches."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, cast
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
-from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from groundwork.connections.channels import ClientSecurity, open_aio_channel
+from groundwork.connections.call_errors import CallError
+from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
+from groundwork.namesrv_client.aio import AioNamesrvClient
+from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.rich_errors import RichError
 from route_client.routes.cache import Answer, Origin
 from route_client.routes.route import from_wire
 from route_client.settings import ClientSettings
 
-AnswerT = TypeVar("AnswerT")
-
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Largest answer: a full batch of routes has 4 MiB, the names beside it less."""
-
-_ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
+_ROUTES = pb.DESCRIPTOR.services_by_name["RouteService"]
+_SERVICES = (_ROUTES, health_pb2.DESCRIPTOR.services_by_name["Health"])
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
-
-
-class CallFailed(Exception):
-    """A name server answered with an error, or not at all."""
-
-    def __init__(self, endpoint: Endpoint, error: RichError) -> None:
-        super().__init__(f"{endpoint}: {error}")
-        self.endpoint = endpoint
-        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +48,19 @@ class Namesrv:
     def __init__(self, endpoint: Endpoint, settings: ClientSettings, security: ClientSecurity | None) -> None:
         """Connects at the first call. Needs a running event loop."""
         self.endpoint = endpoint
-        self._timeout = settings.timeout_seconds
-        self._connection = open_aio_channel(endpoint, _options(settings), security)
-        self._stub = RouteServiceStub(self._connection)
-        self._health = health_pb2_grpc.HealthStub(self._connection)
+        self._client = AioNamesrvClient(
+            endpoint, settings.timeout_seconds, security, settings=_connection(settings), services=_SERVICES
+        )
 
     async def is_serving(self) -> bool:
         """Whether the name server says that it is ready to answer. One without a health service always is.
 
         Raises:
-            CallFailed: It does not answer.
+            CallError: It does not answer.
         """
         try:
-            request = health_pb2.HealthCheckRequest(service=_ROUTE_SERVICE)
-            health = await self._answer(self._health.Check(request, timeout=self._timeout))
-        except CallFailed as failed:
+            health: Any = await self._client.call("Check", health_pb2.HealthCheckRequest(service=_ROUTES.full_name))
+        except CallError as failed:
             if failed.error.code in _HAS_NO_HEALTH:
                 return True
             raise
@@ -82,62 +70,35 @@ class Namesrv:
         """The routes of topics. If they are too large for one answer, in halves.
 
         Raises:
-            CallFailed: No answer, or an error.
+            CallError: No answer, or an error.
         """
         try:
-            request = pb.BatchGetTopicRoutesRequest(topics=topics)
-            response = await self._answer(self._stub.BatchGetTopicRoutes(request, timeout=self._timeout))
-        except CallFailed as failed:
+            response = await self._client.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=topics))
+        except CallError as failed:
             if failed.error.reason != "LIMIT_EXCEEDED" or len(topics) < 2:
                 raise
             half = len(topics) // 2
             return await self.lookup(topics[:half]) + await self.lookup(topics[half:])
-        return _batch_answer(response)
+        return _batch_answer(cast("pb.BatchGetTopicRoutesResponse", response))
 
-    def watch(
-        self, request: pb.WatchTopicRoutesRequest
-    ) -> grpc.aio.UnaryStreamCall[pb.WatchTopicRoutesRequest, pb.WatchTopicRoutesResponse]:
-        """Opens a watch. Without a deadline: the connection's pings notice a name server that is gone."""
-        return self._stub.WatchTopicRoutes(request)
+    def watch(self, request: pb.WatchTopicRoutesRequest) -> AsyncGenerator[Message, None]:
+        """Opens a watch; to be closed. Pings of the connection notice a name server that is gone."""
+        return self._client.endless_stream("WatchTopicRoutes", request)
 
-    async def next_of(self, responses: AsyncIterator[AnswerT]) -> AnswerT:
+    async def next_of(self, watch: AsyncGenerator[Message, None]) -> pb.WatchTopicRoutesResponse:
         """The next message of a watch.
 
         Raises:
-            CallFailed: There is none.
+            CallError: There is none.
         """
         try:
-            return await self._answer(anext(responses))
+            return cast("pb.WatchTopicRoutesResponse", await anext(watch))
         except StopAsyncIteration:
-            raise self._failure(grpc.StatusCode.UNAVAILABLE, "ended the watch") from None
-
-    async def _answer(self, call: Awaitable[AnswerT]) -> AnswerT:
-        """The answer to a call.
-
-        Raises:
-            CallFailed: It ended otherwise.
-        """
-        try:
-            answer = await call
-        except grpc.aio.AioRpcError as failed:
-            raise CallFailed(self.endpoint, RichError.of(failed)) from failed
-        except asyncio.CancelledError:
-            # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end
-            # whoever keeps the routes up to date, for ever and without a word.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise self._failure(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
-        if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
-            raise self._failure(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract")
-        return answer
-
-    def _failure(self, code: grpc.StatusCode, message: str) -> CallFailed:
-        return CallFailed(self.endpoint, RichError(code, message))
+            raise CallError(self.endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Ends the connection, after its calls or after a time at most."""
-        await self._connection.close(grace_seconds)
+        await self._client.close(grace_seconds)
 
 
 class Namesrvs:
@@ -189,21 +150,12 @@ def _batch_answer(response: pb.BatchGetTopicRoutesResponse) -> BatchAnswer:
     return BatchAnswer(tuple(answers), tuple(response.topics_warming), tuple(refused))
 
 
-def _options(settings: ClientSettings) -> list[tuple[str, int]]:
-    keepalive_millis = int(settings.keepalive_seconds * 1000)
-    return [
-        ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
-        ("grpc.enable_retries", 0),  # the next name server is the retry
-        # Otherwise all clients of a process would share one connection, and its flow control and backoff.
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.keepalive_time_ms", keepalive_millis),
-        ("grpc.keepalive_timeout_ms", keepalive_millis),
-        # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
-        ("grpc.http2.ping_timeout_ms", keepalive_millis),
-        ("grpc.http2.max_pings_without_data", 0),
-        # This one is, in spite of its name, the time that one attempt to connect may take.
-        ("grpc.min_reconnect_backoff_ms", int(settings.timeout_seconds * 1000)),
+def _connection(settings: ClientSettings) -> ConnectionSettings:
+    return ConnectionSettings(
+        connect_seconds=settings.timeout_seconds,
         # A name server that is back is tried again within a second, not within two minutes.
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1_000),
-    ]
+        first_backoff_seconds=0.1,
+        longest_backoff_seconds=1.0,
+        keepalive_seconds=settings.keepalive_seconds,
+        shared=False,  # with other clients of the process
+    )

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from groundwork.topic_rules import check_topic
@@ -32,7 +33,7 @@ from route_client.source.dns import DnsRefresh
 from route_client.source.endpoints import EndpointChooser, EndpointList
 from route_client.source.keeper import RouteKeeper
 from route_client.source.lookups import Lookups, no_answer
-from route_client.source.namesrv import CallFailed, Namesrvs
+from route_client.source.namesrv import Namesrvs
 from route_client.source.topics import KeptTopics
 from route_client.status import ClientStatus
 
@@ -158,7 +159,7 @@ class RouteSource:
         async def ask(endpoint: Endpoint) -> None:
             try:
                 batch = await self._namesrvs.at(endpoint).lookup([topic])
-            except CallFailed as failed:
+            except CallError as failed:
                 errors[endpoint] = failed.error
                 return
             for answer in batch.answers:

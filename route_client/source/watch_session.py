@@ -9,9 +9,10 @@ from typing import Any
 
 import grpc
 
+from groundwork.connections.call_errors import CallError
 from groundwork.rich_errors import RichError
 from route_client.routes.cache import Answer
-from route_client.source.namesrv import CallFailed, Namesrv
+from route_client.source.namesrv import Namesrv
 from route_client.source.topics import GATHER_SECONDS, REOPEN_SECONDS, KeptTopics, TopicPart, WatchedUpTo
 from route_client.source.watch_stream import WatchBroken, WatchStream
 
@@ -70,7 +71,7 @@ class WatchSession:
         """Watches until cancelled.
 
         Raises:
-            CallFailed: A stream ended, or the name server did not answer.
+            CallError: A stream ended, or the name server did not answer.
             WatchBroken: A stream did not keep the contract.
         """
         loop = asyncio.get_running_loop()
@@ -128,20 +129,19 @@ class WatchSession:
         except WatchBroken:
             part.watched = None
             raise
-        except CallFailed as failed:
+        except CallError as failed:
             if failed.error.reason not in FROM_THE_BEGINNING or stream.resume_point is None:
                 raise
             part.watched = None
             await self._read(WatchStream(topics), part, topics)
 
     async def _read(self, stream: WatchStream, part: TopicPart, topics: frozenset[str]) -> None:
-        call = self._namesrv.watch(stream.request())
-        responses = aiter(call)
+        watch = self._namesrv.watch(stream.request())
         told_count = 0
         try:
             while True:
                 async with asyncio.timeout(None if stream.stands else self._timeout_seconds):
-                    response = await self._namesrv.next_of(responses)
+                    response = await self._namesrv.next_of(watch)
                 self._take_all(stream.take(response))
                 if stream.resume_point is not None:
                     part.watched = WatchedUpTo(self._namesrv.endpoint, topics, stream.resume_point)
@@ -152,9 +152,9 @@ class WatchSession:
                     self._stands()
         except TimeoutError as late:
             error = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "opened no watch in time")
-            raise CallFailed(self._namesrv.endpoint, error) from late
+            raise CallError(self._namesrv.endpoint, error) from late
         finally:
-            call.cancel()
+            await watch.aclose()
 
     def _take_all(self, answers: Iterable[Answer | ValueError]) -> None:
         for answer in answers:

@@ -15,12 +15,9 @@ from route_pipeline.source.change_reader import Span
 from route_pipeline.source.change_rows import change_rows
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.namesrv_state import ask_state, pin_snapshot
-from route_pipeline.source.options import MAX_SHARDS, ReadRequest
+from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
 from route_pipeline.source.snapshot_tables import Part, read_table
-
-_BROKERS_ONLY = ShardOf(0, MAX_SHARDS)
-"""Brokers and clusters are in shard 0; this is the one with the fewest topics besides."""
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +105,7 @@ class NamesrvReader(DataSourceReader):
         if pin_id is None:
             pin = pin_snapshot(endpoint, request.connecting, request.pin_seconds)
             namesrv, pin_id = pin.namesrv, pin.pin_id
-        wanted = shards(request.shards) if request.table == TOPIC_QUEUES else [_BROKERS_ONLY]
+        wanted = shards(request.shards) if request.table == TOPIC_QUEUES else [WHOLE]
         return namesrv, [SnapshotPart(endpoint, pin_id, shard) for shard in wanted]
 
 

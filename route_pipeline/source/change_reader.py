@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.source.connection import Connecting, Connection, connect
+from route_pipeline.source.connection import Connecting, connect
 from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
 
 Response = route_service_pb2.StreamRouteChangesResponse
@@ -45,7 +45,7 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span, shard: 
         request.shard.CopyFrom(shard.message())
     with connect(endpoint, connecting) as connection:
         revision = span.after
-        for response in _responses(connection, request):
+        for response in connection.stream("StreamRouteChanges", request, _HINTS):
             if response.header.epoch != span.epoch or not revision <= response.header.revision <= span.up_to:
                 raise connection.error(
                     f"was asked for changes of epoch {span.epoch} after {revision} up to {span.up_to}, "
@@ -58,10 +58,3 @@ def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span, shard: 
                 return
             yield response
         raise connection.error(f"ended the changes before it reached revision {span.up_to}")
-
-
-def _responses(connection: Connection, request: route_service_pb2.StreamRouteChangesRequest) -> Iterator[Response]:
-    with connection.failures(connection.timeouts.total, _HINTS):
-        yield from connection.stub.StreamRouteChanges(
-            request, timeout=connection.timeouts.total, metadata=connection.metadata
-        )

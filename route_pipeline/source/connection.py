@@ -6,23 +6,22 @@ Nothing here knows Spark: this runs in a Spark task as well as in any Python pro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 import grpc
-from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from google.protobuf.message import Message
 
+from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import FailedCall, RichError
+from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client.connection import ConnectionSettings
+from groundwork.rich_errors import RichError
 from route_pipeline.source.call_hints import hint_of
 
-MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-"""Largest message that is accepted. A name server keeps its chunks below 1 MB; the rest is room for others'."""
-
 _MAX_ERROR_LENGTH = 400
-_KEEPALIVE_MILLIS = 10_000
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _RETRY_UNAVAILABLE = {
     "methodConfig": [
@@ -98,63 +97,75 @@ class Connecting:
 class Connection:
     """A connection to one name server."""
 
-    def __init__(self, endpoint: Endpoint, connecting: Connecting, channel: grpc.Channel) -> None:
-        self.endpoint = endpoint
-        self.timeouts = connecting.timeouts
-        self.metadata = connecting.metadata
-        self.channel = channel
-        self.stub = RouteServiceStub(channel)
+    def __init__(self, connecting: Connecting, client: NamesrvClient) -> None:
+        self._client = client
         self._tls = connecting.tls is not None
+        self._total_seconds = connecting.timeouts.total
 
-    @contextmanager
-    def failures(self, seconds: float, hints: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Turns a failed call into our error.
+    def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Message:
+        """The answer of a small call of RouteService.
 
         Args:
-            seconds: The deadline of the call.
+            name: The call's name.
+            request: What is asked.
             hints: What the user can do, by reason of the contract.
 
         Raises:
-            NamesrvError: A call in the block failed.
+            NamesrvError: It failed.
         """
+        with self._failures(self._client.timeout_seconds, hints or {}):
+            return self._client.call(name, request)
+
+    def stream(
+        self, name: str, request: Message, hints: Mapping[str, str], read: Callable[[bytes], Any] | None = None
+    ) -> Iterator[Any]:
+        """The messages of a streaming call, which has the whole time that there is.
+
+        Args:
+            name: The call's name.
+            request: What is asked.
+            hints: What the user can do, by reason of the contract.
+            read: Makes a message of its bytes; None: as the contract says.
+
+        Raises:
+            NamesrvError: It failed.
+        """
+        with self._failures(self._total_seconds, hints):
+            yield from self._client.stream(name, request, self._total_seconds, read)
+
+    def error(self, problem: str) -> NamesrvError:
+        """An error for something that this name server sent."""
+        return NamesrvError(f"name server {self._client.endpoint} {problem}")
+
+    @contextmanager
+    def _failures(self, seconds: float, hints: Mapping[str, str]) -> Iterator[None]:
+        """Turns a failed call into our error."""
         try:
             yield
-        except grpc.RpcError as error:
-            cause = RichError.of(cast("FailedCall", error))
+        except CallError as error:
+            cause = error.error
             # Texts of gRPC can have several lines, and the text of a server anything.
             text = " ".join(str(cause).split())[:_MAX_ERROR_LENGTH]
             if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text += f" (it took longer than {seconds:g} s)"
-            if hint := hint_of(cause, tls=self._tls, of_call=hints or {}):
+            if hint := hint_of(cause, tls=self._tls, of_call=hints):
                 text += f"; {hint}"
-            raise NamesrvError(f"name server {self.endpoint}: {text}", cause) from error
-
-    def error(self, problem: str) -> NamesrvError:
-        """An error for something that this name server sent."""
-        return NamesrvError(f"name server {self.endpoint} {problem}")
+            raise NamesrvError(f"name server {error.endpoint}: {text}", cause) from error
 
 
 @contextmanager
 def connect(endpoint: Endpoint, connecting: Connecting) -> Iterator[Connection]:
     """Connects to a name server at the first call; the connection is closed when the block is left."""
-    options: list[tuple[str, int | str]] = [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.service_config", json.dumps(_RETRY_UNAVAILABLE)),
-        # gRPC's name for the longest time that an attempt to connect may take.
-        ("grpc.min_reconnect_backoff_ms", int(connecting.timeouts.connect * 1000)),
-        ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 2000),
-        # A name server that was stopped or cut off is noticed long before the total time is over.
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MILLIS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_MILLIS),
-        ("grpc.http2.ping_timeout_ms", _KEEPALIVE_MILLIS),
-    ]
-    with _channel(endpoint, connecting.tls, options) as channel:
-        yield Connection(endpoint, connecting, channel)
-
-
-def _channel(endpoint: Endpoint, tls: Tls | None, options: list[tuple[str, int | str]]) -> grpc.Channel:
-    if tls is None:
-        return grpc.insecure_channel(str(endpoint), options=options)
-    credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
-    return grpc.secure_channel(str(endpoint), credentials, options=options)
+    timeouts, tls = connecting.timeouts, connecting.tls
+    settings = ConnectionSettings(
+        connect_seconds=timeouts.connect,
+        first_backoff_seconds=0.2,
+        longest_backoff_seconds=2.0,
+        keepalive_seconds=10.0,  # who was stopped or cut off is noticed long before the total time is over
+        service_config=json.dumps(_RETRY_UNAVAILABLE),
+    )
+    credentials = None if tls is None else grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
+    with NamesrvClient(
+        endpoint, timeouts.call, settings=settings, credentials=credentials, metadata=connecting.metadata
+    ) as client:
+        yield Connection(connecting, client)

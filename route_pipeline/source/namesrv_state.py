@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
-from namesrv_api.v1 import route_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.source.connection import Connecting, connect
@@ -51,12 +52,7 @@ def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
         NamesrvError: It cannot be reached, or refuses.
     """
     with connect(endpoint, connecting) as connection:
-        with connection.failures(connecting.timeouts.call):
-            status = connection.stub.GetNamesrvStatus(
-                route_service_pb2.GetNamesrvStatusRequest(),
-                timeout=connecting.timeouts.call,
-                metadata=connection.metadata,
-            )
+        status = cast("pb.GetNamesrvStatusResponse", connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest()))
         header = status.header
         if not header.namesrv_name:
             raise connection.error("does not say its name")
@@ -75,12 +71,8 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int) -> Pi
         NamesrvError: It cannot be reached, or holds as many snapshots as it may.
     """
     with connect(endpoint, connecting) as connection:
-        with connection.failures(connecting.timeouts.call, _PIN_HINTS):
-            answer = connection.stub.PinRouteSnapshot(
-                route_service_pb2.PinRouteSnapshotRequest(lease_seconds=seconds),
-                timeout=connecting.timeouts.call,
-                metadata=connection.metadata,
-            )
+        request = pb.PinRouteSnapshotRequest(lease_seconds=seconds)
+        answer = cast("pb.PinRouteSnapshotResponse", connection.call("PinRouteSnapshot", request, _PIN_HINTS))
         header = answer.header
         if not header.namesrv_name:
             raise connection.error("does not say its name")

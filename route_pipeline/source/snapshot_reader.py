@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,7 +14,6 @@ from route_pipeline.source.connection import Connecting, Connection, NamesrvErro
 from route_pipeline.source.encoded_queues import SnapshotResponse
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
-_CALL = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
 
 _HINTS = {"SNAPSHOT_GONE": "call load() again, or raise the option pinSeconds"}
 
@@ -121,7 +120,11 @@ class SnapshotStream:
 
 @contextmanager
 def open_snapshot(
-    endpoint: Endpoint, connecting: Connecting, pin_id: str | None = None, shard: ShardOf = WHOLE
+    endpoint: Endpoint,
+    connecting: Connecting,
+    pin_id: str | None = None,
+    shard: ShardOf = WHOLE,
+    tables: Iterable[route_service_pb2.RouteTable] = (),
 ) -> Iterator[SnapshotStream]:
     """Connects to a name server and starts to read its tables.
 
@@ -129,7 +132,8 @@ def open_snapshot(
         endpoint: Where it listens.
         connecting: How to connect.
         pin_id: Which pinned snapshot; None: the tables as they are now.
-        shard: Which part of it.
+        shard: Which part of its topics.
+        tables: Which tables; none: all. Older name servers send all the same.
 
     Yields:
         The snapshot, its header read. The connection is closed when the block is left.
@@ -137,14 +141,9 @@ def open_snapshot(
     Raises:
         NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
     """
-    request = route_service_pb2.StreamRouteSnapshotRequest(pin_id=pin_id)
+    request = route_service_pb2.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
     if shard != WHOLE:
         request.shard.CopyFrom(shard.message())
     with connect(endpoint, connecting) as connection:
-        yield SnapshotStream(connection, _responses(connection, request))
-
-
-def _responses(connection: Connection, request: route_service_pb2.StreamRouteSnapshotRequest) -> Iterator[Response]:
-    with connection.failures(connection.timeouts.total, _HINTS):
-        call = connection.channel.unary_stream(_CALL, request.__class__.SerializeToString, SnapshotResponse.FromString)
-        yield from call(request, timeout=connection.timeouts.total, metadata=connection.metadata)
+        responses = connection.stream("StreamRouteSnapshot", request, _HINTS, SnapshotResponse.FromString)
+        yield SnapshotStream(connection, responses)

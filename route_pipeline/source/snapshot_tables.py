@@ -26,6 +26,17 @@ from route_pipeline.source.snapshot_reader import WHOLE, Origin, ShardOf, Snapsh
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
 
+_TABLES_OF = {
+    TOPIC_QUEUES: (route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES,),
+    BROKERS: (
+        route_service_pb2.ROUTE_TABLE_BROKER_GROUPS,
+        route_service_pb2.ROUTE_TABLE_FILTER_SERVERS,
+        route_service_pb2.ROUTE_TABLE_LIVE_BROKERS,
+    ),
+    CLUSTERS: (route_service_pb2.ROUTE_TABLE_CLUSTERS,),
+}
+"""The name server's tables that each of ours is made of."""
+
 _Row = dict[str, Any]
 
 
@@ -36,7 +47,7 @@ class Part:
     pin_id: str | None = None
     """Of which pinned snapshot; None: of the tables as they are now."""
     shard: ShardOf = WHOLE
-    """Of which shard; brokers and clusters are all in shard 0."""
+    """Of which shard of the topics; for brokers and clusters all of it."""
     wanted: RowFilter = EVERYTHING
     """Of which topics and clusters."""
 
@@ -63,7 +74,7 @@ def read_table(
         NamesrvError: The snapshot could not be read whole.
     """
     brokers, queues = BrokerRows(), QueueColumns()
-    with open_snapshot(endpoint, connecting, part.pin_id, part.shard) as snapshot:
+    with open_snapshot(endpoint, connecting, part.pin_id, part.shard, _TABLES_OF[table]) as snapshot:
         batches = _Batches(table, snapshot.origin)
         for chunk in snapshot.chunks():
             if table == TOPIC_QUEUES and chunk.topics:

@@ -8,11 +8,11 @@ from typing import Any
 
 import grpc
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from support.followed_rows import FollowedRows
+from support.followed_rows import FollowedRows, RowsOfTables
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
@@ -90,6 +90,33 @@ def test_shards_are_followed_each_for_itself(client: Client) -> None:
             expected = FollowedRows.of_snapshot(client.snapshot()).shard(index, 2)
             assert rows.queues == expected.queues
             register(client, *(f"T{number}" for number in range(100)))
+
+
+def test_who_follows_live_brokers_alone_hears_of_topics_by_bookmarks_only(client: Client) -> None:
+    register(client, "T1")
+    tables = [pb.ROUTE_TABLE_LIVE_BROKERS]
+    rows = RowsOfTables(tables)
+    before = pb.ResumePoint(epoch=point(client).epoch, revision=0)
+    with following(client, tables=tables) as stream, following(client, tables=tables, resume_after=before) as resumed:
+        assert snapshot_of(stream) == FollowedRows.of_snapshot(client.snapshot()).of_tables(tables)
+        assert take(rows, resumed, 1) == ["live_put"]
+        request = registration_service_pb2.RegisterTopicRequest(
+            topic="T2",
+            queue_datas=[
+                route_data_pb2.QueueData(
+                    cluster_name="DefaultCluster",
+                    broker_name="broker-10911",
+                    read_queue_nums=4,
+                    write_queue_nums=4,
+                    perm=6,
+                )
+            ],
+        )
+        client.registration.RegisterTopic(request, timeout=TIMEOUT)
+        assert take(rows, resumed, 2) == []
+        unregister(client)
+        assert take(rows, resumed, 3) == ["broker_removed"]
+        assert rows.live == {}
 
 
 def test_a_follower_resumes_without_the_snapshot(client: Client) -> None:

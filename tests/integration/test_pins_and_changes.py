@@ -11,6 +11,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS
+from support.followed_rows import TABLES, FollowedRows
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from support.route_rows import RouteRows, key_of
@@ -162,3 +163,38 @@ def test_a_bad_shard_is_answered_with_its_field(client: Client) -> None:
     ):
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
         assert error.metadata["field"] == "shard.index"
+
+
+def test_of_a_pin_and_of_the_tables_as_they_are_any_table_is_read_alone(client: Client) -> None:
+    register(client, [f"T{number}" for number in range(1_000)])
+    register(client, ["T1"], addr=B)
+    whole = FollowedRows.of_snapshot(snapshot(client))
+    pin_id = pin(client).pin_id
+    for table in TABLES:
+        for pinned in (None, pin_id):
+            request = pb.StreamRouteSnapshotRequest(pin_id=pinned, tables=[table])
+            messages = list(client.routes.StreamRouteSnapshot(request, timeout=60))
+            assert FollowedRows.of_snapshot(messages) == whole.of_tables([table])
+            end = messages[-1].snapshot_end
+            assert end.topic_count == (1_000 if table == pb.ROUTE_TABLE_TOPIC_QUEUES else 0)
+            assert end.live_broker_count == (2 if table == pb.ROUTE_TABLE_LIVE_BROKERS else 0)
+
+
+def test_shards_of_the_topics_alone_make_all_topics(client: Client) -> None:
+    register(client, [f"T{number}" for number in range(1_000)])
+    tables = [pb.ROUTE_TABLE_TOPIC_QUEUES]
+    parts = [
+        message
+        for shard in shards()
+        for message in client.routes.StreamRouteSnapshot(
+            pb.StreamRouteSnapshotRequest(shard=shard, tables=tables), timeout=60
+        )
+    ]
+    assert FollowedRows.of_snapshot(parts) == FollowedRows.of_snapshot(snapshot(client)).of_tables(tables)
+
+
+def test_tables_that_cannot_be_are_answered_with_their_field(client: Client) -> None:
+    asked = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_CLUSTERS, pb.ROUTE_TABLE_UNSPECIFIED])
+    error = client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", asked)
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert error.metadata["field"] == "tables[1]"

@@ -18,6 +18,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.rich_errors import RichError
 from namesrv.server.listener import SERVICES
 from namesrv.server.replica.calls import LEADERS_CALLS
+from support.followed_rows import FollowedRows
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from support.route_rows import RouteRows
@@ -72,6 +73,17 @@ def rows(client: Client) -> RouteRows:
     return RouteRows.of_snapshot(client.snapshot())
 
 
+def live_brokers(client: Client) -> list[FollowedRows]:
+    """What there is where only live brokers are asked for: in a snapshot, and in one that is followed."""
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
+    snapshot = client.routes.StreamRouteSnapshot(request, timeout=TIMEOUT)
+    request.follow = True
+    followed: Any = client.routes.StreamRouteSnapshot(request, timeout=TIMEOUT)
+    until_end = [next(followed) for _ in range(3)]
+    followed.cancel()
+    return [FollowedRows.of_snapshot(snapshot), FollowedRows.of_snapshot(until_end)]
+
+
 def answers(client: Client) -> list[Message]:
     """What the calls that read say, without the name of who says it."""
     routes, admin = client.routes, client.admin
@@ -119,6 +131,7 @@ def test_a_copy_answers_as_its_leader_does(engine: str, tmp_path: Path) -> None:
         eventually(lambda: answers(replica), lambda seen: seen == expected)
         assert replica.route("T1").order_topic_conf == "broker-10911:4"  # type: ignore[union-attr]
         assert rows(replica) == rows(leader)
+        assert live_brokers(replica) == live_brokers(leader)
         seen, wanted = status(replica), status(leader)
         assert seen.header.epoch == wanted.header.epoch
         assert (seen.live_broker_count, seen.topic_count, seen.warm) == (2, 2, True)
@@ -308,6 +321,7 @@ def test_with_permits_a_copy_shows_who_it_is_and_needs_to_administer(
         ({"follow": False}, "is set without follow"),
         ({"shard": pb.Shard(index=0, count=1)}, "so is shard"),
         ({"pin_id": "pin"}, "so is pin_id"),
+        ({"tables": [pb.ROUTE_TABLE_CLUSTERS]}, "so is tables"),
     ],
 )
 def test_a_copy_is_of_everything_and_kept_up(fields: dict[str, Any], problem: str) -> None:

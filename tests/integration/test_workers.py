@@ -16,7 +16,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity
 from tests.integration.secured import Place, connected
-from tests.integration.test_replica import health, reaches, register, rows, status, watching
+from tests.integration.test_replica import health, live_brokers, reaches, register, rows, status, watching
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
@@ -82,6 +82,7 @@ def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(en
             assert health(follower, "namesrv_api.v1.RegistrationService") == "SERVING"
             reaches(follower, status(owner).header.revision)
             assert rows(follower) == rows(owner)
+            assert live_brokers(follower) == live_brokers(owner)
 
 
 def test_a_channel_over_a_worker_ends_with_its_holder_and_a_watch_over_it_says_why(safe_engine: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
@@ -27,7 +27,7 @@ from namesrv.core.routes.broker_removals import BrokerRemovals
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorChanges
 from namesrv.core.slices import Sliced
-from namesrv.core.snapshot.route_snapshot import RouteSnapshot
+from namesrv.core.snapshot.route_snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
 from namesrv.core.tables.edit import TableEdit
 from namesrv.core.tables.route_join import join_route
 
@@ -237,20 +237,22 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         name, epoch = self.identity
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
-    def snapshot(self) -> RouteSnapshot:
-        """All tables as they are now. Costs shallow copies; two snapshots of one revision share the largest."""
-        tables = self.tables
+    def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
+        """Tables as they are now. Costs shallow copies of those wanted; two of one revision share the topics."""
+        tables, topics = self.tables, TopicRows(self.revision, {})
+        if RouteTable.TOPIC_QUEUES in wanted:
+            topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)
+        lives = tables.broker_live_table if RouteTable.LIVE_BROKERS in wanted else {}
         return RouteSnapshot(
+            tables=wanted,
             revision=self.revision,
             header_fragment=self.header_fragment(),
             taken_at_millis=self._clock.wall_millis(),
             clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
-            topics=self._topic_table_copies.at(self.revision, tables.topic_queue_table),
+            topics=topics,
             in_force=tables.queue_datas.in_force,
             groups=tuple(tables.broker_addr_table.values()),
-            live=tuple(
-                (live, self._liveness.last_update_millis(key)) for key, live in tables.broker_live_table.items()
-            ),
+            live=tuple((live, self._liveness.last_update_millis(key)) for key, live in lives.items()),
         )
 
     # Details

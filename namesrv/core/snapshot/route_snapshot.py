@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from namesrv_api.v1 import route_service_pb2
 
@@ -53,31 +53,46 @@ class TopicTableCopies:
         return last
 
 
+class RouteTable(Enum):
+    """A table that readers may ask for. The values are those of the wire's RouteTable."""
+
+    CLUSTERS = 1
+    TOPIC_QUEUES = 2
+    BROKER_GROUPS = 3
+    FILTER_SERVERS = 4
+    LIVE_BROKERS = 5
+
+
+ALL_TABLES = frozenset(RouteTable)
+
+
 @dataclass(frozen=True, slots=True)
-class SnapshotShard:
-    """A part of a snapshot, disjoint from the others."""
+class SnapshotPart:
+    """What a reader wants of a snapshot: some of its tables, and of their topics one shard."""
 
     index: int
     count: int
+    tables: Collection[RouteTable] = ALL_TABLES
 
     def has_topic(self, topic: str) -> bool:
-        """Whether the topic belongs to it."""
+        """Whether the topic belongs to its shard."""
         return zlib.crc32(topic.encode()) % self.count == self.index
 
-    @property
-    def has_brokers(self) -> bool:
-        """Whether clusters, groups and live brokers belong to it."""
-        return self.index == 0
+    def has(self, table: RouteTable) -> bool:
+        """Whether rows of the table belong to it. Topics are spread over shards; the first has all else."""
+        return table in self.tables and (self.index == 0 or table is RouteTable.TOPIC_QUEUES)
 
 
-WHOLE = SnapshotShard(0, 1)
+WHOLE = SnapshotPart(0, 1)
 """Everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteSnapshot:
-    """All tables at one revision."""
+    """All tables at one revision, or some of them."""
 
+    tables: Collection[RouteTable]
+    """Which it holds; what it has of the others means nothing."""
     revision: int
     header_fragment: bytes
     """NamesrvHeader, framed as field 1."""
@@ -90,41 +105,50 @@ class RouteSnapshot:
     live: tuple[tuple[BrokerLiveInfo, int], ...]
     """Live brokers with the wall-clock time each was last heard of, in milliseconds."""
 
-    def messages(self, shard: SnapshotShard = WHOLE) -> Iterator[bytes]:
+    def messages(self, part: SnapshotPart = WHOLE) -> Iterator[bytes]:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker.
 
         An empty one stands for a pause: so many topics of other shards were passed over that others should have a turn.
+
+        Args:
+            part: What to send, of tables that it holds.
         """
+        assert all(table in self.tables for table in part.tables), "it was taken without one of these tables"
         start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)
         yield self._message(_RESPONSE.SNAPSHOT_HEADER_FIELD_NUMBER, start.SerializeToString())
         end = route_service_pb2.SnapshotEnd()
-        if shard.has_brokers:
-            end.cluster_count, end.broker_data_count = len(self.clusters), len(self.groups)
-            end.live_broker_count = len(self.live)
-        rows = itertools.chain(self._broker_rows() if shard.has_brokers else (), self._topic_rows(shard, end))
-        for chunk in chunks(rows):
+        for chunk in chunks(self._rows(part, end)):
             yield self._message(_RESPONSE.CHUNK_FIELD_NUMBER, chunk) if chunk else b""
         yield self._message(_RESPONSE.SNAPSHOT_END_FIELD_NUMBER, end.SerializeToString())
 
     def _message(self, field_number: int, payload: bytes) -> bytes:
         return b"".join((self.header_fragment, tag(field_number), varint(len(payload)), payload))
 
-    def _broker_rows(self) -> Iterator[bytes]:
-        """Clusters, groups and live brokers, framed as fields of a SnapshotChunk."""
-        for cluster_name, broker_names in self.clusters.items():
-            yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, fragments.cluster_data(cluster_name, broker_names))
-        for group in self.groups:
-            yield group.fragment + group.filter_fragment
-        for live, last_update_millis in self.live:
-            row = fragments.broker_live_info(live, last_update_millis)
-            yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
+    def _rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
+        """Rows of the part's tables, framed as fields of a SnapshotChunk, counted in the end marker."""
+        if part.has(RouteTable.CLUSTERS):
+            end.cluster_count = len(self.clusters)
+            for cluster_name, broker_names in self.clusters.items():
+                yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, fragments.cluster_data(cluster_name, broker_names))
+        if part.has(RouteTable.BROKER_GROUPS):
+            end.broker_data_count = len(self.groups)
+            yield from (group.fragment for group in self.groups)
+        if part.has(RouteTable.FILTER_SERVERS):
+            yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
+        if part.has(RouteTable.LIVE_BROKERS):
+            end.live_broker_count = len(self.live)
+            for live, last_update_millis in self.live:
+                row = fragments.broker_live_info(live, last_update_millis)
+                yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
+        if part.has(RouteTable.TOPIC_QUEUES):
+            yield from self._topic_rows(part, end)
 
-    def _topic_rows(self, shard: SnapshotShard, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
+    def _topic_rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
         """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
         topics = queue_datas = passed_over = 0
         for topic, queues in self.topics.rows.items():
-            if shard.count > 1 and not shard.has_topic(topic):
+            if part.count > 1 and not part.has_topic(topic):
                 passed_over += 1
                 if passed_over % PASSED_OVER_SLICE == 0:
                     yield b""

@@ -29,7 +29,7 @@ from namesrv.core.records.changes import (
 from namesrv.core.records.fragments import frame, tag, varint
 from namesrv.core.records.rows import RemovalReason
 from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.snapshot.route_snapshot import SnapshotShard, chunks, topic_queues
+from namesrv.core.snapshot.route_snapshot import RouteTable, SnapshotPart, chunks, topic_queues
 
 TOPIC_SLICE = 500
 """Topics that are sent or passed over before giving way: about a millisecond."""
@@ -39,6 +39,22 @@ BROKER_SLICE = 50
 
 CHANGE_SLICE = 500
 """Changes that are passed over before giving way: about a millisecond."""
+
+_CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
+    QueuesPut: (RouteTable.TOPIC_QUEUES,),
+    QueuesRemoved: (RouteTable.TOPIC_QUEUES,),
+    GroupPut: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
+    GroupRemoved: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
+    LivePut: (RouteTable.LIVE_BROKERS,),
+    LiveRemoved: (RouteTable.LIVE_BROKERS,),
+    ClusterPut: (RouteTable.CLUSTERS,),
+    ClusterRemoved: (RouteTable.CLUSTERS,),
+    FilterServersPut: (RouteTable.FILTER_SERVERS,),
+}
+"""The tables of a reader that each kind of row changes. Clusters name their groups, so they change with them."""
+
+_CHANGED_BY_NORMALISED = _CHANGED_BY | {GroupRemoved: (*_CHANGED_BY[GroupRemoved], RouteTable.TOPIC_QUEUES)}
+"""The same where a group that goes is one row, which stands for its queues, too."""
 
 _RESPONSE = route_service_pb2.StreamRouteChangesResponse
 _CHANGES = route_service_pb2.RouteChanges
@@ -50,7 +66,7 @@ _REMOVED_TOPIC_TAG = tag(route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER
 
 
 def change_messages(
-    change: Change | None, up_to_revision: int, identity: NamesrvIdentity, shard: SnapshotShard
+    change: Change | None, up_to_revision: int, identity: NamesrvIdentity, part: SnapshotPart
 ) -> Iterator[bytes]:
     """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
 
@@ -61,12 +77,12 @@ def change_messages(
             after it would stay in memory.
         up_to_revision: The last revision to send.
         identity: Name and epoch that headers carry.
-        shard: Which rows to send.
+        part: Which rows to send.
     """
     visited = 0
     while change is not None and change.revision <= up_to_revision:
         start = b""
-        for changes in route_changes(change.rows, change.applied_at_millis, shard):
+        for changes in route_changes(change.rows, change.applied_at_millis, part):
             if not changes:
                 yield b""
                 continue
@@ -85,18 +101,18 @@ def _header(identity: NamesrvIdentity, revision: int) -> bytes:
 
 
 def route_changes(
-    rows: Sequence[Row], applied_at_millis: int, shard: SnapshotShard, *, normalised: bool = False
+    rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, normalised: bool = False
 ) -> Iterator[bytes]:
     """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
 
     Args:
         rows: The rows.
         applied_at_millis: When the change was applied.
-        shard: Which rows to take.
+        part: Which rows to take.
         normalised: Whether a group that goes is one row in every shard, instead of one for each of its topics.
     """
     applied_at = b""
-    for chunk in chunks(_rows(rows, applied_at_millis, shard, normalised=normalised)):
+    for chunk in chunks(_rows(rows, applied_at_millis, part, normalised=normalised)):
         if not chunk:
             yield b""
             continue
@@ -104,25 +120,26 @@ def route_changes(
         yield applied_at + chunk
 
 
-def _rows(rows: Sequence[Row], applied_at_millis: int, shard: SnapshotShard, *, normalised: bool) -> Iterator[bytes]:
+def _rows(rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, normalised: bool) -> Iterator[bytes]:
     """A change's rows, framed as the field changes of a RouteChanges; an empty one is a pause.
 
     Intents and configurations are in no table of the routes: what they change there has rows of its own.
     """
     groups_gone = {row.before.key for row in rows if isinstance(row, GroupRemoved)} if normalised else set()
+    changed_by = _CHANGED_BY_NORMALISED if normalised else _CHANGED_BY
     for count, row in enumerate(rows, 1):
         match row:
+            case _ if not any(map(part.has, changed_by.get(type(row), ()))):
+                pass
             case QueuesRemoved() if row.broker in groups_gone:
                 pass
             case QueuesPut():
-                yield from _topic_rows(row.queues, shard, partial(_topic_put, row))
+                yield from _topic_rows(row.queues, part, partial(_topic_put, row))
             case QueuesRemoved():
-                yield from _topic_rows(row.topics, shard, partial(_topic_removed, _removal_of_any_topic(row)))
-            case GroupPut() | LivePut() | ClusterPut() | FilterServersPut() if shard.has_brokers:
+                yield from _topic_rows(row.topics, part, partial(_topic_removed, _removal_of_any_topic(row)))
+            case GroupPut() | LivePut() | ClusterPut() | FilterServersPut():
                 yield _framed(_put(row, applied_at_millis).SerializeToString())
-            case GroupRemoved() if normalised:
-                yield _framed(_removal(row).SerializeToString())
-            case GroupRemoved() | LiveRemoved() | ClusterRemoved() if shard.has_brokers:
+            case GroupRemoved() | LiveRemoved() | ClusterRemoved():
                 yield _framed(_removal(row).SerializeToString())
         if count % BROKER_SLICE == 0:
             yield b""
@@ -133,9 +150,9 @@ def _framed(row: bytes) -> bytes:
     return b"".join((_ROW_TAG, varint(len(row)), row))
 
 
-def _topic_rows(topics: Collection[str], shard: SnapshotShard, encode: Callable[[str], bytes]) -> Iterator[bytes]:
+def _topic_rows(topics: Collection[str], part: SnapshotPart, encode: Callable[[str], bytes]) -> Iterator[bytes]:
     for count, topic in enumerate(topics, 1):
-        if shard.has_topic(topic):
+        if part.has_topic(topic):
             yield _framed(encode(topic))
         if count % TOPIC_SLICE == 0:
             yield b""

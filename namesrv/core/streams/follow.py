@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.records.fragments import frame
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.snapshot.route_snapshot import SnapshotShard
+from namesrv.core.snapshot.route_snapshot import SnapshotPart
 from namesrv.core.streams.change_rows import CHANGE_SLICE, route_changes
 from namesrv.core.streams.replica_feed import ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
@@ -22,7 +22,7 @@ def follow_messages(
     log: ChangeLog,
     reader: Follower,
     identity: NamesrvIdentity,
-    shard: SnapshotShard,
+    part: SnapshotPart,
     feed: ReplicaFeed | None = None,
 ) -> Iterator[bytes]:
     """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
@@ -35,7 +35,7 @@ def follow_messages(
         log: Where the changes are.
         reader: What has been sent; moves on.
         identity: Name and epoch that headers carry.
-        shard: Which rows to send.
+        part: Which rows to send.
         feed: For a read-only copy: what it gets beyond the tables.
 
     Raises:
@@ -59,7 +59,7 @@ def follow_messages(
             more = frame(_CHANGES.REPLICA_ROWS_FIELD_NUMBER, feed.of_change(change))
             yield _message(identity, revision, _CHANGES(applied_at_millis=applied_at_millis).SerializeToString() + more)
         del change
-        for changes in route_changes(rows, applied_at_millis, shard, normalised=True):
+        for changes in route_changes(rows, applied_at_millis, part, normalised=True):
             yield _message(identity, revision, changes) if changes else b""
         reader.revision = revision
         if revision % CHANGE_SLICE == 0:

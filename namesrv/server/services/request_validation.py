@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
@@ -15,7 +16,7 @@ from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, RemovalReason, TopicConfig
 from namesrv.core.slices import Sliced
-from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
+from namesrv.core.snapshot.route_snapshot import ALL_TABLES, WHOLE, RouteTable, SnapshotPart
 
 CRC32_SLICE = 500
 """Topics that a checksum is taken of before giving way: about a millisecond."""
@@ -253,9 +254,17 @@ def zone_name(
     return request.zone_name
 
 
+def snapshot_part(request: route_service_pb2.StreamRouteSnapshotRequest) -> SnapshotPart:
+    """The tables and the shard that a request asks for; the whole if it names none. Raises InvalidField."""
+    shard, tables = snapshot_shard(request), _route_tables(request.tables)
+    if request.HasField("shard") and RouteTable.TOPIC_QUEUES not in tables:
+        raise InvalidField("shard", "is set, but tables leaves ROUTE_TABLE_TOPIC_QUEUES out; all else is in no shard")
+    return replace(shard, tables=tables)
+
+
 def snapshot_shard(
     request: route_service_pb2.StreamRouteSnapshotRequest | route_service_pb2.StreamRouteChangesRequest,
-) -> SnapshotShard:
+) -> SnapshotPart:
     """The shard that a request asks for; the whole if it names none. Raises InvalidField."""
     if not request.HasField("shard"):
         return WHOLE
@@ -267,7 +276,7 @@ def snapshot_shard(
         raise InvalidField("shard.count", f"is {shard.count}, must be 1 to {limits.MAX_SHARDS}")
     if not 0 <= shard.index < shard.count:
         raise InvalidField("shard.index", f"is {shard.index}, must be 0 to {shard.count - 1}: below shard.count")
-    return SnapshotShard(shard.index, shard.count)
+    return SnapshotPart(shard.index, shard.count)
 
 
 def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_service_pb2.ResumePoint:
@@ -307,6 +316,21 @@ def refuse_fields(message: _HasFields, *fields: str) -> None:
             present = bool(getattr(message, field))
         if present:
             raise NotImplementedYet(f"{field}: this version of the name server does not have it yet", {"field": field})
+
+
+def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
+    tables: set[RouteTable] = set()
+    for index, value in enumerate(asked):
+        field = f"tables[{index}]"
+        try:
+            table = RouteTable(value)
+        except ValueError:
+            highest = max(table.value for table in RouteTable)
+            raise InvalidField(field, f"is {value}, must be a RouteTable, 1 to {highest}") from None
+        if table in tables:
+            raise InvalidField(field, f"is ROUTE_TABLE_{table.name} again; name each table once")
+        tables.add(table)
+    return frozenset(tables) or ALL_TABLES
 
 
 def _has_numbers(message: route_data_pb2.TopicConfig) -> bool:

@@ -7,8 +7,8 @@ import asyncio
 import grpc
 
 from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.aio import Calls
 from namesrv_console.fleet import Fleet
-from namesrv_console.name_server import Calls
 from tests.unit.namesrv_console.fakes import FakeNameServer, VirtualTime
 
 

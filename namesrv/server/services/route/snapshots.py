@@ -13,7 +13,7 @@ from namesrv.config import limits
 from namesrv.core.errors import InvalidField, Overloaded, ShuttingDown
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.snapshot.pins import Pins
-from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotShard
+from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotPart
 from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import ReplicaFeed
@@ -50,13 +50,13 @@ class SnapshotCalls:
     async def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """All tables at one revision, or a shard of them, and the changes after it if they are asked for."""
-        shard = request_validation.snapshot_shard(request)
+        """All tables at one revision, or a part of them, and the changes after it if they are asked for."""
+        part = request_validation.snapshot_part(request)
         _check_resuming(request)
         _check_for_replica(request)
         if not request.follow:
-            with self._stream(), self._snapshot(request) as snapshot:
-                async for message in _giving_way(snapshot.messages(shard)):
+            with self._stream(), self._snapshot(request, part) as snapshot:
+                async for message in _giving_way(snapshot.messages(part)):
                     yield message
             return
         feed = self._watch_streams.replica_feed() if request.for_replica else None
@@ -64,13 +64,13 @@ class SnapshotCalls:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)
             else:
-                with self._stream(), self._snapshot(request) as snapshot:
+                with self._stream(), self._snapshot(request, part) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._manager.change_log.check_reaches(snapshot.revision)
-                    async for message in _giving_way(self._opening(snapshot, shard, feed)):
+                    async for message in _giving_way(self._opening(snapshot, part, feed)):
                         yield message
                 del snapshot  # it would be held as long as it is followed
-            async for message in self._following(watcher, shard, feed):
+            async for message in self._following(watcher, part, feed):
                 yield message
 
     async def StreamRouteChanges(  # noqa: N802
@@ -88,9 +88,9 @@ class SnapshotCalls:
             async for message in _giving_way(change_messages(log.after(after), up_to, identity, shard)):
                 yield message
 
-    def _opening(self, snapshot: RouteSnapshot, shard: SnapshotShard, feed: ReplicaFeed | None) -> Iterator[bytes]:
+    def _opening(self, snapshot: RouteSnapshot, part: SnapshotPart, feed: ReplicaFeed | None) -> Iterator[bytes]:
         """A snapshot of this moment that is going to be followed; with a feed also what there is beyond the tables."""
-        messages = snapshot.messages(shard)
+        messages = snapshot.messages(part)
         beyond = feed.opening() if feed is not None else iter(())
         yield next(messages)
         for rows in beyond:
@@ -98,13 +98,13 @@ class SnapshotCalls:
         yield from messages
 
     async def _following(
-        self, watcher: WatchStream, shard: SnapshotShard, feed: ReplicaFeed | None
+        self, watcher: WatchStream, part: SnapshotPart, feed: ReplicaFeed | None
     ) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
         log, identity = self._manager.change_log, self._manager.identity
         while True:
             watcher.woken.clear()
-            async for message in _giving_way(follow_messages(log, watcher.reader, identity, shard, feed)):
+            async for message in _giving_way(follow_messages(log, watcher.reader, identity, part, feed)):
                 yield message
             self._watch_streams.sent(watcher)
             with contextlib.suppress(TimeoutError):
@@ -123,10 +123,10 @@ class SnapshotCalls:
             self._streams -= 1
 
     @contextmanager
-    def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[RouteSnapshot]:
+    def _snapshot(self, request: pb.StreamRouteSnapshotRequest, part: SnapshotPart) -> Iterator[RouteSnapshot]:
         """The tables as they were pinned, or as they are now."""
         if not request.HasField("pin_id"):
-            yield self._manager.snapshot()
+            yield self._manager.snapshot(part.tables)
             return
         with self._pins.reading(request.pin_id) as snapshot:
             yield snapshot
@@ -148,8 +148,9 @@ def _check_for_replica(request: pb.StreamRouteSnapshotRequest) -> None:
         return
     if not request.follow:
         raise InvalidField("for_replica", "is set without follow; a copy has to be kept up")
-    for field in ("pin_id", "shard"):
-        if request.HasField(field):
+    given = {"pin_id": request.HasField("pin_id"), "shard": request.HasField("shard"), "tables": request.tables}
+    for field, is_given in given.items():
+        if is_given:
             raise InvalidField("for_replica", f"is set, and so is {field}; a copy is of everything, as it is now")
     check_permission(Permission.ADMINISTER)
 

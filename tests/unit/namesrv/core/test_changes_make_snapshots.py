@@ -18,7 +18,7 @@ from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, TopicConfig
 from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.route_snapshot import SnapshotShard
+from namesrv.core.snapshot.route_snapshot import SnapshotPart
 from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
 from support.core_fleet import Fleet
@@ -167,7 +167,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
             self.changes_lead_from_each_snapshot_to_the_next(index, count)
 
     def changes_lead_from_each_snapshot_to_the_next(self, index: int, count: int) -> None:
-        shard, manager = SnapshotShard(index, count), self.fleet.manager
+        shard, manager = SnapshotPart(index, count), self.fleet.manager
         last = manager.revision
         messages = [
             pb.StreamRouteChangesResponse.FromString(message)

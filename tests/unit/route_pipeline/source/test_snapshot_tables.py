@@ -10,6 +10,7 @@ import grpc
 import pyarrow as pa
 import pytest
 from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
@@ -135,6 +136,24 @@ def test_a_filter_leaves_rows_of_other_topics_and_clusters_out() -> None:
             ("Order-1", "DefaultCluster"),
         ]
         assert rows(RowFilter.of((), ("c2",))) == [("TopicTest", "c2"), ("X", "c2")]
+
+
+@pytest.mark.parametrize(
+    ("table", "asked"),
+    [
+        (schemas.TOPIC_QUEUES, {pb.ROUTE_TABLE_TOPIC_QUEUES}),
+        (schemas.CLUSTERS, {pb.ROUTE_TABLE_CLUSTERS}),
+        (
+            schemas.BROKERS,
+            {pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_FILTER_SERVERS, pb.ROUTE_TABLE_LIVE_BROKERS},
+        ),
+    ],
+)
+def test_only_the_tables_that_rows_are_made_of_are_asked_for(table: str, asked: set[int]) -> None:
+    with serving(snapshot()) as fake:
+        list(read_table(fake.endpoint, table, QUICK))
+        (request,) = fake.snapshot_requests
+    assert (set(request.tables), request.HasField("shard")) == (asked, False)
 
 
 def test_a_part_is_asked_for_by_pin_and_shard() -> None:

@@ -14,7 +14,7 @@ from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTabl
 from namesrv.core.records.rows import BrokerKey, DataVersion
 from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotShard
+from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
 from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
 from support.core_fleet import CLUSTER, HA, A, B, Fleet
 from support.route_rows import RouteRows, key_of
@@ -23,16 +23,16 @@ CAUSE = Cause("test")
 GROUP = BrokerKey(CLUSTER, "broker-a")
 
 
-def encoded(fleet: Fleet, after: int = 0, shard: SnapshotShard = WHOLE) -> list[bytes]:
+def encoded(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[bytes]:
     manager = fleet.manager
     return list(change_messages(manager.change_log.after(after), manager.revision, manager.identity, shard))
 
 
-def messages(fleet: Fleet, after: int = 0, shard: SnapshotShard = WHOLE) -> list[pb.StreamRouteChangesResponse]:
+def messages(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.StreamRouteChangesResponse]:
     return [pb.StreamRouteChangesResponse.FromString(message) for message in encoded(fleet, after, shard) if message]
 
 
-def rows(fleet: Fleet, after: int = 0, shard: SnapshotShard = WHOLE) -> list[pb.RouteChange]:
+def rows(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.RouteChange]:
     return [row for message in messages(fleet, after, shard) for row in message.changes.changes]
 
 
@@ -150,7 +150,7 @@ def test_shards_are_disjoint_and_together_everything_and_brokers_are_in_the_firs
     fleet = Fleet()
     fleet.register(topics=[f"T{number}" for number in range(50)], filter_servers=("f:1",))
     fleet.unregister()
-    shards = [rows(fleet, shard=SnapshotShard(index, 3)) for index in range(3)]
+    shards = [rows(fleet, shard=SnapshotPart(index, 3)) for index in range(3)]
     assert sorted(row.SerializeToString() for shard in shards for row in shard) == sorted(
         row.SerializeToString() for row in rows(fleet)
     )
@@ -176,7 +176,7 @@ def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
 def test_a_large_change_gives_way_between_slices_whether_it_is_sent_or_passed_over() -> None:
     fleet = Fleet()
     fleet.register(topics=[f"topic-{number}" for number in range(20_000)])
-    for shard in (WHOLE, SnapshotShard(1, 1_024)):
+    for shard in (WHOLE, SnapshotPart(1, 1_024)):
         assert encoded(fleet, shard=shard).count(b"") >= 20_000 // 500
 
 
@@ -184,7 +184,7 @@ def test_many_changes_of_other_shards_are_passed_over_with_pauses() -> None:
     fleet = Fleet()
     for counter in range(2 * CHANGE_SLICE):
         fleet.register(topics=[], version=DataVersion(1, counter))
-    assert [bool(message) for message in encoded(fleet, shard=SnapshotShard(1, 2))] == [False, False, True]
+    assert [bool(message) for message in encoded(fleet, shard=SnapshotPart(1, 2))] == [False, False, True]
 
 
 def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:

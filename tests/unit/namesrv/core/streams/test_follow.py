@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -13,23 +16,23 @@ from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
+from namesrv.core.snapshot.route_snapshot import WHOLE, RouteTable, SnapshotPart
 from namesrv.core.streams.follow import follow_messages
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import Fleet
-from support.followed_rows import FollowedRows
+from support.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import ChangesMakeSnapshots
 
-SHARDS = [SnapshotShard(index, 3) for index in range(3)]
+SHARDS = [SnapshotPart(index, 3) for index in range(3)]
 
 
-def read(fleet: Fleet, reader: Follower, shard: SnapshotShard = WHOLE) -> list[pb.StreamRouteSnapshotResponse]:
+def read(fleet: Fleet, reader: Follower, part: SnapshotPart = WHOLE) -> list[pb.StreamRouteSnapshotResponse]:
     """Everything that a reader has not been sent, up to the bookmark."""
     manager = fleet.manager
     messages = [
         pb.StreamRouteSnapshotResponse.FromString(message)
-        for message in follow_messages(manager.change_log, reader, manager.identity, shard)
+        for message in follow_messages(manager.change_log, reader, manager.identity, part)
         if message
     ]
     assert all(message.WhichOneof("content") == "changes" for message in messages)
@@ -126,6 +129,36 @@ def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) ->
     assert bookmark.header.revision == revision + 1
 
 
+def test_a_follower_of_brokers_is_sent_no_topics_and_nothing_is_passed_over_for_it(fleet: Fleet) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(10_000)])
+    manager, part = fleet.manager, SnapshotPart(0, 1, {RouteTable.LIVE_BROKERS})
+    messages = list(follow_messages(manager.change_log, follower(), manager.identity, part))
+    assert len(messages) == 2, "a pause stands for work on topics"
+    first, bookmark = map(pb.StreamRouteSnapshotResponse.FromString, messages)
+    assert [change.WhichOneof("row") for change in first.changes.changes] == ["live_put"]
+    assert not bookmark.changes.changes
+
+
+def test_a_group_that_goes_is_one_change_for_each_table_that_it_changes_and_none_for_others(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.unregister()
+    told = {
+        table
+        for table in RouteTable
+        for message in read(fleet, follower(1), SnapshotPart(0, 1, {table}))
+        for change in message.changes.changes
+        if change.WhichOneof("row") == "group_removed"
+    }
+    assert told == {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES, RouteTable.BROKER_GROUPS}
+
+
+SOME_TABLES = [
+    *({table} for table in RouteTable),
+    {RouteTable.BROKER_GROUPS, RouteTable.LIVE_BROKERS},
+    {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES},
+]
+
+
 class FollowersHoldSnapshots(ChangesMakeSnapshots):
     """Followers read whenever they like; at each bookmark they hold what a snapshot has."""
 
@@ -134,6 +167,7 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
         self.shards = [WHOLE, *SHARDS]
         self.rows = [FollowedRows() for _ in self.shards]
         self.readers = [follower() for _ in self.shards]
+        self.of_tables = [(tables, RowsOfTables(_on_wire(tables)), follower()) for tables in SOME_TABLES]
 
     @rule()
     def everybody_reads(self) -> None:
@@ -150,10 +184,37 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
             revisions = [message.header.revision for message in messages]
             assert revisions == sorted(revisions)
             assert revisions[-1] == self.fleet.manager.revision
+        for tables, some, reader in self.of_tables:
+            for message in read(self.fleet, reader, SnapshotPart(0, 1, tables)):
+                some.take(message)
+            held = [getattr(some, name) for name in TABLES.values()]
+            of_now = now.of_tables(_on_wire(tables))
+            assert held == [getattr(of_now, name) for name in TABLES.values()]
+
+    @rule(tables=st.sets(st.sampled_from(RouteTable), min_size=1))
+    def somebody_takes_a_snapshot_of_some_tables(self, tables: set[RouteTable]) -> None:
+        manager = self.fleet.manager
+        whole, part = manager.snapshot(), SnapshotPart(0, 1, tables)
+        messages = list(manager.snapshot(tables).messages(part))
+        assert list(whole.messages(part)) == messages  # as of a pin, which holds all of them
+        *_, end = parsed = [pb.StreamRouteSnapshotResponse.FromString(message) for message in messages]
+        rows = FollowedRows.of_snapshot(parsed)
+        everything = FollowedRows.of_snapshot(map(pb.StreamRouteSnapshotResponse.FromString, whole.messages()))
+        assert rows == everything.of_tables(_on_wire(tables))
+        counted = end.snapshot_end
+        assert counted.queue_data_count == len(rows.queues)
+        assert counted.topic_count == len({topic for topic, *_ in rows.queues})
+        assert (counted.cluster_count, counted.broker_data_count) == (len(rows.clusters), len(rows.groups))
+        assert counted.live_broker_count == len(rows.live)
 
     def teardown(self) -> None:
         self.everybody_reads()
         super().teardown()
+
+
+def _on_wire(tables: Iterable[RouteTable]) -> list[pb.RouteTable]:
+    asked = {f"ROUTE_TABLE_{table.name}" for table in tables}
+    return [table for table in TABLES if pb.RouteTable.Name(table) in asked]
 
 
 TestFollowersHoldSnapshots = FollowersHoldSnapshots.TestCase

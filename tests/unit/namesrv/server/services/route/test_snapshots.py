@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import cast
 
@@ -20,10 +20,11 @@ from namesrv.core.errors import (
     ShuttingDown,
     SnapshotGone,
 )
-from namesrv.core.records.rows import DataVersion
+from namesrv.core.records.rows import DataVersion, TopicQueues
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
+from namesrv.core.tables.topics import TopicTable
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.snapshots import SnapshotCalls
@@ -158,6 +159,70 @@ def test_the_last_of_1024_shards_can_be_read(fleet: Fleet, calls: SnapshotCalls)
     rows = [row.topic_put.topic for sent in changes(calls, fleet, 0, shard=shard) for row in sent.changes.changes]
     assert 0 < len(topics) < 20
     assert sorted(topics) == sorted(rows)
+
+
+BAD_TABLES: dict[str, tuple[list[int], str, str]] = {
+    "unspecified": ([0], "tables[0]", "is 0, must be a RouteTable, 1 to 5"),
+    "one that there is not": ([1, 6], "tables[1]", "is 6, must be a RouteTable, 1 to 5"),
+    "twice the same": ([5, 2, 5], "tables[2]", "is ROUTE_TABLE_LIVE_BROKERS again; name each table once"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_tables_that_are_none_or_named_twice_are_refused(calls: SnapshotCalls, case: str) -> None:
+    tables, field, problem = BAD_TABLES[case]
+    with pytest.raises(InvalidField) as caught:
+        snapshot(calls, pb.StreamRouteSnapshotRequest(tables=cast("list[pb.RouteTable]", tables)))
+    assert (caught.value.field, caught.value.problem) == (field, problem)
+
+
+def test_a_shard_of_tables_without_topics_is_refused(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=["T1"])
+    shard = pb.Shard(index=0, count=1)
+    tables = [pb.ROUTE_TABLE_LIVE_BROKERS, pb.ROUTE_TABLE_BROKER_GROUPS]
+    with pytest.raises(InvalidField) as caught:
+        snapshot(calls, pb.StreamRouteSnapshotRequest(shard=shard, tables=tables))
+    assert caught.value.field == "shard"
+    request = pb.StreamRouteSnapshotRequest(shard=shard, tables=[*tables, pb.ROUTE_TABLE_TOPIC_QUEUES])
+    assert snapshot(calls, request)[-1].snapshot_end.topic_count == 1
+
+
+def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=["T1"], filter_servers=("f:1",))
+    pin_id = pin(calls).pin_id
+    fields = {
+        pb.ROUTE_TABLE_CLUSTERS: "clusters",
+        pb.ROUTE_TABLE_TOPIC_QUEUES: "topics",
+        pb.ROUTE_TABLE_BROKER_GROUPS: "broker_datas",
+        pb.ROUTE_TABLE_FILTER_SERVERS: "filter_servers",
+        pb.ROUTE_TABLE_LIVE_BROKERS: "live_brokers",
+    }
+    assert fields.keys() | {pb.ROUTE_TABLE_UNSPECIFIED} == set(pb.RouteTable.values())
+    for table, field in fields.items():
+        for request in (
+            pb.StreamRouteSnapshotRequest(tables=[table]),
+            pb.StreamRouteSnapshotRequest(tables=[table], pin_id=pin_id),
+        ):
+            _, chunk, _ = snapshot(calls, request)
+            assert [listed.name for listed, _ in chunk.chunk.ListFields()] == [field]
+
+
+def test_whoever_does_not_ask_for_topics_has_none_copied(
+    fleet: Fleet, calls: SnapshotCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.register(topics=["T1"])
+    copies: list[TopicTable] = []
+    copy = TopicTable.copy
+
+    def counted(table: TopicTable) -> Mapping[str, TopicQueues]:
+        copies.append(table)
+        return copy(table)
+
+    monkeypatch.setattr(TopicTable, "copy", counted)
+    snapshot(calls, pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS]))
+    assert copies == []
+    snapshot(calls, pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_TOPIC_QUEUES]))
+    assert len(copies) == 1
 
 
 BAD_POINTS = {
