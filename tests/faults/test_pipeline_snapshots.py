@@ -16,8 +16,8 @@ from namesrv.core.records.rows import DataVersion
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.store import RouteStore
-from support.core_fleet import VirtualClock
 from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
+from support.virtual_clock import VirtualClock
 from tests.integration.route_history import state_at, versions_of
 from tests.integration.spark_session import spark
 

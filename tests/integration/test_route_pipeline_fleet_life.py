@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.store import RouteStore
-from support.core_fleet import VirtualClock
 from support.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.virtual_clock import VirtualClock
 from tests.integration.route_history import versions_of
 from tests.integration.spark_session import spark
 

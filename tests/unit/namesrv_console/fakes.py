@@ -1,8 +1,7 @@
-"""A name server that answers what a test says, and a clock that a test moves."""
+"""A name server that answers what a test says."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
 
 import grpc
@@ -14,33 +13,10 @@ from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
-from namesrv_console.observer import Timing
+from support.virtual_clock import VirtualClock
 
-START_MILLIS = 1_000_000_000
+START_MILLIS = VirtualClock(0.0).wall_millis()
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
-
-
-class MeanChance(random.Random):
-    """Draws what lies in the middle."""
-
-    def random(self) -> float:
-        return 0.5
-
-
-class VirtualTime:
-    """Time that passes only in pauses."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.pauses: list[float] = []
-        self.timing = Timing(self.now_millis, lambda: self.seconds, self.sleep, MeanChance())
-
-    def now_millis(self) -> int:
-        return START_MILLIS + int(self.seconds * 1000)
-
-    async def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.seconds += seconds
 
 
 class FakeNameServer:

@@ -1,4 +1,4 @@
-"""Clients without a network, and clocks that stand still."""
+"""Clients without a network, and a clock that stands still."""
 
 from __future__ import annotations
 
@@ -20,22 +20,10 @@ from broker_agent.clients.records import (
     MessageModel,
     SubscriptionData,
 )
-from broker_agent.timing.clock import Timing
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 SILENCE = 120.0
-
-
-class Clocks:
-    """A monotonic and a wall clock that move only when told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-        self.wall = 1_700_000_000.0
-        self.timing = Timing(clock=lambda: self.now, wall_clock=lambda: self.wall)
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-        self.wall += seconds
 
 
 @dataclass(eq=False)
@@ -120,9 +108,9 @@ class Agent:
         producer_rules: ProducerRules | None = None,
         max_channels: int = 10_000,
     ) -> None:
-        self.clocks = Clocks()
+        self.clock = VirtualClock()
         self.managers = ClientManagers(
-            self.clocks.timing,
+            agent_timing(self.clock),
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
             producer_rules=producer_rules,
             max_channels=max_channels,
@@ -142,17 +130,17 @@ class Agent:
         return self.managers.processor.heart_beat(
             channel.channel_id if channel else None,
             "127.0.0.1:50000",
-            self.clocks.now,
+            self.clock.seconds,
             heartbeat(client_id, producer_groups, consumers),
         )
 
     def pass_time(self, seconds: float) -> None:
         """Lets time pass with a scan every 10 s, as the thread does it."""
-        end = self.clocks.now + seconds
-        while self.clocks.now + 10 <= end:
-            self.clocks.advance(10)
+        end = self.clock.seconds + seconds
+        while self.clock.seconds + 10 <= end:
+            self.clock.advance(10)
             self.managers.housekeeping.scan()
-        self.clocks.advance(end - self.clocks.now)
+        self.clock.advance(end - self.clock.seconds)
 
 
 def told(channel: StreamChannel) -> list[str]:

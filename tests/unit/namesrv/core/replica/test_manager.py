@@ -31,8 +31,9 @@ from namesrv.core.streams.change_rows import route_changes
 from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
-from support.core_fleet import A, Fleet, VirtualClock
+from support.core_fleet import A, Fleet
 from support.route_rows import RouteRows
+from support.virtual_clock import VirtualClock
 from tests.properties import examples
 from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
 
