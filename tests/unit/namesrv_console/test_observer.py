@@ -11,7 +11,7 @@ import pytest
 from namesrv_console.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer
 from support.timing import console_timing
 from support.virtual_clock import VirtualClock
-from tests.unit.namesrv_console.fakes import BROKER, FakeNameServer, live
+from tests.unit.namesrv_console.fakes import BROKER, START_MILLIS, FakeNameServer, live
 
 EVERY_CALL = ("GetNamesrvStatus", "StreamRouteSnapshot", "GetRouteDigest", "ListIntents", "ListAuditEntries")
 
@@ -94,7 +94,7 @@ def test_a_failure_in_the_middle_of_a_reading_changes_nothing_that_is_shown(watc
 
 def test_when_a_broker_was_heard_of_is_told_by_our_clock(watched: Watched) -> None:
     watched.time.seconds = 3_600  # ours is an hour ahead of the name server's
-    watched.server.lives = [live(heard_at=1_000_000_000 - 5_000)]
+    watched.server.lives = [live(heard_at=START_MILLIS - 5_000)]
     watched.observe()
     assert watched.observer.seen.tables is not None
     assert watched.time.wall_millis() - watched.observer.seen.tables.heard_at(BROKER) == 5_000
