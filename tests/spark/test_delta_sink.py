@@ -21,7 +21,7 @@ from route_pipeline.log.store import RouteStore
 from route_pipeline.session import spark_session
 from support.processes import BIN, NamesrvProcess
 from support.registrations import identity, registration
-from tests.integration.spark_session import FAST_START
+from tests.integration.pipeline.spark_session import FAST_START
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
     fleet_chunk,

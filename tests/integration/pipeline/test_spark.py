@@ -32,7 +32,7 @@ from route_pipeline.reports.questions import events_of, route_at
 from route_pipeline.reports.report import print_report
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
-from tests.integration.spark_session import spark
+from tests.integration.pipeline.spark_session import spark
 from tests.unit.route_pipeline.fake_namesrv import (
     FakeNamesrv,
     Response,

@@ -24,8 +24,8 @@ from route_pipeline.log.store import RouteStore
 from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.processes import BIN, eventually
 from support.virtual_clock import VirtualClock
-from tests.integration.route_history import versions_of
-from tests.integration.spark_session import spark
+from tests.integration.pipeline.route_history import versions_of
+from tests.integration.pipeline.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

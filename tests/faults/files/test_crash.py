@@ -18,7 +18,7 @@ import pytest
 from groundwork.files.failpoints import VARIABLE
 from tools.faults.owned_files import OWNED, WITH_COPY
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIST = Path(__file__).with_name("failpoints.txt")
 """All failpoints: what the suite passes and what it crashes at. Whoever adds a step on a file adds its points here."""
 

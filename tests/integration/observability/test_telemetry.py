@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.agents import Agent, free_port
 from support.processes import BIN, NamesrvProcess, eventually
 from support.registrations import registration
-from tests.integration.collector import QUICKLY, Collector, attributes, collector
+from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
 REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"

@@ -29,7 +29,7 @@ from support.registrations import identity, registration
 
 TOPIC = "TopicTest"
 MASTER = "127.0.0.1:10911"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "producer_view.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "producer_view.py"
 QUICK = ClientSettings(poll_seconds=0.2, timeout_seconds=5)
 
 

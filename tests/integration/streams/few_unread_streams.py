@@ -1,6 +1,6 @@
 """``namesrv serve --engine envoy`` that puts up with few streams that ended unread: a thousand of them are no test.
 
-``python -m tests.integration.few_unread_streams``, with the same flags. Envoy runs ``application`` of this module.
+``python -m tests.integration.streams.few_unread_streams``, with the same flags. Envoy runs this module's ``application``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ application = inside_envoy.application
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes in memory, until SIGTERM."""
-    become_envoy(settings, application="tests.integration.few_unread_streams:application")
+    become_envoy(settings, application="tests.integration.streams.few_unread_streams:application")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from support.agents import Agent, AgentClient
 from support.processes import NamesrvProcess, eventually
 from support.registrations import registration
 from tests.integration.secured import Place, connected
-from tests.integration.test_tls_programs import agent_flags, give_agent_its_address
+from tests.integration.security.test_tls_programs import agent_flags, give_agent_its_address
 
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 Described = tuple[str, frozenset[str]]
 """Kind and labels."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.agents import EXACTLY, HERE, Agent, name_servers, topics_of
 from support.processes import Process, eventually
-from tests.integration.topics_writer import as_registered, table
+from tests.integration.agent.topics_writer import as_registered, table
 
 FOLLOW = ("--topics-mode", "follow")
 TIMES = 100

@@ -15,8 +15,8 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity
+from tests.integration.fleet.test_replica import health, reaches, register, rows, status, watching
 from tests.integration.secured import Place, connected
-from tests.integration.test_replica import health, reaches, register, rows, status, watching
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"

@@ -27,7 +27,7 @@ from support.agents import (
     topics_of,
 )
 from support.processes import NamesrvProcess, eventually
-from tests.integration.topics_writer import as_registered, table
+from tests.integration.agent.topics_writer import as_registered, table
 
 GARBAGE = bytes(range(256)) * 16
 

@@ -20,7 +20,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from support.processes import Client, NamesrvProcess, Process, eventually
 from tests.integration.secured import refused_start
-from tests.integration.test_stalled_readers import fill
+from tests.integration.streams.test_stalled_readers import fill
 
 pytest.importorskip("pyvoy", reason="pyvoy is missing")
 
@@ -50,7 +50,7 @@ class FewUnread(NamesrvProcess):
     """A name server that bounds what ended unread at a few streams."""
 
     def __init__(self) -> None:
-        program = [sys.executable, "-m", "tests.integration.few_unread_streams", "--engine", "envoy"]
+        program = [sys.executable, "-m", "tests.integration.streams.few_unread_streams", "--engine", "envoy"]
         options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--slow-reader-timeout-millis", "300")
         Process.__init__(self, [*program, *options, "--warm-up-millis", "0"])
         self.endpoint = Endpoint.parse(str(self.wait_for("namesrv_started")["listen"]))
