@@ -37,7 +37,7 @@ JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""
 QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
 COMMAND_SECONDS = 300
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

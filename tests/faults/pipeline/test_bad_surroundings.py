@@ -20,7 +20,7 @@ from tests.unit.route_pipeline.fake_namesrv import FakeNamesrv, fleet_chunk, que
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60", "shards": "1"}
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from support.registrations import registration
 from tools.faults.fleet.pipeline import Pipeline
 from tools.faults.history import History
 
+pytestmark = pytest.mark.spark
+
 SPARK_SECONDS = 120.0
 TIMEOUT = 10.0
 

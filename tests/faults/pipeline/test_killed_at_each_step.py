@@ -27,6 +27,8 @@ from support.virtual_clock import VirtualClock
 from tests.integration.pipeline.route_history import versions_of
 from tests.integration.pipeline.spark_session import spark
 
+pytestmark = pytest.mark.spark
+
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 SEED = 77

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
+from support.engines import each, present
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity
 from tests.integration.fleet.test_replica import health, reaches, register, rows, status, watching
@@ -57,12 +58,10 @@ def at(server: NamesrvProcess, *, owner: bool) -> Iterator[Client]:
     raise AssertionError("the kernel never chose the wanted one")
 
 
-@pytest.fixture(params=["grpcio", "envoy"])
+@pytest.fixture(params=each("grpcio", "envoy"))
 def safe_engine(request: pytest.FixtureRequest) -> str:
     """The engines that differ most in how a process starts, listens and ends."""
-    if request.param == "envoy":
-        pytest.importorskip("pyvoy", reason="pyvoy is missing")
-    return str(request.param)
+    return present(request.param)
 
 
 def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(engine: str, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from support.processes import Client, NamesrvProcess, Process, eventually
 from tests.integration.secured import refused_start
 from tests.integration.streams.test_stalled_readers import fill
 
+pytestmark = pytest.mark.engines
+
 pytest.importorskip("pyvoy", reason="pyvoy is missing")
 
 FEW = 2

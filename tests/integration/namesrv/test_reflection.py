@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from namesrv.server.listener import SERVICES
-from support.engines import ENGINES, present
+from support.engines import each, present
 from support.processes import Client, NamesrvProcess
 from support.registrations import registration
 
@@ -50,7 +50,7 @@ def by_name(files: Iterable[FileDescriptorProto]) -> dict[str, FileDescriptorPro
     return {file.name: file for file in files}
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=each())
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn; nothing here changes what another test sees."""
     return present(request.param)

@@ -46,6 +46,8 @@ from tests.unit.route_pipeline.fake_namesrv import (
     topics_chunk,
 )
 
+pytestmark = pytest.mark.spark
+
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 TOPICS = topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)])

@@ -1,6 +1,7 @@
 """``namesrv serve --engine envoy`` that puts up with few streams that ended unread: a thousand of them are no test.
 
-``python -m tests.integration.streams.few_unread_streams``, with the same flags. Envoy runs this module's ``application``.
+``python -m tests.integration.streams.few_unread_streams``, with the same flags. Envoy runs
+this module's ``application``.
 """
 
 from __future__ import annotations
