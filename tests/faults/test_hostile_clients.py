@@ -15,7 +15,7 @@ import pytest
 from groundwork.connections.channels import ClientFiles
 from support.engines import each, present
 from support.processes import NamesrvProcess, eventually
-from tests.integration.secured import Place, connected
+from support.secured import Place, connected
 from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS
 from tools.faults.load.hostile import Held, register_topics, under_attack
 

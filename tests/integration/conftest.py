@@ -9,7 +9,7 @@ import pytest
 
 from support.engines import each, present
 from support.processes import Client, NamesrvProcess
-from tests.integration.secured import Place
+from support.secured import Place
 
 NOT_ON_ENVOY = frozenset(
     f"test_{name}.py"

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.store import RouteStore, StoreError
-from tests.integration.pipeline.spark_session import spark
-from tests.unit.route_pipeline.fake_namesrv import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
+from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
+from support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

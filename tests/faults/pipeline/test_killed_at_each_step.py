@@ -23,9 +23,9 @@ from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.store import RouteStore
 from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.processes import BIN, eventually
+from support.route_history import versions_of
+from support.spark_session import spark
 from support.virtual_clock import VirtualClock
-from tests.integration.pipeline.route_history import versions_of
-from tests.integration.pipeline.spark_session import spark
 
 pytestmark = pytest.mark.spark
 

@@ -17,9 +17,9 @@ from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.store import RouteStore
 from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
+from support.route_history import state_at, versions_of
+from support.spark_session import spark
 from support.virtual_clock import VirtualClock
-from tests.integration.pipeline.route_history import state_at, versions_of
-from tests.integration.pipeline.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

@@ -16,7 +16,7 @@ from namesrv_console.events import MAX_VIEWERS
 from support.console_process import ConsoleProcess
 from support.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
 from support.registrations import identity, registration
-from tests.integration.secured import Place, connected
+from support.secured import Place, connected
 
 NOBODY = "127.0.0.1:1"
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}

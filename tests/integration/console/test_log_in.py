@@ -12,7 +12,7 @@ import pytest
 
 from support.console_process import ConsoleProcess, chromium
 from support.processes import BIN, NamesrvProcess, eventually
-from tests.integration.secured import LIVE_SECONDS, Place
+from support.secured import LIVE_SECONDS, Place
 
 TOKEN = "a-token-that-is-long"
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}

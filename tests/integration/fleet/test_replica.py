@@ -21,7 +21,7 @@ from namesrv.server.replica.calls import LEADERS_CALLS
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from support.route_rows import RouteRows
-from tests.integration.secured import TOKENS, Place
+from support.secured import TOKENS, Place
 
 TIMEOUT = 20.0
 ROUTE, ADMIN = "/namesrv_api.v1.RouteService", "/namesrv_api.v1.AdminService"

@@ -16,8 +16,8 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from support.engines import each, present
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity
+from support.secured import Place, connected
 from tests.integration.fleet.test_replica import health, reaches, register, rows, status, watching
-from tests.integration.secured import Place, connected
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"

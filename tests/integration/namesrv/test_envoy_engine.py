@@ -19,7 +19,7 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from support.processes import Client, NamesrvProcess, Process, eventually
-from tests.integration.secured import refused_start
+from support.secured import refused_start
 from tests.integration.streams.test_stalled_readers import fill
 
 pytestmark = pytest.mark.engines

@@ -13,7 +13,7 @@ from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
 from support.agents import Agent, free_port, joined
 from support.processes import Client, NamesrvProcess, eventually
-from tests.integration.secured import Place
+from support.secured import Place
 from tests.integration.security.test_tls_programs import agent_flags, give_agent_its_address
 
 

@@ -17,9 +17,9 @@ from route_pipeline.log.store import RouteStore, StoreError
 from route_pipeline.source.batch_reader import NamesrvReader
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
+from support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
 from support.processes import NamesrvProcess
 from support.registrations import identity, registration
-from tests.unit.route_pipeline.fake_namesrv import queue, serving, snapshot, topics_chunk
 
 NOBODY = "127.0.0.1:1"
 QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60", "shards": "1"}

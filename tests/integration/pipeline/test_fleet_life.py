@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.store import RouteStore
 from support.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.route_history import versions_of
+from support.spark_session import spark
 from support.virtual_clock import VirtualClock
-from tests.integration.pipeline.route_history import versions_of
-from tests.integration.pipeline.spark_session import spark
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from support.certificates import Authority, Files
 from support.processes import NamesrvProcess
-from tests.integration.secured import TOKENS, Place, connected, register
+from support.secured import TOKENS, Place, connected, register
 
 
 @pytest.fixture(scope="module")

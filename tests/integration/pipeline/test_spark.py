@@ -30,10 +30,7 @@ from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
 from route_pipeline.reports.questions import events_of, route_at
 from route_pipeline.reports.report import print_report
-from support.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
-from tests.integration.pipeline.spark_session import spark
-from tests.unit.route_pipeline.fake_namesrv import (
+from support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,
     fleet_chunk,
@@ -45,6 +42,9 @@ from tests.unit.route_pipeline.fake_namesrv import (
     snapshot,
     topics_chunk,
 )
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
+from support.spark_session import spark
 
 pytestmark = pytest.mark.spark
 

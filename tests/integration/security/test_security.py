@@ -19,7 +19,7 @@ from groundwork.rich_errors import RichError
 from namesrv.server.reflection import SERVICE_NAMES
 from support.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration
-from tests.integration.secured import (
+from support.secured import (
     CALLERS,
     LIVE_SECONDS,
     REGISTRATION,

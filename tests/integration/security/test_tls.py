@@ -19,7 +19,7 @@ from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from support.certificates import DAY, Authority
 from support.processes import BIN, NamesrvProcess, Process, eventually
-from tests.integration.secured import (
+from support.secured import (
     LIVE_SECONDS,
     ROUTE,
     TOKENS,

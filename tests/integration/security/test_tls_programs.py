@@ -18,7 +18,7 @@ from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, To
 from support.agents import Agent
 from support.certificates import DAY
 from support.processes import BIN, TOPICS, NamesrvProcess, eventually
-from tests.integration.secured import LIVE_SECONDS, Place, connected, lookup, permits
+from support.secured import LIVE_SECONDS, Place, connected, lookup, permits
 
 
 def agent_flags(place: Place, caller: str) -> tuple[str, ...]:

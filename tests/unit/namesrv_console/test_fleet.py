@@ -9,9 +9,9 @@ import grpc
 from groundwork.connections.call_errors import CallError
 from namesrv_console.fleet import Fleet
 from namesrv_console.name_server import Calls
+from support.fakes.observed_name_server import FakeNameServer
 from support.timing import console_timing
 from support.virtual_clock import VirtualClock
-from tests.unit.namesrv_console.fakes import FakeNameServer
 
 
 def test_whoever_waits_learns_of_the_latest_version_and_not_of_each() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from broker_agent.clients import consumer_filter_manager
 from broker_agent.clients.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
+from support.fakes.agent_clients import Agent, consumer, sql, tags
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.clients.doubles import Agent, consumer, sql, tags
 
 GROUP = "consumers"
 DAY = 24 * 3600.0

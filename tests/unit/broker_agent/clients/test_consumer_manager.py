@@ -8,8 +8,7 @@ from broker_agent.clients import consumer_manager
 from broker_agent.clients.consumer_manager import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
 from broker_agent.rpc_errors import LimitExceeded
-from support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.clients.doubles import (
+from support.fakes.agent_clients import (
     BROADCASTING,
     CLUSTERING,
     SILENCE,
@@ -19,6 +18,7 @@ from tests.unit.broker_agent.clients.doubles import (
     consumer,
     tags,
 )
+from support.virtual_clock import VirtualClock
 
 GROUP = "consumers"
 

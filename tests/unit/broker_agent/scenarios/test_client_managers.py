@@ -8,8 +8,8 @@ import pytest
 
 from broker_agent.clients.consumer_manager import ConsumerManager
 from broker_agent.clients.producer_manager import ProducerManager, ProducerRules
+from support.fakes.agent_clients import BROADCASTING, SILENCE, Events, FakeChannel, client, consumer
 from support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.clients.doubles import BROADCASTING, SILENCE, Events, FakeChannel, client, consumer
 
 GROUP = "group"
 BOTH_EVENTS = [("CLIENT_UNREGISTER", GROUP, "client-1"), ("GROUP_UNREGISTER", GROUP)]
