@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,17 +15,15 @@ from typing import Self
 import pytest
 
 from groundwork.files.failpoints import VARIABLE
+from tests.faults.files.failpoints import CRASHED, LIST
 from tools.faults.owned_files import OWNED, WITH_COPY
 
 ROOT = Path(__file__).parents[3]
-LIST = Path(__file__).with_name("failpoints.txt")
-"""All failpoints: what the suite passes and what it crashes at. Whoever adds a step on a file adds its points here."""
 
 RUNS = int(os.environ.get("FAULTS_CRASHES_PER_POINT", "2"))
 """How often a process is crashed at each point; 100 in the long profile."""
 MOST_ROUNDS = 5
 """Rounds of steps within which each point is passed: files rotate every few lines."""
-CRASHED = -signal.SIGKILL
 DEADLINE_SECONDS = 110.0 * max(1, RUNS / 2)
 
 

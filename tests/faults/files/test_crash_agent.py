@@ -14,7 +14,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from groundwork.files.failpoints import VARIABLE
 from support.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
 from support.processes import Client, eventually
-from tests.faults.files.test_crash import CRASHED, LIST
+from tests.faults.files.failpoints import CRASHED, LIST
 from tools.faults.fleet.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
 
 RUNS = int(os.environ.get("FAULTS_AGENT_CRASHES", "6"))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from support.processes import eventually
-from tests.faults.files.test_crash import CRASHED, LIST
+from tests.faults.files.failpoints import CRASHED, LIST
 from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from support.processes import NamesrvProcess, eventually
-from tests.integration.fleet.test_replica import NEVER_SCANS, register, replica_of, status
+from tests.integration.fleet.replicas import NEVER_SCANS, register, replica_of, status
 
 
 def nsctl(*arguments: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -17,45 +16,11 @@ from support.engines import each, present
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity
 from support.secured import Place, connected
-from tests.integration.fleet.test_replica import health, reaches, register, rows, status, watching
+from tests.integration.fleet.replicas import health, reaches, register, rows, status, watching
+from tests.integration.fleet.worker_processes import at, lives, processes, workers
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
-
-
-def processes(server: NamesrvProcess) -> dict[int, int]:
-    """The process ids of the workers that were started last, by number."""
-    return {int(line["worker"]): int(line["process"]) for line in server.events("worker_started")}
-
-
-def lives(process: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-@contextlib.contextmanager
-def workers(*arguments: str, count: int = 2, engine: str = "grpcio") -> Iterator[NamesrvProcess]:
-    """A name server in several processes, once all of them listen."""
-    with NamesrvProcess("--workers", str(count), *arguments, engine=engine) as server:
-        eventually(lambda: len(server.events("namesrv_started")), lambda seen: seen >= count)
-        yield server
-        children = processes(server).values()
-        assert server.terminate(30) == 0
-        assert not any(map(lives, children))
-
-
-@contextlib.contextmanager
-def at(server: NamesrvProcess, *, owner: bool) -> Iterator[Client]:
-    """A connection to the owner of the tables, or to another process: the kernel chooses, so others are given up."""
-    for _ in range(200):
-        with server.connect() as client:
-            if status(client).HasField("replica") != owner:
-                yield client
-                return
-    raise AssertionError("the kernel never chose the wanted one")
 
 
 @pytest.fixture(params=each("grpcio", "envoy"))

@@ -20,7 +20,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from support.processes import Client, NamesrvProcess, Process, eventually
 from support.secured import refused_start
-from tests.integration.streams.test_stalled_readers import fill
+from tests.integration.streams.filling import fill
 
 pytestmark = pytest.mark.engines
 

@@ -14,7 +14,7 @@ from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
 from support.agents import Agent, free_port, joined
 from support.processes import Client, NamesrvProcess, eventually
 from support.secured import Place
-from tests.integration.security.test_tls_programs import agent_flags, give_agent_its_address
+from support.secured_agents import agent_flags, give_agent_its_address
 
 
 def run(*arguments: str, exit_code: int = 0) -> str:

@@ -14,7 +14,7 @@ from support.agents import Agent, AgentClient
 from support.processes import NamesrvProcess, eventually
 from support.registrations import registration
 from support.secured import Place, connected
-from tests.integration.security.test_tls_programs import agent_flags, give_agent_its_address
+from support.secured_agents import agent_flags, give_agent_its_address
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 Described = tuple[str, frozenset[str]]

@@ -19,20 +19,7 @@ from support.agents import Agent
 from support.certificates import DAY
 from support.processes import BIN, TOPICS, NamesrvProcess, eventually
 from support.secured import LIVE_SECONDS, Place, connected, lookup, permits
-
-
-def agent_flags(place: Place, caller: str) -> tuple[str, ...]:
-    """An agent that shows a caller's certificate on both sides."""
-    pair = place.callers[caller]
-    return (
-        *("--tls-ca", str(place.authority.path)),
-        *("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)),
-    )
-
-
-def give_agent_its_address(place: Place) -> None:
-    """The broker's certificate is for its listeners, too."""
-    place.authority.sign("broker", ["broker.example", "localhost"], ips=["127.0.0.1"])
+from support.secured_agents import agent_flags, give_agent_its_address
 
 
 def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_new_certificate(place: Place) -> None:

@@ -11,19 +11,10 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 
 from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from support.registrations import registration
+from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
 
 STALLED_READERS = 64
-TOPICS_PER_BROKER = 20_000
-BROKERS = 8
-
-
-def fill(client: Client) -> None:
-    """Makes a snapshot of about 10 MB: more than any buffer on the way to a reader holds."""
-    for number in range(BROKERS):
-        broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
-        topics = [f"broker-{number}-topic-{index}" for index in range(TOPICS_PER_BROKER)]
-        client.registration.RegisterBroker(registration(topics, broker), timeout=60)
 
 
 @pytest.fixture

@@ -33,12 +33,7 @@ from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from support.processes import eventually
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.test_broker_controller import (
-    MakeSettings,
-    RoundsOnDemand,
-    StartNameServer,
-    wait_until_idle,
-)
+from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, StartNameServer, wait_until_idle
 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 

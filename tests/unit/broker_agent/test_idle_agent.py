@@ -12,7 +12,7 @@ from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
 from support.fakes.registering_name_server import FakeNameServer
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.test_broker_controller import controller_of
+from tests.unit.broker_agent.controllers import controller_of
 
 TOPICS = 10_000
 TEN_HOURS = 36_000.0
