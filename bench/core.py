@@ -29,6 +29,7 @@ from namesrv.core.routes.route_state import BROKER_CHANNEL_EXPIRED_TIME, Namesrv
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.garbage_collection import collecting, tune_garbage_collection
 from namesrv.server.services import request_validation
+from support.virtual_clock import VirtualClock
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _WARM_UP_TOPICS = 100
@@ -45,21 +46,6 @@ class Sizes(NamedTuple):
     expiring_brokers: int = 1_000
     profiles: tuple[Profile, ...] = (Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
     lookups: int = 200_000
-
-
-class HandClock:
-    """Time that passes only when a workload says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        """Seconds."""
-        return self.seconds
-
-    def wall_millis(self) -> int:
-        """Milliseconds."""
-        return int(self.seconds * 1000)
 
 
 def registrations(sizes: Sizes) -> list[Sample]:
@@ -118,7 +104,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
 
     All registered within seconds, as after a restart of the name server, so all first deadlines come up in one scan.
     """
-    clock = HandClock()
+    clock = VirtualClock()
     manager = _manager(clock)
     brokers = [_without_own_timeout(broker) for broker in range(sizes.expiry_brokers)]
     identities = []
@@ -206,10 +192,10 @@ def tiny(topics: int) -> Sizes:
     return Sizes(topics, topics, 20, 2, (Profile(topics, 10, 2),), topics)
 
 
-def _manager(clock: HandClock | None = None) -> RouteInfoManager:
+def _manager(clock: VirtualClock | None = None) -> RouteInfoManager:
     numbers = itertools.count()
     identity = NamesrvIdentity("bench", "000000000000001-00000000")
-    return RouteInfoManager(identity, clock or HandClock(), lambda: f"channel-{next(numbers)}")
+    return RouteInfoManager(identity, clock or VirtualClock(), lambda: f"channel-{next(numbers)}")
 
 
 def _record(manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest) -> Registration:

@@ -21,6 +21,7 @@ from namesrv.core.records.rows import (
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
 from namesrv.core.slices import run_sync
+from support.virtual_clock import VirtualClock
 
 CLUSTER = "DefaultCluster"
 A = "127.0.0.1:10911"
@@ -31,22 +32,6 @@ VERSION = DataVersion(1_000, 1)
 
 def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
-
-
-class VirtualClock:
-    """Time that passes only when a test says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def wall_millis(self) -> int:
-        return int(1_700_000_000_000 + self.seconds * 1000)
-
-    def advance(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Fleet:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from _pytest.mark import ParameterSet
 
-ENGINES = ("grpcio", "native", "envoy")
+DEFAULT = "grpcio"
+ENGINES = (DEFAULT, "native", "envoy")
+
+
+def each(*engines: str) -> list[str | ParameterSet]:
+    """Parameters of a fixture: what runs on another engine than the default one is marked ``engines``."""
+    return [name if name == DEFAULT else pytest.param(name, marks=pytest.mark.engines) for name in engines or ENGINES]
 
 
 def present(engine: str) -> str:

@@ -153,7 +153,7 @@ def _ask(url: str, path: str, **parameters: str) -> Any:
 
 
 CERTIFICATE_END = "_certificate_not_after_seconds"
-"""What only a program with TLS has; tests/integration/test_tls.py sees it there."""
+"""What only a program with TLS has; tests/integration/security/test_tls.py sees it there."""
 
 
 @pytest.mark.timeout(180)

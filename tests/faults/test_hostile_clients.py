@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from groundwork.connections.channels import ClientFiles
-from support.engines import ENGINES, present
+from support.engines import each, present
 from support.processes import NamesrvProcess, eventually
-from tests.integration.secured import Place, connected
+from support.secured import Place, connected
 from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS
 from tools.faults.load.hostile import Held, register_topics, under_attack
 
@@ -57,7 +57,7 @@ class Attacked(NamedTuple):
             assert newcomer.route() is not None
 
 
-@pytest.fixture(params=ENGINES, scope="module")
+@pytest.fixture(params=each(), scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Attacked]:
     """A server for all attacks, one after the other."""
     with NamesrvProcess(engine=present(request.param)) as process:
@@ -71,7 +71,7 @@ def test_others_are_answered_while_a_client_attacks(server: Attacked, attack: st
     server.check(attack)
 
 
-@pytest.fixture(params=["grpcio", "envoy"], scope="module")
+@pytest.fixture(params=each("grpcio", "envoy"), scope="module")
 def server_with_tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     """A server with TLS for all attacks on it."""
     engine, place = present(request.param), Place.make(tmp_path_factory.mktemp("certificates"))

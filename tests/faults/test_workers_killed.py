@@ -12,8 +12,8 @@ import pytest
 
 from support.agents import asking_all_the_time
 from support.processes import NamesrvProcess, eventually
-from tests.integration.test_replica import register
-from tests.integration.test_workers import at, processes, workers
+from tests.integration.fleet.replicas import register
+from tests.integration.fleet.worker_processes import at, processes, workers
 
 KILLS = 3
 OWNER, OTHER = 0, 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.engines import ENGINES, present
+from support.engines import each, present
 from support.processes import Client, NamesrvProcess
-from tests.integration.secured import Place
+from support.secured import Place
 
 NOT_ON_ENVOY = frozenset(
     f"test_{name}.py"
@@ -29,19 +29,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=each())
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
     return present(request.param)
 
 
-@pytest.fixture(params=["grpcio", "native"])
+@pytest.fixture(params=each("grpcio", "native"))
 def engine_here(request: pytest.FixtureRequest) -> str:
     """Each engine that runs in any process, such as this one."""
     return str(request.param)
 
 
-@pytest.fixture(params=["grpcio", "envoy"])
+@pytest.fixture(params=each("grpcio", "envoy"))
 def engine_with_tls(request: pytest.FixtureRequest) -> str:
     """Each engine that has TLS."""
     return present(request.param)

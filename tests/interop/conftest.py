@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.engines import each
 from support.processes import Client, NamesrvProcess
 from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
 
@@ -41,7 +42,7 @@ def programs(request: pytest.FixtureRequest) -> Programs:
     return found
 
 
-@pytest.fixture(scope="module", params=["grpcio", "native"])
+@pytest.fixture(scope="module", params=each("grpcio", "native"))
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
     return str(request.param)

@@ -21,6 +21,8 @@ from support.processes import BIN, Client, NamesrvProcess, Process, eventually
 from support.registrations import registration
 from tests.skew.previous import PreviousVersion, build_previous
 
+pytestmark = pytest.mark.skew
+
 CLIENT = Path(__file__).with_name("looking_client.py")
 ADDR = "127.0.0.1:10911"
 TOPIC = "TopicTest"

@@ -20,7 +20,7 @@ from tests.spark.environments import REPOSITORY, build_wheel, cache_folder, envi
 
 PYSPARK = "4.2.0"
 TESTS = (
-    "tests/integration/test_route_pipeline_spark.py",
+    "tests/integration/pipeline/test_spark.py",
     "tests/spark/test_delta_sink.py",
     "tests/spark/test_connect.py",
 )

@@ -26,7 +26,7 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 """What Spark's start-connect-server.sh starts, which not every installation has."""
 START_SECONDS = 240.0
 NEEDED = ("pandas", "grpc_status", "zstandard")
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

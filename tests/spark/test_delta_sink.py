@@ -19,10 +19,7 @@ from route_pipeline.log.ingest import ingest
 from route_pipeline.log.sinks import DELTA, SinkError, check_sink, session_settings
 from route_pipeline.log.store import RouteStore
 from route_pipeline.session import spark_session
-from support.processes import BIN, NamesrvProcess
-from support.registrations import identity, registration
-from tests.integration.spark_session import FAST_START
-from tests.unit.route_pipeline.fake_namesrv import (
+from support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,
     gone,
@@ -32,12 +29,15 @@ from tests.unit.route_pipeline.fake_namesrv import (
     snapshot,
     topics_chunk,
 )
+from support.processes import BIN, NamesrvProcess
+from support.registrations import identity, registration
+from support.spark_session import FAST_START
 
 JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""
 QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
 COMMAND_SECONDS = 300
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from namesrv.server.services import request_validation
 from namesrv.server.services.route.servicer import RouteServicer
 from namesrv.storage.data_dir import DataDir
 from support.registrations import data_version, identity, registration
-from tests.integration.secured import TOKENS, permits
+from support.secured import TOKENS, permits
 
 SECONDS = 20.0
 """A deadline that no test waits for."""

@@ -11,9 +11,9 @@ from route_client import (
     RouteClient,
     Stale,
 )
+from support.fakes.watched_name_server import FakeNameServer
 from support.processes import eventually
 from support.wire_routes import route
-from tests.unit.route_client.fake_name_server import FakeNameServer
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"

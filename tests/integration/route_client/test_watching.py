@@ -16,10 +16,10 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
+from support.fakes.watched_name_server import FakeNameServer
 from support.processes import eventually
 from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
-from tests.unit.route_client.fake_name_server import FakeNameServer
 
 
 def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) -> None:

@@ -31,12 +31,9 @@ from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from support.processes import eventually
-from tests.unit.broker_agent.test_broker_controller import (
-    MakeSettings,
-    RoundsOnDemand,
-    StartNameServer,
-    wait_until_idle,
-)
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
+from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, StartNameServer, wait_until_idle
 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
@@ -116,12 +113,12 @@ StartAgent = Callable[..., Any]
 def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
-    server, now = name_server(), [100.0]
-    with agent(server, timing=Timing(clock=lambda: now[0])) as running:
+    server, clock = name_server(), VirtualClock()
+    with agent(server, timing=agent_timing(clock)) as running:
         for number in range(100):
             running.topics.create_or_update(TopicConfig(f"T{number}", 4, 4, 6))
-            now[0] += 0.01
-        now[0] += QUIET_SECONDS
+            clock.advance(0.01)
+        clock.advance(QUIET_SECONDS)
         server.wait_until(lambda: len(server.registrations) == 2)
         eventually(lambda: running.controller.status().targets[0].increments == 1)
     first, second = server.registrations

@@ -15,18 +15,9 @@ from aiohttp.test_utils import make_mocked_request
 
 from groundwork.connections.certificates import CertificateError
 from namesrv_console.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
+from support.virtual_clock import VirtualClock
 
 TOKEN = "a-token-that-is-long"
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -70,14 +61,14 @@ def test_a_program_shows_the_token(file: Path, authorization: str, let_in: bool)
 
 
 def test_a_browser_gets_a_cookie_that_no_script_reads_and_that_ends(file: Path) -> None:
-    clock = Clock()
+    clock = VirtualClock()
     log_in = LogIn(file, over_tls=True, wall_clock=clock)
     answer = logged_in(log_in, {"token": TOKEN})
     assert answer.status == 200
     made = answer.cookies[COOKIE]
     assert (made["httponly"], made["secure"], made["samesite"], made["path"]) == (True, True, "Strict", "/")
     assert log_in.lets_in(asks(cookie(answer)))
-    clock.now += SESSION_SECONDS + 1
+    clock.advance(SESSION_SECONDS + 1)
     assert not log_in.lets_in(asks(cookie(answer)))
 
 

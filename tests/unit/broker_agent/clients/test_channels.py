@@ -6,15 +6,16 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent.clients.channels import ClientChannels, PlainClient
 from broker_agent.clients.limits import MAX_PENDING_NOTICES
 from broker_agent.rpc_errors import ChannelGone, LimitExceeded, ShuttingDown
-from tests.unit.broker_agent.clients.doubles import SILENCE, Clocks, told
+from support.fakes.agent_clients import SILENCE, told
+from support.virtual_clock import VirtualClock
 
 IDLE, SHUTDOWN = pb.ClientChannelClosing.REASON_IDLE, pb.ClientChannelClosing.REASON_SHUTDOWN
 
 
 class Fixture:
     def __init__(self, max_channels: int = 100) -> None:
-        self.clocks = Clocks()
-        self.channels = ClientChannels(self.clocks.timing.clock, max_channels)
+        self.clock = VirtualClock()
+        self.channels = ClientChannels(self.clock, max_channels)
         self.wakes = 0
         self.channel = self.channels.open("holder", "127.0.0.1:1", self._wake)
 
@@ -79,12 +80,12 @@ def test_a_channel_that_is_about_to_close_takes_no_more_calls(opened: Fixture) -
 
 
 def test_a_channel_is_idle_when_nothing_was_heard_for_more_than_120_s(opened: Fixture) -> None:
-    opened.clocks.advance(SILENCE)
+    opened.clock.advance(SILENCE)
     assert opened.channels.idle() == []
     opened.channels.heard(opened.channel.channel_id)
-    opened.clocks.advance(SILENCE)
+    opened.clock.advance(SILENCE)
     assert opened.channels.idle() == []
-    opened.clocks.advance(0.001)
+    opened.clock.advance(0.001)
     assert opened.channels.idle() == [opened.channel]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.rpc_errors import ChannelGone
-from tests.unit.broker_agent.clients.doubles import Agent, Clocks, consumer, heartbeat, told
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.fakes.agent_clients import Agent, consumer, heartbeat, told
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 GROUP = "group"
 
@@ -116,7 +117,7 @@ def test_after_a_stall_of_the_agent_itself_clients_have_a_minute_to_be_heard() -
     for channel in (heard, silent):
         agent.beat(channel, channel.channel_id, [channel.channel_id])
     agent.pass_time(10)
-    agent.clocks.advance(3_600)
+    agent.clock.advance(3_600)
     agent.pass_time(10)
     assert producer_groups(agent) == {heard.channel_id, silent.channel_id}
     agent.beat(heard, heard.channel_id, [heard.channel_id])
@@ -130,7 +131,7 @@ def test_after_a_stall_of_the_agent_itself_clients_have_a_minute_to_be_heard() -
 def test_a_jump_of_the_wall_clock_removes_nobody_and_keeps_nobody(jump: float) -> None:
     agent = Agent()
     agent.beat(None, "plain", ["producers"])
-    agent.clocks.wall += jump
+    agent.clock.wall_ahead += jump
     agent.pass_time(120)
     assert producer_groups(agent) == {"producers"}
     agent.pass_time(10)
@@ -165,24 +166,24 @@ def test_a_defect_in_one_part_of_the_scan_spares_the_others(monkeypatch: pytest.
 
 
 def test_the_thread_scans_first_after_10_s_and_then_every_10_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = VirtualTime()
-    managers = ClientManagers(time.timing, wait=time.wait)
+    time = VirtualClock()
+    managers = ClientManagers(agent_timing(time), wait=time.wait)
     scans: list[float] = []
-    monkeypatch.setattr(managers.tables.filters, "clean", lambda: scans.append(time.now))
-    started = time.now
+    monkeypatch.setattr(managers.tables.filters, "clean", lambda: scans.append(time.seconds))
+    started = time.seconds
     managers.start()
     try:
-        time.advance(9.9)
+        time.run(9.9)
         assert scans == []
-        time.advance(25)
+        time.run(25)
     finally:
         managers.stop()
     assert [moment - started for moment in scans] == [10.0, 20.0, 30.0]
 
 
 def test_heartbeats_ends_of_channels_and_scans_in_many_threads_leave_nothing_behind() -> None:
-    clocks = Clocks()
-    managers = ClientManagers(clocks.timing)
+    clock = VirtualClock()
+    managers = ClientManagers(agent_timing(clock))
     failures: list[BaseException] = []
 
     def live(number: int) -> None:
@@ -191,7 +192,7 @@ def test_heartbeats_ends_of_channels_and_scans_in_many_threads_leave_nothing_beh
                 channel = managers.tables.channels.open("holder", "127.0.0.1:1", lambda: None)
                 for _ in range(3):
                     data = heartbeat(f"client-{number}", ["producers"], [consumer(GROUP), consumer(f"own-{number}")])
-                    managers.processor.heart_beat(channel.channel_id, "127.0.0.1:1", clocks.now, data)
+                    managers.processor.heart_beat(channel.channel_id, "127.0.0.1:1", clock.seconds, data)
                 managers.housekeeping.scan()
                 managers.housekeeping.on_channel_close(channel)
         except BaseException as failure:  # noqa: BLE001 - shown by the assertion

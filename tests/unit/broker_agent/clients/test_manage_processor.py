@@ -5,7 +5,7 @@ import pytest
 from broker_agent.clients.groups import group_members
 from broker_agent.clients.records import HeartbeatData
 from broker_agent.rpc_errors import ChannelGone, LimitExceeded
-from tests.unit.broker_agent.clients.doubles import Agent, consumer, heartbeat, tags, told
+from support.fakes.agent_clients import Agent, consumer, heartbeat, tags, told
 
 GROUP = "group"
 
@@ -48,7 +48,7 @@ def test_a_filter_server_over_a_channel_that_is_not_open_is_not_registered() -> 
 def test_a_client_without_a_channel_is_one_client_however_often_it_connects() -> None:
     agent = Agent()
     for port in (1, 2):
-        agent.managers.processor.heart_beat(None, f"127.0.0.1:{port}", agent.clocks.now, _data())
+        agent.managers.processor.heart_beat(None, f"127.0.0.1:{port}", agent.clock.seconds, _data())
     members = agent.tables.producers.members("producers")
     assert [(member.client_id, member.remote_addr) for member in members] == [("client", "127.0.0.1:2")]
 

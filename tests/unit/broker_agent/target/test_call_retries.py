@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 import threading
 
 import grpc
@@ -10,6 +9,8 @@ from broker_agent.errors import NameServerError
 from broker_agent.target.call_retries import CallRetries
 from broker_agent.timing.clock import Timing
 from groundwork.rich_errors import RichError
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
 
@@ -18,14 +19,13 @@ class Attempts:
     """Virtual time, a call that fails as told, and the waits between its attempts."""
 
     def __init__(self, *errors: RichError, always: RichError | None = None) -> None:
-        self.now = 0.0
+        self.clock = VirtualClock(0.0)
         self.count = 0
         self.waits: list[float] = []
         self.stopping = threading.Event()
         self._errors = list(errors)
         self._always = always
-        timing = Timing(clock=lambda: self.now, rng=random.Random(1))
-        self._retries = CallRetries(timing, self.stopping, self._sleep)
+        self._retries = CallRetries(agent_timing(self.clock), self.stopping, self._sleep)
 
     def run(self, deadline: float = 6.0) -> str:
         return self._retries.run(self._call, deadline)
@@ -39,7 +39,7 @@ class Attempts:
 
     def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
-        self.now += seconds
+        self.clock.advance(seconds)
 
 
 def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:
@@ -54,7 +54,7 @@ def test_no_attempt_begins_after_the_deadline() -> None:
     attempts = Attempts(always=UNAVAILABLE)
     with pytest.raises(NameServerError, match="no connection"):
         attempts.run(deadline=6.0)
-    assert 3.0 < attempts.now < 6.0
+    assert 3.0 < attempts.clock.seconds < 6.0
 
 
 @pytest.mark.parametrize(

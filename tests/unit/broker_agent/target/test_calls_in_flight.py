@@ -10,18 +10,12 @@ from broker_agent.fan_out.outer_executor import OuterExecutor
 from broker_agent.target.calls_in_flight import CallsInFlight
 from broker_agent.timing.clock import Timing
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.fan_out_harness import FanOut
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_no_more_calls_than_the_limit_are_under_way_and_the_rest_is_counted() -> None:
-    calls = CallsInFlight(2, Clock())
+    calls = CallsInFlight(2, VirtualClock(100.0))
     with calls.enter(110), calls.enter(110):
         assert calls.count == 2
         with pytest.raises(NameServerError, match="RESOURCE_EXHAUSTED TOO_MANY_CALLS: 2 calls"), calls.enter(110):
@@ -32,16 +26,16 @@ def test_no_more_calls_than_the_limit_are_under_way_and_the_rest_is_counted() ->
 
 
 def test_a_call_that_outlives_its_deadline_is_ended_and_one_that_does_not_is_left_alone() -> None:
-    clock = Clock()
+    clock = VirtualClock(100.0)
     calls = CallsInFlight(2, clock)
     ended: list[str] = []
     with calls.enter(110) as late, calls.enter(120) as early:
         late.on_swept = lambda: ended.append("counted")
         late.begun(lambda: ended.append("cancelled"))
         early.begun(pytest.fail)
-        clock.now = 111.0
+        clock.seconds = 111.0
         assert calls.sweep() == 0
-        clock.now = 111.1
+        clock.seconds = 111.1
         assert calls.sweep() == 1
         assert calls.sweep() == 0
         assert calls.count == 1
@@ -49,7 +43,7 @@ def test_a_call_that_outlives_its_deadline_is_ended_and_one_that_does_not_is_lef
 
 
 def test_a_call_that_is_swept_before_it_has_begun_ends_as_it_begins() -> None:
-    clock, ended = Clock(), threading.Event()
+    clock, ended = VirtualClock(100.0), threading.Event()
     calls = CallsInFlight(1, clock)
     with calls.enter(90) as call:
         calls.sweep()
@@ -58,7 +52,7 @@ def test_a_call_that_is_swept_before_it_has_begun_ends_as_it_begins() -> None:
 
 
 def test_a_swept_call_to_a_name_server_fails_and_is_counted_as_late(name_server: Callable[..., FakeNameServer]) -> None:
-    server, clock = name_server(), Clock()
+    server, clock = name_server(), VirtualClock(100.0)
     calls = CallsInFlight(10, clock)
     with FanOut(server, calls=calls) as fan_out:
         fan_out.register(force=True)
@@ -67,7 +61,7 @@ def test_a_swept_call_to_a_name_server_fails_and_is_counted_as_late(name_server:
         registering = threading.Thread(target=fan_out.register, kwargs={"force": True})
         registering.start()
         server.wait_until(lambda: len(server.held_up) == 1)
-        clock.now = Timing().clock() + 2 * DEADLINE
+        clock.seconds = Timing().clock() + 2 * DEADLINE
         calls.sweep()
         registering.join(DEADLINE)
         status = target.status()

@@ -21,6 +21,7 @@ from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.rich_errors import RichError
 from support.fakes.registering_name_server import FakeNameServer
+from support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, table, topic
 
 StartNameServer = Callable[..., FakeNameServer]
@@ -224,24 +225,17 @@ def test_interceptors_are_called_around_each_call_to_a_name_server(name_server: 
 
 
 def test_a_table_that_is_refused_for_good_is_not_sent_again_and_again(name_server: StartNameServer) -> None:
-    server, clock = name_server(), Clock()
+    server, clock = name_server(), VirtualClock()
     server.refuse_next = [RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")] * 2
     with FanOut(server, timing=Timing(clock=clock)) as fan_out:
         for _ in range(5):
             assert fan_out.register(topic("A"), force=True) == ()
         assert len(server.registrations) == 1
-        clock.ahead = FIRST_REFUSED_SECONDS
+        clock.advance(FIRST_REFUSED_SECONDS)
         for _ in range(5):
             fan_out.register(topic("A"))
         assert len(server.registrations) == 2
-        clock.ahead += 1.9 * FIRST_REFUSED_SECONDS
+        clock.advance(1.9 * FIRST_REFUSED_SECONDS)
         fan_out.register(topic("A"))
         assert len(server.registrations) == 2
         assert len(fan_out.register(topic("B"), counter=1)) == 1  # another table is worth a try
-
-
-class Clock:
-    ahead = 0.0
-
-    def __call__(self) -> float:
-        return Timing().clock() + self.ahead

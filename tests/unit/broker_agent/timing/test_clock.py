@@ -6,14 +6,7 @@ import pytest
 
 from broker_agent.timing.clock import Timing
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from support.virtual_clock import VirtualClock
 
 
 @pytest.mark.parametrize(
@@ -30,7 +23,7 @@ def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jitt
     assert schedule.next_delay() == 10
     delays: list[float] = []
     for _ in range(200):
-        clock.now += delays[-1] if delays else 10
+        clock.advance(delays[-1] if delays else 10)
         delays.append(schedule.next_delay())
     assert 27 <= min(delays) < 28
     assert 32 < max(delays) <= 33
@@ -40,12 +33,12 @@ def test_the_first_registration_comes_after_ten_seconds_and_the_others_at_a_jitt
 def test_a_round_that_took_its_time_does_not_put_off_the_next_one() -> None:
     clock = VirtualClock()
     schedule = RegistrationSchedule(ScheduleRules(), Timing(clock=clock, rng=random.Random(1)))
-    clock.now += schedule.next_delay() + 6
+    clock.advance(schedule.next_delay() + 6)
     assert 21 <= schedule.next_delay() <= 27
 
 
 def test_missed_rounds_are_not_made_up_for() -> None:
     clock = VirtualClock()
     schedule = RegistrationSchedule(ScheduleRules(), Timing(clock=clock, rng=random.Random(1)))
-    clock.now += schedule.next_delay() + 3_600
+    clock.advance(schedule.next_delay() + 3_600)
     assert 27 <= schedule.next_delay() <= 33

@@ -5,35 +5,35 @@ import threading
 from structlog.testing import capture_logs
 
 from broker_agent.timing.periodic_thread import AFTER_BUG_SECONDS, PeriodicThread
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.virtual_clock import VirtualClock
 
 
 def test_work_is_done_after_the_first_delay_and_then_as_often_as_it_says() -> None:
-    time, times = VirtualTime(), list[float]()
+    time, times = VirtualClock(), list[float]()
 
     def work() -> float:
-        times.append(time.now)
+        times.append(time.seconds)
         return 7.0
 
     thread = PeriodicThread("broker-agent-test", work, first_delay=3.0, wait=time.wait)
     thread.start()
-    time.advance(25.0)
+    time.run(25.0)
     thread.stop()
     thread.join(10)
     assert times == [1_003.0, 1_010.0, 1_017.0, 1_024.0]
 
 
 def test_work_that_raises_is_logged_and_done_again_later() -> None:
-    time, times = VirtualTime(), list[float]()
+    time, times = VirtualClock(), list[float]()
 
     def work() -> float:
-        times.append(time.now)
+        times.append(time.seconds)
         raise KeyError
 
     thread = PeriodicThread("broker-agent-test", work, wait=time.wait)
     with capture_logs() as logs:
         thread.start()
-        time.advance(AFTER_BUG_SECONDS)
+        time.run(AFTER_BUG_SECONDS)
         thread.stop()
         thread.join(10)
     assert times == [1_000.0, 1_000.0 + AFTER_BUG_SECONDS]

@@ -16,7 +16,8 @@ from broker_agent.topics.followed import BROKEN_SECONDS, CONFIRM_SECONDS, START_
 from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_file import copy_of, encode_topics, replace_keeping_copy
 from support.fakes.registering_name_server import DEADLINE
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 
 def table(counter: int) -> TopicConfigTable:
@@ -27,11 +28,11 @@ def content(counter: int) -> bytes:
     return encode_topics(table(counter))
 
 
-class Passing(VirtualTime):
+class Passing(VirtualClock):
     """Time that passes by itself whenever somebody waits."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        self.now += seconds
+        self.advance(seconds)
         return event.is_set()
 
 
@@ -48,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def follower(path: Path, time: Passing, on_bad_topic: OnBadTopic = "refuse") -> FollowedTopics:
-    return FollowedTopics(path, on_bad_topic, time.timing, time.wait)
+    return FollowedTopics(path, on_bad_topic, agent_timing(time), time.wait)
 
 
 def events(logs: Any) -> list[tuple[str, str]]:
@@ -76,9 +77,9 @@ def test_a_second_change_that_left_no_trace_in_size_and_time_is_found_two_second
     path.write_bytes(content(2))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert followed.look() is None
-    time.now += CONFIRM_SECONDS
+    time.advance(CONFIRM_SECONDS)
     assert followed.look() == table(2)
-    time.now += CONFIRM_SECONDS
+    time.advance(CONFIRM_SECONDS)
     assert followed.look() is None
 
 
@@ -94,8 +95,8 @@ def test_a_broken_file_is_a_fault_only_once_it_stays_broken_and_is_said_once(
             path.write_bytes(broken)
         for _ in range(100):
             assert followed.look() is None
-            assert (followed.problem is not None) == (time.now >= 1_000 + BROKEN_SECONDS)
-            time.now += 0.25
+            assert (followed.problem is not None) == (time.seconds >= 1_000 + BROKEN_SECONDS)
+            time.advance(0.25)
         assert events(logs) == [("topics_file_broken", "warning")]
         path.write_bytes(content(2))
         assert followed.look() == table(2)
@@ -110,10 +111,10 @@ def test_a_half_written_file_that_is_soon_whole_is_never_mentioned(path: Path, t
         for counter in range(2, 50):
             path.write_bytes(content(counter)[:40])
             assert followed.look() is None
-            time.now += 0.9 * BROKEN_SECONDS
+            time.advance(0.9 * BROKEN_SECONDS)
             path.write_bytes(content(counter))
             assert followed.look() == table(counter)
-            time.now += 0.9 * BROKEN_SECONDS
+            time.advance(0.9 * BROKEN_SECONDS)
     assert logs == []
 
 
@@ -124,7 +125,7 @@ def test_a_broken_file_that_becomes_what_it_was_is_no_change(path: Path, time: P
     assert followed.look() is None
     path.write_bytes(content(1))
     assert followed.look() is None
-    time.now += 2 * BROKEN_SECONDS
+    time.advance(2 * BROKEN_SECONDS)
     assert followed.look() is None
     assert followed.problem is None
 
@@ -185,7 +186,7 @@ def test_a_file_that_is_broken_at_the_start_is_a_clear_error_without_a_copy(path
     with pytest.raises(StartError) as raised:
         follower(path, time).first_table()
     assert str(raised.value).startswith(f"{path}: not JSON, or cut off: ")
-    assert START_SECONDS <= time.now - 1_000 < START_SECONDS + 1
+    assert START_SECONDS <= time.seconds - 1_000 < START_SECONDS + 1
 
 
 @pytest.mark.parametrize("broken", [b"{", None])
@@ -218,13 +219,13 @@ def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: 
     missing = tmp_path / "store" / "topics.json"
     with pytest.raises(StartError, match=r"topics\.json: No such file or directory"):
         follower(missing, time).first_table()
-    assert time.now == 1_000
+    assert time.seconds == 1_000
     followed = follower(missing, time)
     with capture_logs() as logs:
         assert followed.first_table(without_file=table(7)) == table(7)
     assert events(logs) == [("topics_file_awaited", "warning")]
     for _ in range(20):
-        time.now += 1.0
+        time.advance(1.0)
         assert followed.look() is None
     assert followed.problem is None  # a broker may have no file for years
     missing.parent.mkdir()
@@ -237,7 +238,7 @@ class Watching:
 
     def __init__(self, path: Path) -> None:
         self.tables: queue.Queue[TopicConfigTable] = queue.Queue()
-        self._followed = FollowedTopics(path, "refuse", Passing().timing)
+        self._followed = FollowedTopics(path, "refuse", agent_timing(Passing()))
         self._followed.first_table()
         self._followed.start(self.tables.put)
 

@@ -17,16 +17,18 @@ from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
 from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_keeping_copy
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
 TOPIC = TopicConfig("TopicTest", 4, 4, 6)
-VERSION = DataVersion(999_000, 5)
+NOW_MILLIS = VirtualClock().wall_millis()
+VERSION = DataVersion(NOW_MILLIS - 1_000, 5)
 
 
 @pytest.fixture
-def time() -> VirtualTime:
-    return VirtualTime()
+def time() -> VirtualClock:
+    return VirtualClock()
 
 
 @pytest.fixture
@@ -39,8 +41,8 @@ def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) ->
     return path
 
 
-def owner(path: Path, time: VirtualTime, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
-    return TopicConfigManager.own(path, built_in, timing=time.timing, **kwargs)
+def owner(path: Path, time: VirtualClock, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
+    return TopicConfigManager.own(path, built_in, timing=agent_timing(time), **kwargs)
 
 
 def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
@@ -49,39 +51,39 @@ def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
     return tables
 
 
-def test_a_new_broker_starts_with_the_built_in_topics_and_they_are_in_the_file(path: Path, time: VirtualTime) -> None:
+def test_a_new_broker_starts_with_the_built_in_topics_and_they_are_in_the_file(path: Path, time: VirtualClock) -> None:
     manager = owner(path, time, BUILT_IN)
     assert manager.list() == BUILT_IN
-    assert manager.table.data_version == DataVersion(1_000_000, 1)
+    assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
     assert load_topic_config_table(path) == manager.table
 
 
 def test_what_the_file_says_of_a_built_in_topic_wins_and_missing_ones_come_with_a_new_version(
-    path: Path, time: VirtualTime
+    path: Path, time: VirtualClock
 ) -> None:
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
     manager = owner(written(path, benchmark, TOPIC), time, BUILT_IN)
     assert manager.list()[:2] == (benchmark, TOPIC)
     assert {topic.topic_name for topic in manager.list()} == {topic.topic_name for topic in BUILT_IN} | {"TopicTest"}
-    assert manager.table.data_version == DataVersion(1_000_000, 6)
+    assert manager.table.data_version == DataVersion(NOW_MILLIS, 6)
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_file_that_has_everything_is_not_written_at_the_start(path: Path, time: VirtualTime) -> None:
+def test_a_file_that_has_everything_is_not_written_at_the_start(path: Path, time: VirtualClock) -> None:
     before = written(path, *BUILT_IN).stat()
     manager = owner(path, time, BUILT_IN)
     assert manager.table.data_version == VERSION
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path, time: VirtualTime) -> None:
+def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path, time: VirtualClock) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StartError, match=r"topics\.json cannot be written: (Not a directory|File exists)"):
         owner(tmp_path / "file" / "topics.json", time, BUILT_IN)
 
 
 def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear_of_it(
-    path: Path, time: VirtualTime
+    path: Path, time: VirtualClock
 ) -> None:
     manager = owner(written(path), time)
     on_disk: list[TopicConfigTable] = []
@@ -96,7 +98,7 @@ def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear
     assert manager.table is heard[-1]
 
 
-def test_a_change_that_changes_nothing_makes_no_version(path: Path, time: VirtualTime) -> None:
+def test_a_change_that_changes_nothing_makes_no_version(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC), time)
     heard = heard_of(manager)
     change = manager.create_or_update(TOPIC)
@@ -104,7 +106,7 @@ def test_a_change_that_changes_nothing_makes_no_version(path: Path, time: Virtua
     assert heard == []
 
 
-def test_a_change_that_is_only_checked_changes_nothing(path: Path, time: VirtualTime) -> None:
+def test_a_change_that_is_only_checked_changes_nothing(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC), time)
     heard = heard_of(manager)
     assert manager.edit("T2", lambda _: replace(TOPIC, topic_name="T2"), validate_only=True).data_version.counter == 6
@@ -114,11 +116,11 @@ def test_a_change_that_is_only_checked_changes_nothing(path: Path, time: Virtual
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 0.0, 3600.0])
-def test_versions_go_on_when_the_clock_jumps(path: Path, time: VirtualTime, jump: float) -> None:
+def test_versions_go_on_when_the_clock_jumps(path: Path, time: VirtualClock, jump: float) -> None:
     manager = owner(written(path), time)
     versions = []
     for number in range(4):
-        time.now += jump
+        time.advance(jump)
         manager.create_or_update(replace(TOPIC, topic_name=f"T{number}"))
         versions.append(manager.table.data_version)
     assert [version.counter for version in versions] == [6, 7, 8, 9]
@@ -126,7 +128,7 @@ def test_versions_go_on_when_the_clock_jumps(path: Path, time: VirtualTime, jump
     assert versions[0].timestamp_millis >= VERSION.timestamp_millis
 
 
-def test_fields_that_are_not_known_survive_every_change(path: Path, time: VirtualTime) -> None:
+def test_fields_that_are_not_known_survive_every_change(path: Path, time: VirtualClock) -> None:
     document = json.loads(written(path, TOPIC).read_text())
     document["new"] = 1
     document["dataVersion"]["new"] = 2
@@ -140,7 +142,7 @@ def test_fields_that_are_not_known_survive_every_change(path: Path, time: Virtua
     assert (after["topicConfigTable"]["TopicTest"]["new"], after["topicConfigTable"]["TopicTest"]["perm"]) == (3, 2)
 
 
-def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, time: VirtualTime) -> None:
+def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, time: VirtualClock) -> None:
     path.write_text(written(path, TOPIC).read_text().replace('"TopicTest":', '"Topic Test":'))
     with pytest.raises(StartError, match="topic 'Topic Test'"):
         owner(path, time)
@@ -151,7 +153,7 @@ def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, 
     assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
 
 
-def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, time: VirtualTime) -> None:
+def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, time: VirtualClock) -> None:
     manager = owner(path, time, BUILT_IN)
     before = manager.table
     for name in ("TBW102", "b", "rmq_sys_new"):
@@ -165,7 +167,7 @@ def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, tim
 
 
 def test_one_topic_more_than_a_name_server_takes_is_refused(
-    path: Path, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+    path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)
@@ -175,7 +177,7 @@ def test_one_topic_more_than_a_name_server_takes_is_refused(
     manager.create_or_update(replace(TOPIC, perm=2))
 
 
-def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: VirtualTime) -> None:
+def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: VirtualClock) -> None:
     full = False
 
     def write(file: Path, content: bytes) -> None:
@@ -183,7 +185,9 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
             raise OSError(28, "No space left on device")
         replace_keeping_copy(file, content)
 
-    manager = TopicConfigManager.own(written(path, TOPIC), (), timing=time.timing, file=TopicsFile(path, write=write))
+    manager = TopicConfigManager.own(
+        written(path, TOPIC), (), timing=agent_timing(time), file=TopicsFile(path, write=write)
+    )
     heard = heard_of(manager)
     full = True
     changes: list[Callable[[], object]] = [
@@ -202,14 +206,14 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_role_change_takes_a_higher_state_version(path: Path, time: VirtualTime) -> None:
+def test_a_role_change_takes_a_higher_state_version(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC, version=replace(VERSION, state_version=3)), time)
-    assert manager.next_state_version() == DataVersion(1_000_000, 6, 4)
+    assert manager.next_state_version() == DataVersion(NOW_MILLIS, 6, 4)
     manager.create_or_update(replace(TOPIC, perm=2))
-    assert load_topic_config_table(path).data_version == DataVersion(1_000_000, 7, 4)
+    assert load_topic_config_table(path).data_version == DataVersion(NOW_MILLIS, 7, 4)
 
 
-def test_an_order_configuration_marks_the_topics_that_it_names(path: Path, time: VirtualTime) -> None:
+def test_an_order_configuration_marks_the_topics_that_it_names(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC, replace(TOPIC, topic_name="T2")), time)
     heard = heard_of(manager)
     manager.update_order_topics(["TopicTest", "unknown"])
@@ -217,7 +221,7 @@ def test_an_order_configuration_marks_the_topics_that_it_names(path: Path, time:
     assert [[topic.order for topic in table.topics] for table in heard] == [[True, False]]
 
 
-def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path, time: VirtualTime) -> None:
+def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC), time)
     heard = heard_of(manager)
     version = DataVersion(17, 3, 2)
@@ -227,7 +231,7 @@ def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path, ti
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_listener_that_fails_keeps_nobody_else_from_hearing(path: Path, time: VirtualTime) -> None:
+def test_a_listener_that_fails_keeps_nobody_else_from_hearing(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path), time)
 
     def fail(_table: TopicConfigTable) -> None:
@@ -241,7 +245,7 @@ def test_a_listener_that_fails_keeps_nobody_else_from_hearing(path: Path, time: 
     assert "topics_listener_failed" in [line["event"] for line in logs]
 
 
-def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, time: VirtualTime) -> None:
+def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path), time)
     heard = heard_of(manager)
     with ThreadPoolExecutor(8, thread_name_prefix="broker-agent-test") as pool:
@@ -255,8 +259,8 @@ def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, 
 class Following:
     """A manager that follows a file, and looks at it when told."""
 
-    def __init__(self, path: Path, time: VirtualTime) -> None:
-        self.manager = TopicConfigManager.follow(path, timing=time.timing)
+    def __init__(self, path: Path, time: VirtualClock) -> None:
+        self.manager = TopicConfigManager.follow(path, timing=agent_timing(time))
         self.heard = heard_of(self.manager)
         self._path = path
 
@@ -267,7 +271,7 @@ class Following:
 
 
 @pytest.fixture
-def following(path: Path, time: VirtualTime) -> Following:
+def following(path: Path, time: VirtualClock) -> Following:
     return Following(written(path, TOPIC), time)
 
 

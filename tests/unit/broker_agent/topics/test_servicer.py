@@ -16,8 +16,9 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.servicer import KEPT_TABLES, TopicConfigServicer
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
 from broker_agent.topics.topics_file import encode_topics
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
-from tests.unit.broker_agent.virtual_time import VirtualTime
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
 TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))
@@ -54,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def agent(path: Path) -> Iterator[Agent]:
-    manager = TopicConfigManager.own(path, (), timing=VirtualTime().timing)
+    manager = TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()))
     agents: list[Agent] = []
     with topic_agent(TopicConfigServicer(manager, lambda: agents[0].slave)) as endpoint, stub_of(endpoint) as stub:
         agents.append(Agent(manager, stub))

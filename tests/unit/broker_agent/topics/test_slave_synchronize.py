@@ -16,8 +16,9 @@ from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, Slave
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
 from broker_agent.topics.topics_file import TopicsFile, encode_topics
 from groundwork.endpoints import Endpoint
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import topic_agent
-from tests.unit.broker_agent.virtual_time import VirtualTime
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
 
@@ -31,7 +32,7 @@ def owned(
 ) -> TopicConfigManager:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(encode_topics(TopicConfigTable(DataVersion(1_000, counter, 0), topics(*names))))
-    return TopicConfigManager.own(path, (), timing=VirtualTime().timing, file=TopicsFile(path, write=write))
+    return TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()), file=TopicsFile(path, write=write))
 
 
 class FakeMaster:
@@ -63,7 +64,7 @@ class Slave:
 
     def __init__(self, manager: TopicConfigManager, master: FakeMaster) -> None:
         self.manager = manager
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.endpoint: Endpoint | None = HERE
         self.connected_to: list[Endpoint] = []
 
@@ -71,7 +72,7 @@ class Slave:
             self.connected_to.append(endpoint)
             return master
 
-        self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, self.time.timing, self.time.wait)
+        self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, agent_timing(self.time), self.time.wait)
 
     def names(self) -> list[str]:
         return [topic.topic_name for topic in self.manager.list()]
@@ -127,11 +128,11 @@ def test_a_table_of_many_pages_is_copied_as_one(
 
 def test_copies_are_made_after_three_seconds_and_then_every_ten_or_so(slave: Slave, master: FakeMaster) -> None:
     slave.sync.start()
-    slave.time.advance(2.9)
+    slave.time.run(2.9)
     assert master.requests == []
-    slave.time.advance(0.2)
+    slave.time.run(0.2)
     assert slave.names() == ["a", "b", "c"]
-    slave.time.advance(1_000)
+    slave.time.run(1_000)
     assert len(master.requests) == pytest.approx(100, abs=5)
 
 
@@ -140,14 +141,14 @@ def test_the_last_copy_stays_while_the_master_is_away_and_that_is_said_once(
 ) -> None:
     with capture_logs() as logs:
         slave.sync.start()
-        slave.time.advance(4)
+        slave.time.run(4)
         master.away = True
-        slave.time.advance(3_600)
+        slave.time.run(3_600)
         asked = len(master.requests)
         assert slave.names() == ["a", "b", "c"]
         master_topics.create_or_update(TopicConfig("d", 1, 1, 6))
         master.away = False
-        slave.time.advance(61)
+        slave.time.run(61)
     assert slave.names() == ["a", "b", "c", "d"]
     assert 3_600 / 60 <= asked <= 3_600 / 30 + 5
     said = [line["event"] for line in logs if line["event"].startswith("topics_not_copied")]
@@ -244,10 +245,10 @@ def test_a_copy_that_the_disk_does_not_take_is_tried_again(tmp_path: Path, maste
     with pytest.raises(NotDurable):
         slave.sync.synchronize()
     slave.sync.start()
-    slave.time.advance(4)
+    slave.time.run(4)
     assert slave.names() == ["old"]
     full.clear()
-    slave.time.advance(61)
+    slave.time.run(61)
     assert slave.names() == ["a", "b", "c"]
     slave.sync.stop()
 

@@ -18,7 +18,7 @@ from broker_agent.topics.table import (
     load_topic_config_table,
     log_skipped_topics,
 )
-from tests.unit.broker_agent.conftest import TOPICS_JSON
+from support.processes import TOPICS
 
 TOPIC = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
 VERSION = {"counter": 3, "timestamp": 1651398321850}
@@ -31,7 +31,7 @@ def written(path: Path, topics: Any, version: Any = VERSION) -> Path:
 
 
 def test_the_articles_topics_json_is_read_whole_and_in_order() -> None:
-    table = load_topic_config_table(TOPICS_JSON)
+    table = load_topic_config_table(TOPICS)
     assert table.data_version == DataVersion(timestamp_millis=1651398321850, counter=3)
     assert len(table.topics) == 11
     assert table.topics[0] == TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18, 6, 0)
@@ -116,7 +116,7 @@ def test_a_broken_table_is_refused(tmp_path: Path, topics: Any, version: Any, ex
     [
         (b"", "the file is empty"),
         (b" \n", "the file is empty"),
-        (TOPICS_JSON.read_bytes()[:200], "not JSON, or cut off: "),
+        (TOPICS.read_bytes()[:200], "not JSON, or cut off: "),
         (b"[]", "the file is [], must be a JSON object"),
         (b"\xff\xfe", "byte 0 is not UTF-8"),
         (b"[" * 200_000, "recursion"),
@@ -154,7 +154,7 @@ def test_skipped_topics_are_named_in_one_line_of_the_log_and_not_all_of_a_millio
     table = load_topic_config_table(written(tmp_path, {f"bad topic {number}": {} for number in range(1_000)}), "skip")
     with capture_logs() as logs:
         log_skipped_topics(tmp_path, table)
-        log_skipped_topics(tmp_path, load_topic_config_table(TOPICS_JSON))
+        log_skipped_topics(tmp_path, load_topic_config_table(TOPICS))
     assert [(line["event"], line["count"], line["topics"][0], len(line["topics"])) for line in logs] == [
         ("topics_skipped", 1_000, "bad topic 0", 20)
     ]
@@ -166,7 +166,7 @@ def test_a_broken_version_is_refused_even_where_bad_topics_are_skipped(tmp_path:
 
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = TOPICS_JSON.read_bytes()
+    content = TOPICS.read_bytes()
     monkeypatch.setattr(table, "MAX_FILE_BYTES", len(content))
     assert len(decode_topics(content).topics) == 11
     with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):

@@ -15,7 +15,7 @@ from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
 from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_keeping_copy
 from groundwork.files import disk
-from tests.unit.broker_agent.conftest import TOPICS_JSON
+from support.processes import TOPICS
 
 UPSTREAM = """{
 	"dataVersion":{
@@ -60,7 +60,7 @@ def test_a_file_as_upstream_writes_it_is_read_and_written_back_byte_for_byte() -
 
 
 def test_a_file_of_rocketmq_4_gets_no_fields_of_5() -> None:
-    before = TOPICS_JSON.read_bytes()
+    before = TOPICS.read_bytes()
     after = encode_topics(decode_topics(before))
     assert json.loads(after) == json.loads(before)
     assert b"stateVersion" not in after

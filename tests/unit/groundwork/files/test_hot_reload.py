@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
+from support.virtual_clock import VirtualClock
 
 
 class Follower:
@@ -16,7 +17,7 @@ class Follower:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "number"
         self.path.write_text("1")
-        self.now = 0.0
+        self.clock = VirtualClock()
         self.told: list[int | str] = []
         self.loads = 0
         self.reloaded = HotReloaded(
@@ -24,7 +25,7 @@ class Follower:
             self._load,
             on_reloaded=self.told.append,
             on_kept=lambda error: self.told.append(str(error)),
-            monotonic=lambda: self.now,
+            monotonic=self.clock,
         )
 
     def _load(self) -> int:
@@ -36,7 +37,7 @@ class Follower:
 
     def look(self) -> tuple[int, int]:
         """Looks when it is time for it."""
-        self.now += CHECK_SECONDS
+        self.clock.advance(CHECK_SECONDS)
         return self.reloaded.refreshed()
 
 

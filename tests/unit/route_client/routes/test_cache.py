@@ -8,6 +8,7 @@ from namesrv_api.v1 import route_data_pb2 as pb
 from route_client.routes.cache import Origin, RouteCache, Stale
 from route_client.routes.route import GroupKey, TopicRoute
 from route_client.routes.safety import REALLY_WENT, Removal
+from support.virtual_clock import VirtualClock
 from support.wire_routes import NS_A, NS_B, answer, removal, route
 
 TOPIC = "TopicTest"
@@ -16,21 +17,13 @@ ONLY_SLAVE = route(ids=(1,))
 HOLD_SECONDS = 120.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def cache(clock: Clock) -> RouteCache:
+def cache(clock: VirtualClock) -> RouteCache:
     return RouteCache(HOLD_SECONDS, clock)
 
 
@@ -62,7 +55,7 @@ def test_the_loss_of_some_brokers_is_believed_at_once(cache: RouteCache) -> None
 
 @pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
 def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_taken_in_the_end(
-    cache: RouteCache, clock: Clock, empty: TopicRoute | None
+    cache: RouteCache, clock: VirtualClock, empty: TopicRoute | None
 ) -> None:
     cache.offer(answer(BOTH, 1))
     held = cache.offer(answer(empty, 2))
@@ -70,29 +63,29 @@ def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_take
     assert held.after.stale is Stale.HELD
     assert shown(cache) == (BOTH, Stale.HELD)
     assert (cache.counters.held, cache.held_topics()) == (1, (TOPIC,))
-    assert cache.next_hold_ends() == clock.now + HOLD_SECONDS
+    assert cache.next_hold_ends() == clock.seconds + HOLD_SECONDS
 
-    clock.now += HOLD_SECONDS - 0.001
+    clock.advance(HOLD_SECONDS - 0.001)
     assert cache.expire_holds() == []
-    clock.now += 0.001
+    clock.advance(0.001)
     (taken,) = cache.expire_holds()
     assert taken.after.route == empty
     assert shown(cache) == (empty, None)
     assert (cache.counters.holds_expired, cache.held_topics(), cache.next_hold_ends()) == (1, (), None)
 
 
-def test_further_empty_answers_do_not_prolong_a_hold(cache: RouteCache, clock: Clock) -> None:
+def test_further_empty_answers_do_not_prolong_a_hold(cache: RouteCache, clock: VirtualClock) -> None:
     cache.offer(answer(BOTH, 1))
     cache.offer(answer(None, 2))
     ends = cache.next_hold_ends()
-    clock.now += 60
+    clock.advance(60)
     assert cache.offer(answer(None, 3)) is None
     assert cache.offer(answer(None, 1, NS_B)) is None
     assert cache.next_hold_ends() == ends
     assert cache.counters.held == 1
 
 
-def test_brokers_that_come_back_end_a_hold(cache: RouteCache, clock: Clock) -> None:
+def test_brokers_that_come_back_end_a_hold(cache: RouteCache, clock: VirtualClock) -> None:
     cache.offer(answer(BOTH, 1))
     cache.offer(answer(None, 2))
     change = cache.offer(answer(BOTH, 3))
@@ -100,7 +93,7 @@ def test_brokers_that_come_back_end_a_hold(cache: RouteCache, clock: Clock) -> N
     assert change.before is not None
     assert (change.before.stale, change.after.stale) == (Stale.HELD, None)
     assert shown(cache) == (BOTH, None)
-    clock.now += HOLD_SECONDS
+    clock.advance(HOLD_SECONDS)
     assert cache.expire_holds() == []
     assert cache.counters.holds_averted == 1
 
@@ -151,7 +144,7 @@ def test_a_held_loss_is_taken_once_it_is_explained(cache: RouteCache) -> None:
     assert shown(cache) == (None, None)
 
 
-def test_holding_back_can_be_switched_off(clock: Clock) -> None:
+def test_holding_back_can_be_switched_off(clock: VirtualClock) -> None:
     cache = RouteCache(0, clock)
     cache.offer(answer(BOTH, 1))
     cache.offer(answer(None, 2))

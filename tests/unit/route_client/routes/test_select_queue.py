@@ -11,26 +11,19 @@ from route_client.errors import NoWritableQueueError
 from route_client.routes.latency_fault import LatencyFaults, not_available_millis
 from route_client.routes.publish_info import PublishInfo, publish_info
 from route_client.routes.select_queue import QueueSelector
+from support.virtual_clock import VirtualClock
 from support.wire_routes import route
 
 TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(0.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def faults(clock: Clock) -> LatencyFaults:
+def faults(clock: VirtualClock) -> LatencyFaults:
     return LatencyFaults(clock, random.Random(1))
 
 
@@ -62,12 +55,12 @@ def test_nothing_can_be_selected_from_nothing() -> None:
 
 
 def test_scenario_85_a_faulty_broker_is_unavailable_until_its_time_has_passed(
-    clock: Clock, faults: LatencyFaults
+    clock: VirtualClock, faults: LatencyFaults
 ) -> None:
     faults.update_fault_item("broker-a", 3_000, 3_000)
     assert not faults.is_available("broker-a")
     assert faults.is_available("broker-b")
-    clock.now += 3.0
+    clock.advance(3.0)
     assert faults.is_available("broker-a")
 
 
@@ -99,11 +92,11 @@ def test_the_longer_a_call_takes_the_longer_its_broker_is_left_alone(latency: in
     assert not_available_millis(latency) == left_alone
 
 
-def test_a_failed_call_counts_as_one_of_30_seconds(clock: Clock, faults: LatencyFaults) -> None:
+def test_a_failed_call_counts_as_one_of_30_seconds(clock: VirtualClock, faults: LatencyFaults) -> None:
     faults.report("broker-a", 5, failed=True)
-    clock.now = 599.9
+    clock.seconds = 599.9
     assert not faults.is_available("broker-a")
-    clock.now = 600.0
+    clock.seconds = 600.0
     assert faults.is_available("broker-a")
 
 

@@ -9,20 +9,13 @@ import pytest
 from groundwork.endpoints import Endpoint
 from route_client.errors import EndpointListError, RouteClientError
 from route_client.source.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList
+from support.virtual_clock import VirtualClock
 
 A, B, C = (Endpoint(name, 9876) for name in "abc")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def chooser(*endpoints: Endpoint, seed: int = 0, clock: Clock | None = None) -> EndpointChooser:
-    return EndpointChooser(endpoints or (A, B, C), random.Random(seed), clock or Clock())
+def chooser(*endpoints: Endpoint, seed: int = 0, clock: VirtualClock | None = None) -> EndpointChooser:
+    return EndpointChooser(endpoints or (A, B, C), random.Random(seed), clock or VirtualClock())
 
 
 def test_a_list_has_addresses_and_names_that_stand_for_several() -> None:
@@ -86,7 +79,7 @@ def test_after_a_whole_round_it_waits_ever_longer_up_to_a_bound_with_jitter() ->
 
 
 def test_one_that_asks_for_time_is_left_alone_for_it() -> None:
-    clock = Clock()
+    clock = VirtualClock()
     choice = chooser(A, B, clock=clock)
     first = choice.current
     other = B if first == A else A
@@ -94,7 +87,7 @@ def test_one_that_asks_for_time_is_left_alone_for_it() -> None:
     assert choice.current == other
     choice.failed(other)
     assert choice.current == other, "the first one does not want to be asked yet"
-    clock.now += 60
+    clock.advance(60)
     choice.failed(other)
     assert choice.current == first
 
@@ -112,13 +105,13 @@ def test_nobody_is_left_alone_for_longer_than_a_minute() -> None:
 
 
 def test_one_that_let_a_lookup_wait_is_asked_last_for_a_while() -> None:
-    clock = Clock()
+    clock = VirtualClock()
     choice = chooser(clock=clock)
     first = choice.current
     choice.doubt(first)
     assert choice.in_order()[-1] == first
     assert choice.current == first, "its watch may be well"
-    clock.now += 31
+    clock.advance(31)
     assert choice.in_order()[0] == first
 
 

@@ -18,7 +18,7 @@ from route_pipeline.source.batch_reader import SnapshotPart
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
-from tests.unit.route_pipeline.fake_namesrv import (
+from support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,
     fleet_chunk,

@@ -15,7 +15,7 @@ from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.data_source import NamesrvDataSource, pin
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.snapshot_reader import ShardOf
-from tests.unit.route_pipeline.fake_namesrv import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
+from support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
 def data_source(**options: str) -> NamesrvDataSource:

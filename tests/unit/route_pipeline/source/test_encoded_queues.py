@@ -8,7 +8,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from route_pipeline.source import encoded_queues
 from route_pipeline.source.encoded_queues import COLUMNS, QueueColumns, SnapshotResponse
 from route_pipeline.source.row_filter import EVERYTHING, RowFilter
-from tests.unit.route_pipeline.fake_namesrv import Chunk, fleet_chunk, queue, topics_chunk
+from support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
 
 Topics = list[route_service_pb2.TopicQueues]
 

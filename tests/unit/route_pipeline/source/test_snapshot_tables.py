@@ -19,7 +19,7 @@ from route_pipeline.source.connection import Connecting, NamesrvError, Timeouts
 from route_pipeline.source.row_filter import RowFilter
 from route_pipeline.source.snapshot_reader import ShardOf
 from route_pipeline.source.snapshot_tables import MAX_BROKER_ROWS, Part, read_table
-from tests.unit.route_pipeline.fake_namesrv import (
+from support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,
     Response,

@@ -21,7 +21,7 @@ from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.offsets import OffsetError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import SHARDED_REVISIONS, NamesrvStreamReader, ReaderRowPart
-from tests.unit.route_pipeline.fake_namesrv import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
+from support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()
 SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))

@@ -31,10 +31,11 @@ from namesrv.core.streams.change_rows import route_changes
 from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
-from support.core_fleet import A, Fleet, VirtualClock
+from support.core_fleet import A, Fleet
 from support.route_rows import RouteRows
+from support.virtual_clock import VirtualClock
 from tests.properties import examples
-from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
+from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
 _CAUSE = Cause("test", "somebody", "because")
 _TOPICS = ["T1", "T2", "T3", "T4"]
@@ -139,7 +140,7 @@ def log_of(manager: RouteInfoManager, after: int) -> list[object]:
 class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     """Everything that can happen to a name server, with a copy that reads now and then."""
 
-    @initialize(behaviour=_BEHAVIOURS, max_changes=st.sampled_from([3, 1_000]))
+    @initialize(behaviour=BEHAVIOURS, max_changes=st.sampled_from([3, 1_000]))
     def start(self, behaviour: Behaviour, max_changes: int) -> None:
         super().start(behaviour)
         if max_changes < 1_000:

@@ -22,7 +22,7 @@ from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import Fleet
 from support.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.properties import examples
-from tests.unit.namesrv.core.test_changes_make_snapshots import ChangesMakeSnapshots
+from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
 SHARDS = [SnapshotPart(index, 3) for index in range(3)]
 

@@ -22,7 +22,7 @@ from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
 from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.properties import examples
-from tests.unit.namesrv.core.test_changes_make_snapshots import _BEHAVIOURS, ChangesMakeSnapshots
+from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
 TOPICS = ["T1", "T2", "T3", "T4"]
 _SUBSCRIPTIONS = st.builds(
@@ -91,7 +91,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.passing_over: Sliced[None] | None = None
 
     @initialize(
-        behaviour=_BEHAVIOURS,
+        behaviour=BEHAVIOURS,
         enabled=st.booleans(),
         is_warm=st.booleans(),
         is_copy=st.booleans(),

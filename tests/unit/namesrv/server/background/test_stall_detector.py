@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
-from support.core_fleet import VirtualClock
+from support.virtual_clock import VirtualClock
 
 
 @pytest.fixture

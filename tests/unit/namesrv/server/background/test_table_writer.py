@@ -9,7 +9,7 @@ import pytest
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, run_cooperatively
-from support.core_fleet import VirtualClock
+from support.virtual_clock import VirtualClock
 
 
 def test_changes_run_one_after_another_and_others_run_in_between() -> None:

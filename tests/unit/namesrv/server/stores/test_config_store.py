@@ -18,7 +18,7 @@ from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
 from namesrv.storage.data_dir import DataDirError
-from tests.unit.namesrv.held_disk import HeldDisk, until
+from support.fakes.held_disk import HeldDisk, until
 
 CAUSE = Cause("UpdateNamesrvConfig", "ipv4:127.0.0.1:1")
 OFF = {"enableTopicList": "false"}

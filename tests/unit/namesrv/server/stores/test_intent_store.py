@@ -31,8 +31,8 @@ from namesrv.server.stores.intent_store import (
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
 from support.core_fleet import CLUSTER, Fleet
-from tests.unit.namesrv.failing_disk import Failure, failing_disk
-from tests.unit.namesrv.held_disk import HeldDisk, until
+from support.fakes.failing_disk import Failure, failing_disk
+from support.fakes.held_disk import HeldDisk, until
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("WipeWritePermOfBroker", "ipv4:127.0.0.1:1", "because")

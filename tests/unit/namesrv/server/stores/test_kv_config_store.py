@@ -19,7 +19,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
 from namesrv.storage.kv_config_file import KvConfigFile
 from support.core_fleet import Fleet
-from tests.unit.namesrv.held_disk import HeldDisk, until
+from support.fakes.held_disk import HeldDisk, until
 
 CAUSE = Cause("test")
 

@@ -10,7 +10,8 @@ from namesrv.config.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
 from namesrv.core.errors import InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.records.rows import DataVersion, LiveKey
 from namesrv.server.services.registration.parts import RegistrationParts
-from support.core_fleet import VERSION, VirtualClock
+from support.core_fleet import VERSION
+from support.virtual_clock import VirtualClock
 
 KEY = LiveKey("c", "127.0.0.1:1")
 

@@ -28,7 +28,7 @@ from namesrv.server.services.route.cluster_test import (
     ClusterTest,
     asked_by_cluster_test,
 )
-from support.core_fleet import VirtualClock
+from support.virtual_clock import VirtualClock
 
 ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv")
