@@ -28,7 +28,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.garbage_collection import collecting, tune_garbage_collection
-from namesrv.server.services import request_validation
+from namesrv.server.services.registration import requests
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _WARM_UP_TOPICS = 100
@@ -125,7 +125,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
     for request in brokers:
         clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
         run_sync(manager.register_broker(_record(manager, request)))
-        identities.append(request_validation.broker_identity(request.broker))
+        identities.append(requests.broker_identity(request.broker))
     all_registered = clock.seconds
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[sizes.expiring_brokers :]:
@@ -214,15 +214,15 @@ def _manager(clock: HandClock | None = None) -> RouteInfoManager:
 
 def _record(manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
     """The record that RegistrationServicer makes, with the same checks."""
-    broker, broker_id, broker_addr = request_validation.broker_identity(request.broker)
+    broker, broker_id, broker_addr = requests.broker_identity(request.broker)
     return Registration(
         broker=broker,
         broker_id=broker_id,
         broker_addr=broker_addr,
-        data_version=request_validation.data_version("data_version", request.data_version),
-        topic_configs=request_validation.topic_configs(request.topic_configs, manager.tables.topic_queue_table),
-        filter_servers=request_validation.filter_servers(request),
-        timeout_seconds=request_validation.heartbeat_timeout_seconds(request),
+        data_version=requests.data_version("data_version", request.data_version),
+        topic_configs=requests.topic_configs(request.topic_configs, manager.tables.topic_queue_table),
+        filter_servers=requests.filter_servers(request),
+        timeout_seconds=requests.heartbeat_timeout_seconds(request),
     )
 
 

@@ -19,7 +19,8 @@ from namesrv.server.background.table_writer import TableWriter, run_cooperativel
 from namesrv.server.counters import RegistrationCounter, Result, kind_of
 from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
+from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.parts import RegistrationParts
 
 
@@ -56,12 +57,12 @@ class RegistrationServicer:
             return answer
 
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        identity = request_validation.broker_identity(request.broker)
-        version = request_validation.data_version("data_version", request.data_version)
+        identity = requests.broker_identity(request.broker)
+        version = requests.data_version("data_version", request.data_version)
         if request.HasField("ha_server_addr"):
-            request_validation.check_address("ha_server_addr", request.ha_server_addr)
-        request_validation.check_topic_count(request)
-        await run_cooperatively(request_validation.check_body_crc32(request))
+            field_rules.check_address("ha_server_addr", request.ha_server_addr)
+        requests.check_topic_count(request)
+        await run_cooperatively(requests.check_body_crc32(request))
         topic_configs: Iterable[route_data_pb2.TopicConfig] = request.topic_configs
         if request.HasField("part"):
             _check_given_channel(request.channel_id, "a registration in parts needs a channel")
@@ -88,8 +89,8 @@ class RegistrationServicer:
         self, request: pb.UnregisterBrokerRequest, context: Context
     ) -> pb.UnregisterBrokerResponse:
         """UNREGISTER_BROKER, 104."""
-        identity = request_validation.broker_identity(request.broker)
-        reason = request_validation.unregister_reason(request.reason)
+        identity = requests.broker_identity(request.broker)
+        reason = requests.unregister_reason(request.reason)
         generation = request.generation if request.HasField("generation") else None
         cause = Cause("UnregisterBroker", caller_of(context))
         change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
@@ -103,8 +104,8 @@ class RegistrationServicer:
     ) -> bytes:
         """QUERY_DATA_VERSION, 322."""
         with self._tally.counting("query") as outcome:
-            identity = request_validation.broker_identity(request.broker)
-            version = request_validation.data_version("data_version", request.data_version)
+            identity = requests.broker_identity(request.broker)
+            version = requests.data_version("data_version", request.data_version)
             changed, held = self._manager.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
         data_version = _data_version_message(held) if held else None
@@ -116,7 +117,7 @@ class RegistrationServicer:
     ) -> bytes:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
-            self._manager.broker_heartbeat(*request_validation.broker_identity(request.broker))
+            self._manager.broker_heartbeat(*requests.broker_identity(request.broker))
             outcome.result = "unchanged"
         return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
 
@@ -124,7 +125,7 @@ class RegistrationServicer:
         self, request: pb.RegisterTopicRequest, context: Context
     ) -> pb.RegisterTopicResponse:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
-        queues = request_validation.topic_queues(request)
+        queues = requests.topic_queues(request)
         changed = await self._writer.apply(
             self._manager.register_topic(request.topic, queues, Cause("RegisterTopic", caller_of(context)))
         )
@@ -169,7 +170,7 @@ class RegistrationServicer:
     def _registration(
         self,
         request: pb.RegisterBrokerRequest,
-        identity: request_validation.BrokerIdentity,
+        identity: requests.BrokerIdentity,
         version: DataVersion,
         topic_configs: Iterable[route_data_pb2.TopicConfig],
     ) -> Registration:
@@ -179,21 +180,21 @@ class RegistrationServicer:
             broker_id=identity.broker_id,
             broker_addr=identity.broker_addr,
             data_version=version,
-            topic_configs=request_validation.topic_configs(topic_configs, tables.topic_queue_table),
+            topic_configs=requests.topic_configs(topic_configs, tables.topic_queue_table),
             ha_server_addr=request.ha_server_addr if request.HasField("ha_server_addr") else None,
-            filter_servers=request_validation.filter_servers(request),
+            filter_servers=requests.filter_servers(request),
             channel_id=request.channel_id if request.HasField("channel_id") else None,
             base_version=(
-                request_validation.data_version("base_version", request.base_version)
+                requests.data_version("base_version", request.base_version)
                 if request.HasField("base_version")
                 else None
             ),
             zone_name=request.zone_name if request.HasField("zone_name") else None,
             enable_acting_master=request.enable_acting_master if request.HasField("enable_acting_master") else None,
-            timeout_seconds=request_validation.heartbeat_timeout_seconds(request),
+            timeout_seconds=requests.heartbeat_timeout_seconds(request),
         )
         if registration.zone_name is not None:
-            request_validation.check_name("zone_name", registration.zone_name)
+            field_rules.check_name("zone_name", registration.zone_name)
         count = len(tables.broker_live_table)
         if count >= limits.MAX_LIVE_BROKERS and registration.live_key not in tables.broker_live_table:
             raise LimitExceeded("live brokers", count + 1, limits.MAX_LIVE_BROKERS)

@@ -1,21 +1,19 @@
-"""Requests to records: every rule on input, with an error that names field, problem and limit."""
+"""Requests of RegistrationService to records: every rule on input, with an error that names field and limit."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Container, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 
-from groundwork import topic_rules
-from groundwork.endpoints import Endpoint
 from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
-from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, RemovalReason, TopicConfig
 from namesrv.core.slices import Sliced
-from namesrv.core.snapshot.route_snapshot import WHOLE, SnapshotShard
+from namesrv.server.services import field_rules
 
 CRC32_SLICE = 500
 """Topics that a checksum is taken of before giving way: about a millisecond."""
@@ -29,23 +27,19 @@ class BrokerIdentity(NamedTuple):
     broker_addr: str
 
 
-class _HasFields(Protocol):
-    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
-
-
 def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
     """Checks a BrokerIdentity.
 
     Raises:
         InvalidField: A part is missing or breaks its rule.
     """
-    check_name("broker.cluster_name", message.cluster_name)
-    check_name("broker.broker_name", message.broker_name)
+    field_rules.check_name("broker.cluster_name", message.cluster_name)
+    field_rules.check_name("broker.broker_name", message.broker_name)
     if not message.HasField("broker_id"):
         raise InvalidField("broker.broker_id", "is missing; 0 is the master, a slave has a higher id")
     if message.broker_id < 0:
         raise InvalidField("broker.broker_id", f"is {message.broker_id}, must not be negative")
-    check_address("broker.broker_addr", message.broker_addr)
+    field_rules.check_address("broker.broker_addr", message.broker_addr)
     return BrokerIdentity(BrokerKey(message.cluster_name, message.broker_name), message.broker_id, message.broker_addr)
 
 
@@ -80,7 +74,7 @@ def topic_configs(
     for index, message in enumerate(messages):
         topic = message.topic_name
         if topic not in known_topics:
-            check_topic(f"topic_configs[{index}].topic_name", topic)
+            field_rules.check_topic(f"topic_configs[{index}].topic_name", topic)
         if topic in seen:
             raise InvalidField(f"topic_configs[{index}].topic_name", f"{topic!r} is there twice")
         seen.add(topic)
@@ -125,6 +119,34 @@ def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) ->
         raise Crc32NotMatch(request.body_crc32, actual)
 
 
+def filter_servers(request: registration_service_pb2.RegisterBrokerRequest) -> tuple[str, ...] | None:
+    """The filter servers of a registration; None if they are to stay as they are.
+
+    Raises:
+        InvalidField: One is no address.
+        LimitExceeded: There are too many.
+    """
+    if not request.HasField("filter_servers"):
+        return None
+    addresses = tuple(request.filter_servers.filter_servers)
+    if len(addresses) > limits.MAX_FILTER_SERVERS:
+        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
+    for index, address in enumerate(addresses):
+        field_rules.check_address(f"filter_servers.filter_servers[{index}]", address)
+    return addresses
+
+
+def heartbeat_timeout_seconds(request: registration_service_pb2.RegisterBrokerRequest) -> float | None:
+    """How long the broker asks to be given; None if it does not. Raises InvalidField."""
+    if not request.HasField("heartbeat_timeout_millis"):
+        return None
+    millis = request.heartbeat_timeout_millis
+    lowest, highest = limits.MIN_HEARTBEAT_TIMEOUT_MILLIS, limits.MAX_HEARTBEAT_TIMEOUT_MILLIS
+    if not lowest <= millis <= highest:
+        raise InvalidField("heartbeat_timeout_millis", f"is {millis}, must be {lowest} to {highest}")
+    return millis / 1000
+
+
 def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbers]:
     """Checks the topic and the queues of a RegisterTopicRequest, by the rules of a registration.
 
@@ -132,7 +154,7 @@ def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict
         InvalidField: A part breaks its rule, there are no queues, or a group is there twice.
         LimitExceeded: There are too many groups.
     """
-    check_topic("topic", request.topic)
+    field_rules.check_topic("topic", request.topic)
     count = len(request.queue_datas)
     if count == 0:
         raise InvalidField("queue_datas", "is empty; name the queues of at least one broker group")
@@ -149,88 +171,6 @@ def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict
     return queues
 
 
-def batch_topics(request: route_service_pb2.BatchGetTopicRoutesRequest) -> Iterator[tuple[str, str]]:
-    """The topics of a batch, each once, with the name of the field it is in. The names themselves are not checked.
-
-    Raises:
-        InvalidField: There are none.
-        LimitExceeded: There are too many.
-    """
-    count = len(request.topics)
-    if count == 0:
-        raise InvalidField("topics", f"is empty; name 1 to {limits.MAX_BATCH_TOPICS} topics")
-    if count > limits.MAX_BATCH_TOPICS:
-        raise LimitExceeded("topics of one batch", count, limits.MAX_BATCH_TOPICS)
-    seen: set[str] = set()
-    for index, topic in enumerate(request.topics):
-        if topic not in seen:
-            seen.add(topic)
-            yield f"topics[{index}]", topic
-
-
-def check_topic(field: str, topic: str) -> None:
-    """Checks a topic name. Raises InvalidField."""
-    try:
-        topic_rules.check_topic(topic)
-    except ValueError as error:
-        raise InvalidField(field, str(error)) from None
-
-
-def check_name(field: str, name: str) -> None:
-    """Checks the name of a cluster, a broker or a zone. Raises InvalidField."""
-    try:
-        topic_rules.check_name(name)
-    except ValueError as error:
-        raise InvalidField(field, str(error)) from None
-
-
-def check_kv_name(field: str, name: str) -> None:
-    """Checks a namespace or key of the KV configuration; like RocketMQ, allows all characters. Raises InvalidField."""
-    if not name:
-        raise InvalidField(field, "is empty")
-    length = len(name.encode())
-    if length > limits.MAX_KV_NAME_BYTES:
-        raise InvalidField(field, f"has {length} bytes, at most {limits.MAX_KV_NAME_BYTES}")
-
-
-def check_address(field: str, address: str) -> None:
-    """Checks that a text is host:port. Raises InvalidField."""
-    if not address:
-        raise InvalidField(field, "is empty; write host:port")
-    try:
-        Endpoint.parse(address)
-    except ValueError as error:
-        raise InvalidField(field, str(error)) from None
-
-
-def filter_servers(request: registration_service_pb2.RegisterBrokerRequest) -> tuple[str, ...] | None:
-    """The filter servers of a registration; None if they are to stay as they are.
-
-    Raises:
-        InvalidField: One is no address.
-        LimitExceeded: There are too many.
-    """
-    if not request.HasField("filter_servers"):
-        return None
-    addresses = tuple(request.filter_servers.filter_servers)
-    if len(addresses) > limits.MAX_FILTER_SERVERS:
-        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
-    for index, address in enumerate(addresses):
-        check_address(f"filter_servers.filter_servers[{index}]", address)
-    return addresses
-
-
-def heartbeat_timeout_seconds(request: registration_service_pb2.RegisterBrokerRequest) -> float | None:
-    """How long the broker asks to be given; None if it does not. Raises InvalidField."""
-    if not request.HasField("heartbeat_timeout_millis"):
-        return None
-    millis = request.heartbeat_timeout_millis
-    lowest, highest = limits.MIN_HEARTBEAT_TIMEOUT_MILLIS, limits.MAX_HEARTBEAT_TIMEOUT_MILLIS
-    if not lowest <= millis <= highest:
-        raise InvalidField("heartbeat_timeout_millis", f"is {millis}, must be {lowest} to {highest}")
-    return millis / 1000
-
-
 def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
     """The reason that a caller may give for an unregistration. Raises InvalidField."""
     match reason:
@@ -241,81 +181,13 @@ def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
     raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
 
 
-def zone_name(
-    request: route_service_pb2.GetTopicRouteRequest
-    | route_service_pb2.BatchGetTopicRoutesRequest
-    | route_service_pb2.WatchTopicRoutesRequest,
-) -> str | None:
-    """The zone that a lookup or a watch asks from; None if it names none. Raises InvalidField."""
-    if not request.HasField("zone_name"):
-        return None
-    check_name("zone_name", request.zone_name)
-    return request.zone_name
-
-
-def snapshot_shard(
-    request: route_service_pb2.StreamRouteSnapshotRequest | route_service_pb2.StreamRouteChangesRequest,
-) -> SnapshotShard:
-    """The shard that a request asks for; the whole if it names none. Raises InvalidField."""
-    if not request.HasField("shard"):
-        return WHOLE
-    shard = request.shard
-    for part in ("count", "index"):
-        if not shard.HasField(part):
-            raise InvalidField(f"shard.{part}", "is missing; a shard needs index and count")
-    if not 1 <= shard.count <= limits.MAX_SHARDS:
-        raise InvalidField("shard.count", f"is {shard.count}, must be 1 to {limits.MAX_SHARDS}")
-    if not 0 <= shard.index < shard.count:
-        raise InvalidField("shard.index", f"is {shard.index}, must be 0 to {shard.count - 1}: below shard.count")
-    return SnapshotShard(shard.index, shard.count)
-
-
-def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_service_pb2.ResumePoint:
-    """The point that changes are asked for after. Raises InvalidField."""
-    if not point.epoch:
-        raise InvalidField(f"{field}.epoch", "is missing; take epoch and revision from a header")
-    if not point.HasField("revision"):
-        raise InvalidField(f"{field}.revision", "is missing; take epoch and revision from a header")
-    if point.revision < 0:
-        raise InvalidField(f"{field}.revision", f"is {point.revision}, must not be negative")
-    return point
-
-
-def pin_lease_seconds(request: route_service_pb2.PinRouteSnapshotRequest) -> int:
-    """How long a pin is to be kept. Raises InvalidField."""
-    if not request.HasField("lease_seconds"):
-        return limits.DEFAULT_PIN_LEASE_SECONDS
-    seconds, lowest, highest = request.lease_seconds, limits.MIN_PIN_LEASE_SECONDS, limits.MAX_PIN_LEASE_SECONDS
-    if not lowest <= seconds <= highest:
-        raise InvalidField("lease_seconds", f"is {seconds}, must be {lowest} to {highest}")
-    return seconds
-
-
-def page_size(value: int) -> int:
-    """The page size in force. Raises InvalidField."""
-    if value < 0:
-        raise InvalidField("page_size", f"is {value}, must not be negative")
-    return min(value, limits.MAX_PAGE_SIZE) or limits.DEFAULT_PAGE_SIZE
-
-
-def refuse_fields(message: _HasFields, *fields: str) -> None:
-    """Refuses fields that this version does not have yet, rather than passing over them. Raises NotImplementedYet."""
-    for field in fields:
-        try:
-            present = message.HasField(field)
-        except ValueError:  # a field without presence
-            present = bool(getattr(message, field))
-        if present:
-            raise NotImplementedYet(f"{field}: this version of the name server does not have it yet", {"field": field})
-
-
 def _has_numbers(message: route_data_pb2.TopicConfig) -> bool:
     return all(message.HasField(part) for part in ("read_queue_nums", "write_queue_nums", "perm"))
 
 
 def _queue_data(where: str, message: route_data_pb2.QueueData) -> tuple[BrokerKey, QueueNumbers]:
-    check_name(f"{where}.cluster_name", message.cluster_name)
-    check_name(f"{where}.broker_name", message.broker_name)
+    field_rules.check_name(f"{where}.cluster_name", message.cluster_name)
+    field_rules.check_name(f"{where}.broker_name", message.broker_name)
     _check_queue_numbers(where, f"the group {message.broker_name!r}", message)
     if message.HasField("reported_perm"):
         raise InvalidField(f"{where}.reported_perm", "is set; only answers have it")
