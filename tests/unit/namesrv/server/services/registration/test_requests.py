@@ -30,7 +30,7 @@ def topic(
 
 
 def checked(*topics: route_data_pb2.TopicConfig) -> list[TopicConfig]:
-    return list(requests.topic_configs(topics, ()))
+    return list(run_sync(requests.read_topics(topics, (), {})).items())
 
 
 @pytest.mark.parametrize(
