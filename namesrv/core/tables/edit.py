@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from namesrv.core.records.changes import Row
 from namesrv.core.records.rows import (
     BrokerData,
     BrokerKey,
@@ -20,7 +19,6 @@ from namesrv.core.records.rows import (
 )
 from namesrv.core.slices import Sliced
 from namesrv.core.tables.edit_state import EditState
-from namesrv.core.tables.publication import publish_edit
 
 SLICE = 250
 """Topics that are worked on before giving way: half a millisecond."""
@@ -33,7 +31,7 @@ PUT_SLICE = 2_000
 
 
 class TableEdit(EditState):
-    """Changes of several tables that belong together. Nothing shows until ``publish``."""
+    """Changes of several tables that belong together. Nothing shows until ``publish_edit``."""
 
     def put_group(self, group: BrokerData) -> None:
         """Adds or replaces a broker group; its rule and fragments are made at publication."""
@@ -190,14 +188,6 @@ class TableEdit(EditState):
                     put[topic] = next(data for fragment in queues if (data := find[fragment]).broker == key)
                 if count % SLICE == 0:
                     yield
-
-    def publish(self) -> tuple[Row, ...]:
-        """Makes the edit the tables' state; the topic table must be settled. Call ``prepare`` before.
-
-        Returns:
-            What changed that a reader can see; empty if nothing did.
-        """
-        return publish_edit(self)
 
     # Details
 
