@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from groundwork import topic_rules
 from groundwork.endpoints import Endpoint
 from namesrv.config import limits
-from namesrv.core.errors import InvalidField
+from namesrv.core.errors import InvalidField, NotImplementedYet
+
+
+class _HasFields(Protocol):
+    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
 
 
 def check_topic(field: str, topic: str) -> None:
@@ -39,3 +45,14 @@ def page_size(value: int) -> int:
     if value < 0:
         raise InvalidField("page_size", f"is {value}, must not be negative")
     return min(value, limits.MAX_PAGE_SIZE) or limits.DEFAULT_PAGE_SIZE
+
+
+def refuse_fields(message: _HasFields, *fields: str) -> None:
+    """Refuses fields that this version does not have yet, rather than passing over them. Raises NotImplementedYet."""
+    for field in fields:
+        try:
+            present = message.HasField(field)
+        except ValueError:  # a field without presence
+            present = bool(getattr(message, field))
+        if present:
+            raise NotImplementedYet(f"{field}: this version of the name server does not have it yet", {"field": field})
