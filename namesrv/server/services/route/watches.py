@@ -43,12 +43,11 @@ class WatchCalls:
         subscription = await run_cooperatively(_subscription(request))
         after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds
-        watches = self._watch_streams.watches
         async with self._watch_streams.watching(subscription, after, context.peer()) as watcher:
             assert isinstance(watcher.reader, RouteWatch), "that is what was opened"
             while True:
                 watcher.woken.clear()
-                while message := watches.next_message(watcher.reader):
+                while message := self._watch_streams.messages.next_message(watcher.reader):
                     yield message
                     self._watch_streams.sent(watcher)
                     await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
