@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +24,12 @@ from bench.figures import Sample, machine_line, progress, summarise, table, writ
 from bench.pauses import GENERATIONS, Pauses
 from bench.workload import Profile, registration
 from namesrv.core.records.fragments import tag, varint
-from namesrv.core.records.rows import Registration
+from namesrv.core.records.rows import RegisterBrokerResult
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.garbage_collection import collecting, tune_garbage_collection
-from namesrv.server.services import request_validation
+from namesrv.server.services.registration import requests
 from support.virtual_clock import VirtualClock
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
@@ -88,7 +89,7 @@ def slices(sizes: Sizes) -> list[Sample]:
                 began = time.perf_counter()
                 request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
                 parse = _millis_since(began)
-                held_up = list(_step_millis(collecting(manager.register_broker(_record(manager, request)))))
+                held_up = list(_step_millis(collecting(_read_and_registered(manager, request))))
             samples += [
                 Sample(workload, "parsing the message", "ms", parse),
                 Sample(workload, "longest step", "ms", max(held_up)),
@@ -110,8 +111,8 @@ def expiry(sizes: Sizes) -> list[Sample]:
     identities = []
     for request in brokers:
         clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
-        run_sync(manager.register_broker(_record(manager, request)))
-        identities.append(request_validation.broker_identity(request.broker))
+        run_sync(_read_and_registered(manager, request))
+        identities.append(requests.broker_identity(request.broker))
     all_registered = clock.seconds
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[sizes.expiring_brokers :]:
@@ -148,7 +149,7 @@ def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
 def register(manager: RouteInfoManager, data: bytes) -> Sliced[Any]:
     """What the server does with a registration's bytes."""
     request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
-    return collecting(manager.register_broker(_record(manager, request)))
+    return collecting(_read_and_registered(manager, request))
 
 
 def measure(sizes: Sizes, rounds: int, *, fresh_processes: bool = True) -> list[Sample]:
@@ -198,18 +199,15 @@ def _manager(clock: VirtualClock | None = None) -> RouteInfoManager:
     return RouteInfoManager(identity, clock or VirtualClock(), lambda: f"channel-{next(numbers)}")
 
 
-def _record(manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
-    """The record that RegistrationServicer makes, with the same checks."""
-    broker, broker_id, broker_addr = request_validation.broker_identity(request.broker)
-    return Registration(
-        broker=broker,
-        broker_id=broker_id,
-        broker_addr=broker_addr,
-        data_version=request_validation.data_version("data_version", request.data_version),
-        topic_configs=request_validation.topic_configs(request.topic_configs, manager.tables.topic_queue_table),
-        filter_servers=request_validation.filter_servers(request),
-        timeout_seconds=request_validation.heartbeat_timeout_seconds(request),
-    )
+def _read_and_registered(
+    manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest
+) -> Sliced[RegisterBrokerResult]:
+    """What RegistrationServicer does, with the same checks, but for waiting between reading and registering."""
+    registration = requests.registration(request)
+    if manager.reads_topics(registration):
+        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table, {})
+        registration = replace(registration, topic_configs=read)
+    return (yield from manager.register_broker(registration))
 
 
 def _without_own_timeout(broker: int) -> registration_service_pb2.RegisterBrokerRequest:

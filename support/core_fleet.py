@@ -60,7 +60,7 @@ class Fleet:
         zone_name: str | None = None,
         enable_acting_master: bool | None = None,
     ) -> RegisterBrokerResult:
-        configs = [(topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics]
+        configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
             broker=BrokerKey(cluster, name),
             broker_id=broker_id,

@@ -22,8 +22,13 @@ MAX_TOPICS_PER_REGISTRATION = 200_000
 MAX_REGISTRATION_PARTS = 64
 """Most parts of one registration. With the largest message, 256 MiB."""
 
-MAX_STAGED_BYTES = 256 * 1024 * 1024
-"""Most bytes of registrations that wait for their last part, of all channels together."""
+MAX_TOPICS_UNDER_WAY = 4_000_000
+"""Most topics of registrations that are being read or wait for their turn, of all calls together: each takes about 120
+bytes as a record, and the same again in its request."""
+
+MAX_STAGED_TOPICS = 2_000_000
+"""Most topics of registrations that wait for their last part, of all channels together: each takes about 120 bytes, and
+with the longest names and numbers of its own 600."""
 
 STAGED_PART_SECONDS = 30.0
 """How long parts wait for the next one."""

@@ -118,7 +118,7 @@ class NamesrvServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
         self._observation = self._observed(settings, product_env_credentials)
-        self._add_services(settings, RegistrationParts(clock.monotonic))
+        self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
 
     def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observability:
         sources = Sources(

@@ -58,7 +58,7 @@ MUTANTS = (
         (
             Line(
                 "namesrv/server/background/channel_streams.py",
-                "elif self._own_stalls.channel_ends_are_doubtful():",
+                "elif self._stall_detector.channel_ends_are_doubtful():",
                 "elif False:",
             ),
         ),

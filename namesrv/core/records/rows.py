@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -185,8 +185,8 @@ class Registration:
     broker_id: int
     broker_addr: str
     data_version: DataVersion
-    topic_configs: Iterable[TopicConfig]
-    """The topic table, or its changed topics. Iterated once, only if it is needed; may raise CallRefused."""
+    topic_configs: Mapping[str, QueueNumbers] | None
+    """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None
     """None leaves the broker's filter servers as they are, an empty tuple removes them."""

@@ -27,7 +27,6 @@ from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.load import LoadedSnapshot, group_of, live_of, numbers_of
 from namesrv.core.streams.replica_feed import READER_SETTINGS
 from namesrv.core.tables.edit import TableEdit
-from namesrv.core.tables.publication import publish_edit
 
 ROW_SLICE = 50
 """Rows of brokers that are taken over before giving way: about a millisecond."""
@@ -92,10 +91,9 @@ class ReplicaManager(RouteInfoManager):
                 self._liveness.reported(key, snapshot.last_update_millis[key])
             # Taken from there, because freeing all of them at once would take 50 ms.
             yield from edit.put_topics(broker, snapshot.topic_configs.pop(broker))
-            publish_edit(edit)
+            self._publish(edit)
             yield
         yield from self.tables.topic_queue_table.settle()
-        self.topic_lists.names_changed()
         guarded = {LiveKey(ref.cluster_name, ref.broker_addr) for ref in more.guarded_brokers}
         for key, live in self.tables.broker_live_table.items():
             if live.unconfirmed:
@@ -118,9 +116,7 @@ class ReplicaManager(RouteInfoManager):
         self.intents = intents
         self.kv_config = _with_kv_changes(self.kv_config, change.more.kv_changes)
         self.behaviour = _with_settings(self.behaviour, change.more.settings, _IN_FORCE_AT_ONCE)
-        rows = (*publish_edit(edit), *beyond)
-        if edit.topic_names_changed:
-            self.topic_lists.names_changed()
+        rows = (*self._publish(edit), *beyond)
         cause = change.more.cause
         self._note_lives(edit, change.applied_at_millis)
         self.change_log.append(change.applied_at_millis, Cause(cause.call, cause.caller, cause.comment), rows)

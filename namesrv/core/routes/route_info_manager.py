@@ -38,6 +38,10 @@ GROUP_SLICE = 20
 """Groups that are given one topic before giving way: two milliseconds where it has a thousand groups already."""
 
 
+class TopicsNotRead(Exception):
+    """A registration's topics count, which did not when it was read: what is held here has changed since."""
+
+
 class RouteInfoManager(BrokerRemovals, OperatorChanges):
     """The five tables, the channels, and who is alive: registration, signs of life and lookups.
 
@@ -60,13 +64,16 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             NeedFullRegistration: It is an increment, and its base is not what is held here.
             StaleStateVersion: The id is held by another address with a higher state version (RocketMQ 5).
             ShuttingDown: The tables are frozen.
-            CallRefused: Whatever the iteration of topic_configs raises.
+            TopicsNotRead: Its topics are needed and were not read; nothing has changed.
         """
         self._check_open(registration)
         broker, broker_id = registration.broker, registration.broker_id
         edit = yield from self._begin_edit()
         live = self.tables.broker_live_table.get(registration.live_key)
         _check_base_version(registration, live)
+        brings_topics = self.reads_topics(registration)
+        if brings_topics and registration.topic_configs is None:
+            raise TopicsNotRead
         replaced: list[RemovedBroker] = []
         if live is not None and live.broker != broker:
             group_gone = yield from edit.remove_broker(live, RemovalReason.REPLACED)
@@ -78,7 +85,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             edit.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
         is_new = live is None or live.broker_id != broker_id
-        yield from self._put_topics(edit, registration, None if is_new else live)
+        if brings_topics:
+            yield from self._put_topics(edit, registration)
         if registration.filter_servers is not None:
             edit.put_filter_servers(registration.live_key, registration.filter_servers)
         renewed = self._live_info(registration)
@@ -125,6 +133,18 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
                 yield
         self._check_not_frozen()
         return self._commit(edit, cause)
+
+    def reads_topics(self, registration: Registration) -> bool:
+        """Whether a registration's topics count: their version is not held yet, and the broker speaks for its group.
+
+        That is as the tables are now, and may be otherwise when the registration has its turn.
+        """
+        if not self._speaks_for_group(registration):
+            return False
+        if self.behaviour.delete_topic_with_broker_registration:
+            return True
+        live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
+        return live is None or live.unconfirmed or live.data_version != registration.data_version
 
     # Signs of life
 
@@ -288,24 +308,23 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         )
         return holder
 
-    def _put_topics(self, edit: TableEdit, registration: Registration, before: BrokerLiveInfo | None) -> Sliced[None]:
-        """Puts the topics of a registration that brings new ones and whose broker speaks for its group."""
+    def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
+        topic_configs = registration.topic_configs or {}
+        yield from edit.put_topics(registration.broker, topic_configs.items())
         exactly = self.behaviour.delete_topic_with_broker_registration
-        known = before is not None and not before.unconfirmed and before.data_version == registration.data_version
-        if not self._speaks_for_group(edit, registration) or (known and not exactly):
-            return
-        named = yield from edit.put_topics(registration.broker, registration.topic_configs)
         if exactly and registration.base_version is None:
-            yield from edit.remove_topics_but(registration.broker, named)
+            yield from edit.remove_topics_but(registration.broker, topic_configs.keys())
 
-    def _speaks_for_group(self, edit: TableEdit, registration: Registration) -> bool:
+    def _speaks_for_group(self, registration: Registration) -> bool:
         """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave)."""
-        if registration.broker_id == MASTER_ID:
+        broker_id = registration.broker_id
+        if broker_id == MASTER_ID:
             return True
-        group = edit.group(registration.broker)
-        assert group is not None, "the broker was put into its group"
-        knows_acting = self.behaviour.support_acting_master and registration.enable_acting_master is not None
-        return knows_acting and registration.broker_id == group.min_id
+        if not self.behaviour.support_acting_master or registration.enable_acting_master is None:
+            return False
+        group = self.tables.broker_addr_table.get(registration.broker)
+        addrs = {} if group is None else group.addrs
+        return all(broker_id <= other for other, addr in addrs.items() if addr != registration.broker_addr)
 
     def _live_info(self, registration: Registration) -> BrokerLiveInfo:
         timeout = registration.timeout_seconds

@@ -22,6 +22,7 @@ from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.snapshot.load import LoadedSnapshot, read_snapshot
 from namesrv.core.snapshot.route_snapshot import TopicTableCopies
 from namesrv.core.tables.edit import TableEdit
+from namesrv.core.tables.publication import publish_edit
 from namesrv.core.tables.schema import Tables
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
@@ -114,9 +115,8 @@ class RouteState:
         loaded = read_snapshot(messages)
         edit = run_sync(self._begin_edit())
         loaded.put_into(edit)
-        edit.publish()  # its rows are no changes: nobody can have read the state before
+        self._publish(edit)  # its rows are no changes: nobody can have read the state before
         run_sync(self.tables.topic_queue_table.settle())
-        self.topic_lists.names_changed()
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self._expired_time)
@@ -140,11 +140,16 @@ class RouteState:
         Returns:
             Whether anything changed that a reader can see.
         """
-        rows = (*edit.publish(), *more)
-        if edit.topic_names_changed:
-            self.topic_lists.names_changed()
+        rows = (*self._publish(edit), *more)
         self.append_change(cause, rows)
         return bool(rows)
+
+    def _publish(self, edit: TableEdit) -> tuple[Row, ...]:
+        """Makes an edit the tables' state. Returns what changed that a reader can see."""
+        rows = publish_edit(edit)
+        if edit.topic_names_changed:
+            self.topic_lists.names_changed()
+        return rows
 
     def _check_not_frozen(self) -> None:
         if self.frozen:

@@ -1,15 +1,25 @@
-"""Messages of a watch: current routes of topics, joined and framed once for everybody who is sent the same."""
+"""Messages of a watch: current routes of topics, joined and framed once for everybody who is sent the same.
+
+A message is made in one step, and only when all changes up to the current revision have been passed over. If it leaves
+nothing over, it has a bookmark, and all that was sent is then exactly the state at that revision.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core.records.fragments import tag, varint
 from namesrv.core.records.rows import BrokerKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.watch.affected_topics import GoneBroker
+from namesrv.core.watch.watch_index import Gone, RouteWatch, WatchIndex
+
+MESSAGE_TOPICS = 500
+"""Most topics in a message: making it is one step, of about a millisecond."""
+
+MESSAGE_BYTES = 256 * 1024
+"""Size from which on no further topic is put into a message."""
 
 SHARED_BYTES = 8 * 1024 * 1024
 """Most bytes of routes that are kept to be sent to the next watcher of the same topic."""
@@ -25,16 +35,62 @@ assert _RESPONSE.HEADER_FIELD_NUMBER == 1, "headers are framed as field 1"
 
 
 class WatchMessages:
-    """Encodes changes of topics as of the current revision."""
+    """Makes the messages of all watches, as of the current revision."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
+    def __init__(self, manager: RouteInfoManager, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
+        """Starts without messages.
+
+        Args:
+            manager: Whose routes are watched.
+            watches: Who watches, and what waits to be sent to each.
+            is_warm: Whether what is not in the tables does not exist.
+        """
         self._manager = manager
+        self._watches = watches
+        self._is_warm = is_warm
         self._revision = -1
-        self._shared: dict[tuple[str, str | None], tuple[tuple[GoneBroker, ...], bytes]] = {}
+        self._shared: dict[tuple[str, str | None], tuple[Gone, bytes]] = {}
         """By topic and zone, those of the current revision: what left the route, and the encoded change."""
         self._shared_bytes = 0
 
-    def change(self, topic: str, zone_name: str | None, gone: tuple[GoneBroker, ...]) -> bytes | None:
+    def next_message(self, watch: RouteWatch) -> bytes | None:
+        """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
+
+        Raises:
+            CallRefused: The watch must end.
+        """
+        if watch.failure is not None:
+            raise watch.failure
+        if watch.is_filling:
+            return None
+        if not self._watches.is_settled:
+            self._watches.wake_later(watch)
+            return None
+        changes = self._take_changes(watch)
+        if not changes and not watch.bookmark_due:
+            return None
+        is_all = not watch.waiting
+        watch.revision = self._manager.revision
+        watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
+        return b"".join((self._manager.header_fragment(), *changes, _BOOKMARK if is_all else b""))
+
+    def _take_changes(self, watch: RouteWatch) -> list[bytes]:
+        """Takes the changes of a message from those that wait; all that wait if there is nothing to say of them."""
+        zone_name, is_warm = watch.subscription.zone_name, self._is_warm()
+        changes: list[bytes] = []
+        size = 0
+        while watch.waiting and len(changes) < MESSAGE_TOPICS and size < MESSAGE_BYTES:
+            topic, gone = self._watches.take_waiting(watch)
+            change = self._current(topic, zone_name, gone)
+            if change is None and not is_warm:
+                watch.unsaid.add(topic)
+                continue
+            watch.unsaid.discard(topic)
+            changes.append(_change(topic, None, ()) if change is None else change)
+            size += len(changes[-1])
+        return changes
+
+    def _current(self, topic: str, zone_name: str | None, gone: Gone) -> bytes | None:
         """A TopicRouteChange, framed as the field changes; None if there is no route, and nothing left it."""
         if self._revision != self._manager.revision or self._shared_bytes > SHARED_BYTES:
             self._revision, self._shared_bytes = self._manager.revision, 0
@@ -50,15 +106,7 @@ class WatchMessages:
         self._shared_bytes += len(encoded)
         return encoded
 
-    def absent(self, topic: str) -> bytes:
-        """A TopicRouteChange, framed as the field changes, of a topic that is not there."""
-        return _change(topic, None, ())
-
-    def message(self, changes: Sequence[bytes], *, bookmark: bool) -> bytes:
-        """A WatchTopicRoutesResponse as of the current revision."""
-        return b"".join((self._manager.header_fragment(), *changes, _BOOKMARK if bookmark else b""))
-
-    def _really_gone(self, topic: str, gone: tuple[GoneBroker, ...]) -> list[bytes]:
+    def _really_gone(self, topic: str, gone: Gone) -> list[bytes]:
         """Encoded removals: the last of each broker, and only of those that are not in the route again.
 
         That a group lost its queues of the topic is said also if it has some again: they may be other brokers'.

@@ -1,11 +1,8 @@
-"""The open watches: which of them a change concerns, and what each is sent next.
+"""The open watches, and which of them a change concerns.
 
 A watch holds what it asked for, and the topics of it that changed since its last message; what it is sent is their
 route at the moment. So a reader that is slow skips states in between, and bursts are merged: however many changes came
 meanwhile, a topic is sent once. Changes are passed over once, through an index, and not once for each watch.
-
-A message is made in one step, and only when all changes up to the current revision have been passed over. If it leaves
-nothing over, it has a bookmark, and all that was sent is then exactly the state at that revision.
 """
 
 from __future__ import annotations
@@ -19,14 +16,7 @@ from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.core.watch.affected_topics import MAX_GONE, AffectedTopics, GoneBroker
-from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription, SubscriptionIndex
-
-MESSAGE_TOPICS = 500
-"""Most topics in a message: making it is one step, of about a millisecond."""
-
-MESSAGE_BYTES = 256 * 1024
-"""Size from which on no further topic is put into a message."""
 
 MARK_SLICE = 2_000
 """Watches that are told of a changed topic before giving way: about a millisecond."""
@@ -81,8 +71,8 @@ class WatchIndex:
     def __init__(
         self,
         manager: RouteInfoManager,
-        is_warm: Callable[[], bool],
         *,
+        is_warm: bool,
         max_names: int,
         max_waiting: int,
         is_copy: bool = False,
@@ -91,17 +81,15 @@ class WatchIndex:
 
         Args:
             manager: Whose routes they watch.
-            is_warm: Whether what is not in the tables does not exist.
+            is_warm: Whether what is not in the tables does not exist, from the beginning.
             max_names: Most names and prefixes of all watches together.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
             is_copy: Whether the manager is one of several copies. Who resumes here may have been at another one, which
                 was not warm yet when this one was.
         """
         self._manager = manager
-        self._is_warm = is_warm
         self._max_names = max_names
         self._max_waiting = max_waiting
-        self._messages = WatchMessages(manager)
         self._touches = AffectedTopics(manager)
         self._index: SubscriptionIndex[RouteWatch] = SubscriptionIndex()
         self._watches: dict[RouteWatch, None] = {}
@@ -109,7 +97,7 @@ class WatchIndex:
         self._to_wake: dict[Follower, None] = {}
         self._name_count = 0
         self._is_copy = is_copy
-        self._unsaid_until = -1 if is_warm() and not is_copy else None
+        self._unsaid_until = -1 if is_warm and not is_copy else None
         """Revision at which everybody had been told what is absent; None: that is still to come, or cannot be known."""
         self.revision = manager.revision
         """Changes up to this one have been passed over."""
@@ -341,45 +329,14 @@ class WatchIndex:
         to_wake, self._to_wake = list(self._to_wake), {}
         return to_wake
 
-    # Messages
+    def take_waiting(self, watch: RouteWatch) -> tuple[str, Gone]:
+        """Takes one of the topics that wait for a watch, with what left its route."""
+        self.waiting_count -= 1
+        return watch.waiting.popitem()
 
-    def next_message(self, watch: RouteWatch) -> bytes | None:
-        """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
-
-        Raises:
-            CallRefused: The watch must end.
-        """
-        if watch.failure is not None:
-            raise watch.failure
-        if watch.is_filling:
-            return None
-        if not self.is_settled:
-            self._to_wake[watch] = None
-            return None
-        changes = self._take_changes(watch)
-        if not changes and not watch.bookmark_due:
-            return None
-        is_all = not watch.waiting
-        watch.revision = self.revision
-        watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
-        return self._messages.message(changes, bookmark=is_all)
-
-    def _take_changes(self, watch: RouteWatch) -> list[bytes]:
-        """Takes the changes of a message from those that wait; all that wait if there is nothing to say of them."""
-        waiting, zone_name, is_warm = watch.waiting, watch.subscription.zone_name, self._is_warm()
-        changes: list[bytes] = []
-        size = 0
-        while waiting and len(changes) < MESSAGE_TOPICS and size < MESSAGE_BYTES:
-            topic, gone = waiting.popitem()
-            self.waiting_count -= 1
-            change = self._messages.change(topic, zone_name, gone)
-            if change is None and not is_warm:
-                watch.unsaid.add(topic)
-                continue
-            watch.unsaid.discard(topic)
-            changes.append(self._messages.absent(topic) if change is None else change)
-            size += len(changes[-1])
-        return changes
+    def wake_later(self, watch: RouteWatch) -> None:
+        """Has a watch woken when all changes have been passed over."""
+        self._to_wake[watch] = None
 
 
 def _note(by_prefix: dict[str, list[dict[str, Gone]]], prefix: str, topic: str, gone: Gone) -> None:

@@ -16,6 +16,7 @@ from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.streams.replica_feed import ReplicaFeed
+from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
 from namesrv.server.background.table_writer import run_cooperatively
@@ -80,11 +81,12 @@ class WatchStreams:
         self._max_watchers = max_watchers
         self.watches = WatchIndex(
             manager,
-            warm_up.is_warm,
+            is_warm=warm_up.is_warm(),
             max_names=limits.MAX_WATCHED_NAMES,
             max_waiting=limits.MAX_WAITING_TOPICS,
             is_copy=is_copy,
         )
+        self.messages = WatchMessages(manager, self.watches, warm_up.is_warm)
         self.lag = DurationCounter()
         """How long changes took until the transport had them, once for each reader."""
         self._published_at: float | None = None

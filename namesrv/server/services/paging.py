@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from namesrv.core.errors import InvalidField
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 
 
 class AsksForPage(Protocol):
@@ -38,7 +38,7 @@ async def page_of(request: AsksForPage, names_after: Callable[[str, int], Sliced
     Raises:
         InvalidField: The size is negative, or the token none of ours.
     """
-    size = request_validation.page_size(request.page_size)
+    size = field_rules.page_size(request.page_size)
     # One more than fits tells whether there is a next page.
     names = await run_cooperatively(names_after(last_of_page_before(request.page_token), size + 1))
     page = names[:size]

@@ -25,7 +25,7 @@ from namesrv.server.replica.server import ReplicaServer
 from namesrv.server.rpc.handlers import add_service
 from namesrv.server.rpc.request_memory import RequestMemory
 from namesrv.server.server import NamesrvServer
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.route.servicer import RouteServicer
 from namesrv.storage.data_dir import DataDir
 from support.registrations import data_version, identity, registration
@@ -139,7 +139,7 @@ async def _not_implemented(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Err
         """Has one call, and that without a field."""
 
         async def GetTopicRoute(self, request: routes.GetTopicRouteRequest, _context: Any) -> bytes:  # noqa: N802
-            request_validation.refuse_fields(request, "zone_name")
+            field_rules.refuse_fields(request, "zone_name")
             return b""
 
     async with answering(OlderVersion()) as caller:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from namesrv.core.history.explain_route import Explanation, Question, explain_route
+from namesrv.core.history.evidence import Question
+from namesrv.core.history.explain_route import Explanation, explain_route
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.records.rows import BrokerKey, DataVersion

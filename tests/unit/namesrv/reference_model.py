@@ -100,9 +100,11 @@ class ReferenceModel:
         )
         exactly = self.behaviour.delete_topic_with_broker_registration
         if self._speaks_for_group(registration) and (exactly or not known):
+            topics = registration.topic_configs
+            assert topics is not None, "they are given where they count"
             if exactly and registration.base_version is None:
                 self._drop_queues(group)
-            self.queues.update({(topic, group): numbers for topic, numbers in registration.topic_configs})
+            self.queues.update({(topic, group): numbers for topic, numbers in topics.items()})
         if registration.filter_servers is not None:
             self.filters.pop(key, None)
             if registration.filter_servers:

@@ -15,7 +15,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.paging import last_of_page_before, page_token
 
 FILTER_SLICE = 2_000
@@ -40,7 +40,7 @@ class AuditCalls:
         """The journal, newest first; RocketMQ has none."""
         wanted = _Wanted.of(request)
         size = min(
-            request_validation.page_size(request.page_size or limits.DEFAULT_AUDIT_PAGE_SIZE),
+            field_rules.page_size(request.page_size or limits.DEFAULT_AUDIT_PAGE_SIZE),
             limits.MAX_AUDIT_PAGE_SIZE,
         )
         before = _revision_to_go_on_before(request.page_token)
@@ -69,9 +69,9 @@ class _Wanted(NamedTuple):
     def of(cls, request: pb.ListAuditEntriesRequest) -> _Wanted:
         """Checks the filters of a request. Raises InvalidField."""
         if request.HasField("topic"):
-            request_validation.check_topic("topic", request.topic)
+            field_rules.check_topic("topic", request.topic)
         if request.HasField("broker_name"):
-            request_validation.check_name("broker_name", request.broker_name)
+            field_rules.check_name("broker_name", request.broker_name)
         for field in ("from_millis", "to_millis"):
             millis = getattr(request, field)
             if millis < 0:

@@ -9,12 +9,13 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.history.explain_route import Explanation, Question, explain_route
+from namesrv.core.history.evidence import Question
+from namesrv.core.history.explain_route import Explanation, explain_route
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 
 SLICE = 200
 """Explanations that are made messages before giving way: about a millisecond."""
@@ -44,10 +45,10 @@ class ExplainCalls:
 
 def _question(request: pb.ExplainTopicRouteRequest) -> Question:
     """Checks a request. Raises InvalidField."""
-    request_validation.check_topic("topic", request.topic)
+    field_rules.check_topic("topic", request.topic)
     for field in ("broker_name", "cluster_name", "zone_name"):
         if request.HasField(field):
-            request_validation.check_name(field, getattr(request, field))
+            field_rules.check_name(field, getattr(request, field))
     if request.HasField("cluster_name") and not request.HasField("broker_name"):
         raise InvalidField("broker_name", "is missing; cluster_name says which of several groups of one name is meant")
     return Question(

@@ -19,7 +19,7 @@ from namesrv.server.auth.callers import caller_of
 from namesrv.server.background.table_writer import TableWriter, run_cooperatively
 from namesrv.server.route_logging import log_removed, log_topic_deleted
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.admin.intent_pages import intents_after, position_of_token, token_of
 from namesrv.server.stores.intent_store import IntentChange, IntentStore
 
@@ -120,7 +120,7 @@ class IntentCalls:
     ) -> pb.ListIntentsResponse:
         """What is in force, oldest first."""
         size = min(
-            request_validation.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
+            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
             limits.MAX_INTENT_PAGE_SIZE,
         )
         after = position_of_token(request.page_token)
@@ -173,7 +173,7 @@ class IntentCalls:
     def _group(self, request: _AboutGroup) -> BrokerKey:
         """The group that a request is about."""
         cluster_name = _cluster_name(request)
-        request_validation.check_name("broker_name", request.broker_name)
+        field_rules.check_name("broker_name", request.broker_name)
         groups = self._manager.groups_named(request.broker_name, cluster_name)
         if not groups:
             raise BrokerNotRegistered(cluster_name, request.broker_name)
@@ -186,7 +186,7 @@ class IntentCalls:
             if cluster_name is not None:
                 raise InvalidField("cluster_name", "is set without broker_name")
             return None
-        request_validation.check_name("broker_name", request.broker_name)
+        field_rules.check_name("broker_name", request.broker_name)
         table = self._manager.tables.broker_addr_table
         named = self._manager.groups_named(request.broker_name, cluster_name)
         groups = [key for key in named if key in table and table[key].unconfirmed]
@@ -217,12 +217,12 @@ def _cause(call: str, context: Context, comment: str) -> Cause:
 def _cluster_name(request: _AboutGroup | _AboutTopic) -> str | None:
     if not request.HasField("cluster_name"):
         return None
-    request_validation.check_name("cluster_name", request.cluster_name)
+    field_rules.check_name("cluster_name", request.cluster_name)
     return request.cluster_name
 
 
 def _hold_key(request: _AboutTopic) -> HoldKey:
-    request_validation.check_topic("topic", request.topic)
+    field_rules.check_topic("topic", request.topic)
     return HoldKey(request.topic, _cluster_name(request))
 
 

@@ -11,7 +11,7 @@ from namesrv.core.routes.kv_config import KvConfigTable, names_after
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.paging import last_of_page_before, page_token
 from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
 
@@ -65,14 +65,14 @@ class KvConfigCalls:
         """GET_KVLIST_BY_NAMESPACE, 219."""
         namespace, size = (
             request.namespace,
-            min(request_validation.page_size(request.page_size), limits.MAX_KV_PAGE_SIZE),
+            min(field_rules.page_size(request.page_size), limits.MAX_KV_PAGE_SIZE),
         )
         after = last_of_page_before(request.page_token)
         if not namespace:
             names = names_after(self._manager.kv_config.namespaces, after, size + 1)
             rows = [pb.KvConfig(namespace=name) for name in names[:size]]
         else:
-            request_validation.check_kv_name("namespace", namespace)
+            _check_kv_name("namespace", namespace)
             entries = self._manager.kv_config.entries(namespace)
             if not entries:
                 raise KvNotFound(namespace)
@@ -87,5 +87,14 @@ class KvConfigCalls:
 
 
 def _check_names(namespace: str, key: str) -> None:
-    request_validation.check_kv_name("namespace", namespace)
-    request_validation.check_kv_name("key", key)
+    _check_kv_name("namespace", namespace)
+    _check_kv_name("key", key)
+
+
+def _check_kv_name(field: str, name: str) -> None:
+    """Checks a namespace or key of the KV configuration; like RocketMQ, allows all characters. Raises InvalidField."""
+    if not name:
+        raise InvalidField(field, "is empty")
+    length = len(name.encode())
+    if length > limits.MAX_KV_NAME_BYTES:
+        raise InvalidField(field, f"has {length} bytes, at most {limits.MAX_KV_NAME_BYTES}")

@@ -12,7 +12,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.watch.watch_index import RouteWatch
 from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.paging import last_of_page_before, page_token
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -30,7 +30,7 @@ class WatcherListCalls:
     ) -> pb.ListWatchersResponse:
         """Who watches what, and how far behind."""
         size = min(
-            request_validation.page_size(request.page_size or limits.DEFAULT_WATCHER_PAGE_SIZE),
+            field_rules.page_size(request.page_size or limits.DEFAULT_WATCHER_PAGE_SIZE),
             limits.MAX_WATCHER_PAGE_SIZE,
         )
         # One more than fits tells whether there is a next page.

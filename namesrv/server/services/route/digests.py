@@ -14,7 +14,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.paging import last_of_page_before, page_token
 
 SLICE = 200
@@ -35,7 +35,7 @@ class DigestCalls:
         self, request: pb.GetRouteDigestRequest, _context: Context
     ) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
-        size = min(request_validation.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
+        size = min(field_rules.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
         after = _position_of_token(request.page_token)
         # One more than fits tells whether there is a next page.
         found = await run_cooperatively(self._digests.after(after, size + 1))

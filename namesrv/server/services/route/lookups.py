@@ -12,7 +12,8 @@ from namesrv.core.records.fragments import frame, tag, varint
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
+from namesrv.server.services.route import requests
 from namesrv.server.services.route.cluster_test import ClusterTest, asked_by_cluster_test
 
 _ROUTE_TAG = tag(pb.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
@@ -38,11 +39,11 @@ class LookupCalls:
     ) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         self._check_service()
-        zone_name = request_validation.zone_name(request)
+        zone_name = requests.zone_name(request)
         topic = request.topic
         header, route = self._manager.header_fragment(), self._manager.pickup_topic_route_data(topic, zone_name)
         if route is None:
-            request_validation.check_topic("topic", topic)
+            field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
                 raise RegistryWarming(f"the topic {topic!r}")
             product_env = self._product_env_for(context)
@@ -56,12 +57,12 @@ class LookupCalls:
     ) -> bytes:
         """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
         self._check_service()
-        zone_name = request_validation.zone_name(request)
+        zone_name = requests.zone_name(request)
         header, batch = self._manager.header_fragment(), _Batch()
-        for field, topic in request_validation.batch_topics(request):
+        for field, topic in requests.batch_topics(request):
             route = self._manager.pickup_topic_route_data(topic, zone_name)
             if route is None:
-                request_validation.check_topic(field, topic)
+                field_rules.check_topic(field, topic)
             batch.add(topic, route)
         unknown, product_env = batch.without_route(), self._product_env_for(context)
         if not self._warm_up.is_warm():

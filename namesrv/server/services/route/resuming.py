@@ -6,7 +6,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import EpochChanged
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.server.services import request_validation
+from namesrv.server.services.route import requests
 
 
 def resume_revision(manager: RouteInfoManager, field: str, point: pb.ResumePoint) -> int:
@@ -22,7 +22,7 @@ def resume_revision(manager: RouteInfoManager, field: str, point: pb.ResumePoint
         EpochChanged: It is of another epoch.
         RevisionCompacted: The change log does not reach back to it, or has not reached it.
     """
-    after = request_validation.resume_point(field, point)
+    after = requests.resume_point(field, point)
     if after.epoch != manager.identity.epoch:
         raise EpochChanged(after.epoch, manager.identity.epoch)
     manager.change_log.check_reaches(after.revision)

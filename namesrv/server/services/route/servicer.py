@@ -14,7 +14,7 @@ from namesrv.core.snapshot.pins import Pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.services.route.digests import DigestCalls
 from namesrv.server.services.route.lookups import LookupCalls
@@ -63,8 +63,8 @@ class RouteServicer(LookupCalls, TopicListCalls, SnapshotCalls, WatchCalls, Dige
         self, request: pb.GetBrokerMemberGroupRequest, _context: Context
     ) -> pb.GetBrokerMemberGroupResponse:
         """GET_BROKER_MEMBER_GROUP, 901."""
-        request_validation.check_name("cluster_name", request.cluster_name)
-        request_validation.check_name("broker_name", request.broker_name)
+        field_rules.check_name("cluster_name", request.cluster_name)
+        field_rules.check_name("broker_name", request.broker_name)
         key = BrokerKey(request.cluster_name, request.broker_name)
         group = self._manager.tables.broker_addr_table.get(key) or BrokerData(key, {})
         return pb.GetBrokerMemberGroupResponse(

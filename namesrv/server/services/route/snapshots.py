@@ -21,7 +21,7 @@ from namesrv.server.auth.callers import check_permission
 from namesrv.server.auth.permits import Permission
 from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services.route import requests
 from namesrv.server.services.route.resuming import resume_revision
 
 REPLICA_BOOKMARK_SECONDS = 1.0
@@ -41,7 +41,7 @@ class SnapshotCalls:
         self, request: pb.PinRouteSnapshotRequest, _context: Context
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
-        lease_seconds = request_validation.pin_lease_seconds(request)
+        lease_seconds = requests.pin_lease_seconds(request)
         if self._manager.frozen:
             raise ShuttingDown
         pin_id = self._pins.pin(self._manager.revision, self._manager.snapshot, lease_seconds)
@@ -51,7 +51,7 @@ class SnapshotCalls:
         self, request: pb.StreamRouteSnapshotRequest, context: Context
     ) -> AsyncIterator[bytes]:
         """All tables at one revision, or a part of them, and the changes after it if they are asked for."""
-        part = request_validation.snapshot_part(request)
+        part = requests.snapshot_part(request)
         _check_resuming(request)
         _check_for_replica(request)
         if not request.follow:
@@ -77,7 +77,7 @@ class SnapshotCalls:
         self, request: pb.StreamRouteChangesRequest, _context: Context
     ) -> AsyncIterator[bytes]:
         """What changed after one revision up to another, or a shard of it."""
-        shard = request_validation.snapshot_shard(request)
+        shard = requests.snapshot_shard(request)
         after = resume_revision(self._manager, "after", request.after)
         log, identity = self._manager.change_log, self._manager.identity
         last = log.last.revision

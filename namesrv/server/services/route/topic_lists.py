@@ -10,7 +10,7 @@ from namesrv.core.errors import ListDisabled
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
 from namesrv.server.services.paging import page_of
 
 
@@ -33,7 +33,7 @@ class TopicListCalls:
         self, request: pb.ListTopicsByClusterRequest, _context: Context
     ) -> pb.ListTopicsByClusterResponse:
         """GET_TOPICS_BY_CLUSTER, 224."""
-        request_validation.check_name("cluster_name", request.cluster_name)
+        field_rules.check_name("cluster_name", request.cluster_name)
         self._check_topic_list_enabled()
         names, token = await page_of(request, partial(self._lists.of_cluster_after, request.cluster_name))
         return pb.ListTopicsByClusterResponse(header=self._manager.header(), topics=names, next_page_token=token)

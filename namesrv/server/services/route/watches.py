@@ -18,7 +18,8 @@ from namesrv.core.watch.watch_index import RouteWatch
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
+from namesrv.server.services.route import requests
 from namesrv.server.services.route.resuming import resume_revision
 
 CHECK_SLICE = 500
@@ -42,12 +43,11 @@ class WatchCalls:
         subscription = await run_cooperatively(_subscription(request))
         after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds
-        watches = self._watch_streams.watches
         async with self._watch_streams.watching(subscription, after, context.peer()) as watcher:
             assert isinstance(watcher.reader, RouteWatch), "that is what was opened"
             while True:
                 watcher.woken.clear()
-                while message := watches.next_message(watcher.reader):
+                while message := self._watch_streams.messages.next_message(watcher.reader):
                     yield message
                     self._watch_streams.sent(watcher)
                     await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
@@ -76,11 +76,11 @@ def _subscription(request: pb.WatchTopicRoutesRequest) -> Sliced[Subscription]:
     for index, prefix in enumerate(request.topic_prefixes):
         _check_prefix(f"topic_prefixes[{index}]", prefix)
     for index, topic in enumerate(request.topics):
-        request_validation.check_topic(f"topics[{index}]", topic)
+        field_rules.check_topic(f"topics[{index}]", topic)
         if index % CHECK_SLICE == CHECK_SLICE - 1:
             yield
     prefixes = tuple(dict.fromkeys(request.topic_prefixes))
-    return Subscription(frozenset(request.topics), prefixes, request_validation.zone_name(request))
+    return Subscription(frozenset(request.topics), prefixes, requests.zone_name(request))
 
 
 def _check_prefix(field: str, prefix: str) -> None:

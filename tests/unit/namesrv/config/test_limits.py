@@ -13,12 +13,14 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
+from namesrv.core.slices import run_sync
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.rpc.request_memory import RequestMemory
-from namesrv.server.services import request_validation
+from namesrv.server.services import field_rules
+from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
 from support.core_fleet import Fleet
@@ -45,7 +47,7 @@ def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> Ch
 
 
 def registration_servicer(fleet: Fleet) -> RegistrationServicer:
-    parts = RegistrationParts(fleet.clock.monotonic)
+    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
     return RegistrationServicer(fleet.manager, TableWriter(), channel_streams(fleet), parts, 120_000)
 
 
@@ -54,17 +56,17 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
         route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
         for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
     ]
-    assert sum(1 for _ in request_validation.topic_configs(topics[:-1], ())) == 200_000
+    assert len(run_sync(requests.read_topics(topics[:-1], (), {}))) == 200_000
     with pytest.raises(LimitExceeded) as caught:
-        list(request_validation.topic_configs(topics, ()))
+        run_sync(requests.read_topics(topics, (), {}))
     assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
     longest = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
-    request_validation.check_address("broker.broker_addr", longest)
+    field_rules.check_address("broker.broker_addr", longest)
     with pytest.raises(InvalidField, match="has 261 characters, at most 260"):
-        request_validation.check_address("broker.broker_addr", f"h{longest}")
+        field_rules.check_address("broker.broker_addr", f"h{longest}")
 
 
 def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register_again(

@@ -26,7 +26,6 @@ from namesrv.core.records.rows import (
     QueueNumbers,
     Registration,
     RemovalReason,
-    TopicConfig,
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
@@ -51,7 +50,7 @@ IDS = st.integers(0, 2)
 VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 1), st.integers(0, 1))
 TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", SYNC_MEMBER_TOPIC])
 NUMBERS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 3))
-TOPICS = st.lists(st.tuples(TOPIC_NAMES, NUMBERS), max_size=4, unique_by=lambda config: config[0])
+TOPICS = st.dictionaries(TOPIC_NAMES, NUMBERS, max_size=4)
 REGISTRATIONS = st.builds(
     Registration,
     broker=GROUPS,
@@ -88,7 +87,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     @rule(number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS, increment=st.booleans())
     def register_again(
-        self, number: int, version: DataVersion | None, topics: list[TopicConfig], plan: Plan, increment: bool
+        self, number: int, version: DataVersion | None, topics: dict[str, QueueNumbers], plan: Plan, increment: bool
     ) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             registration = Registration(
@@ -317,7 +316,7 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         ),
         topics=TOPICS,
     )
-    def a_fleet_comes(self, places: list[tuple[str, BrokerKey, int]], topics: list[TopicConfig]) -> None:
+    def a_fleet_comes(self, places: list[tuple[str, BrokerKey, int]], topics: dict[str, QueueNumbers]) -> None:
         """Over one channel, so that it can vanish at once."""
         self.most_changes = len(places)
         channel = self.manager.open_channel()

@@ -38,7 +38,11 @@ class Calls:
         self.channels = ChannelStreams(manager, self.writer, self.stall_detector)
         self.routes = route_servicer(fleet, self.stall_detector, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
-            manager, self.writer, self.channels, RegistrationParts(clock.monotonic), idle_timeout_millis=120_000
+            manager,
+            self.writer,
+            self.channels,
+            RegistrationParts(manager.channels, clock.monotonic),
+            idle_timeout_millis=120_000,
         )
         intents = IntentStore(manager, self.writer, None, clock.wall_millis)
         self.operators = IntentCalls(manager, self.writer, intents)

@@ -23,7 +23,7 @@ from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
 from namesrv.core.routes.warm_up import WarmUp
-from namesrv.server.services import request_validation
+from namesrv.server.services.registration import requests
 from namesrv.storage.kv_config_file import KvConfigFile
 from support.core_fleet import CLUSTER, A, Fleet
 from support.registrations import identity, registration
@@ -212,7 +212,7 @@ def test_versions_are_equal_only_in_all_their_parts() -> None:
     message = registration().data_version
     message.ClearField("counter")
     with pytest.raises(InvalidField, match=r"data_version\.counter"):
-        request_validation.data_version("data_version", message)
+        requests.data_version("data_version", message)
 
 
 def test_a_registration_of_10000_topics_arrives_as_it_was_sent(fleet: Fleet, calls: Calls) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from namesrv.core.history.explain_route import WALK_SLICE, Explanation, Question, explain_route
+from namesrv.core.history.evidence import WALK_SLICE, Question
+from namesrv.core.history.explain_route import Explanation, explain_route
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
 from namesrv.core.routes.change_log import ChangeLog

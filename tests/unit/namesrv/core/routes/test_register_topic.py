@@ -11,7 +11,7 @@ from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded
 from namesrv.core.records.rows import BrokerKey
 from namesrv.core.routes.route_info_manager import GROUP_SLICE
 from namesrv.core.slices import run_sync
-from namesrv.server.services import request_validation
+from namesrv.server.services.registration import requests
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
@@ -32,7 +32,7 @@ def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **changes: int | 
 
 
 def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, tuple[int, int, int, int]]:
-    return request_validation.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
+    return requests.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
 
 
 def test_a_topic_comes_to_the_groups_that_are_named_with_one_revision(fleet: Fleet) -> None:

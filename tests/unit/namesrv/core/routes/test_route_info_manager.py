@@ -195,7 +195,7 @@ def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: F
 
 def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:
     channel_id = fleet.manager.open_channel()
-    topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(SLICE + 1)]
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(SLICE + 1)}
     registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics, channel_id=channel_id)
     change = fleet.manager.register_broker(registration)
     next(change)
@@ -207,7 +207,7 @@ def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(
 
 
 def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fleet) -> None:
-    topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(3 * SLICE)]
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(3 * SLICE)}
     change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
     for _ in range(3):
         next(change)
@@ -219,7 +219,7 @@ def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fle
 
 
 def test_a_registration_that_is_given_up_half_way_changes_nothing(fleet: Fleet) -> None:
-    topics = [(f"t{number}", (1, 1, 6, 0)) for number in range(SLICE + 1)]
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(SLICE + 1)}
     change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
     next(change)
     change.close()

@@ -17,6 +17,7 @@ from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
 from namesrv.core.slices import run_sync
 from namesrv.core.watch import messages, watch_index
+from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
 from support.core_fleet import CLUSTER, A, B, Fleet
@@ -30,7 +31,14 @@ class WatchedFleet(Fleet):
     def __init__(self, behaviour: Behaviour | None = None, max_names: int = 100, max_waiting: int = 1_000_000) -> None:
         super().__init__(behaviour)
         self.is_warm = True
-        self.watches = WatchIndex(self.manager, lambda: self.is_warm, max_names=max_names, max_waiting=max_waiting)
+        self.start_watching(max_names, max_waiting)
+
+    def start_watching(self, max_names: int = 10, max_waiting: int = 10, *, is_copy: bool = False) -> None:
+        """Has no watches yet."""
+        self.watches = WatchIndex(
+            self.manager, is_warm=self.is_warm, max_names=max_names, max_waiting=max_waiting, is_copy=is_copy
+        )
+        self.messages = WatchMessages(self.manager, self.watches, lambda: self.is_warm)
 
     def watch(
         self,
@@ -50,7 +58,7 @@ class WatchedFleet(Fleet):
     def message(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse | None:
         """The next message; None if there is none."""
         run_sync(self.watches.settle())
-        encoded = self.watches.next_message(watch)
+        encoded = self.messages.next_message(watch)
         return None if encoded is None else pb.WatchTopicRoutesResponse.FromString(encoded)
 
     def told(self, watch: RouteWatch) -> dict[str, pb.TopicRouteChange]:
@@ -125,7 +133,7 @@ def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once
     told: set[str] = set()
     while message := fleet.message(watch):
         told |= {change.topic for change in message.changes}
-        assert len(message.changes) <= watch_index.MESSAGE_TOPICS
+        assert len(message.changes) <= messages.MESSAGE_TOPICS
     assert told == names
     assert fleet.woken() == []
 
@@ -227,7 +235,7 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The name server is not warm, so that it keeps silent about a topic that is not there."""
-    monkeypatch.setattr(watch_index, "MESSAGE_TOPICS", 2)
+    monkeypatch.setattr(messages, "MESSAGE_TOPICS", 2)
     fleet = WatchedFleet(Behaviour(delete_topic_with_broker_registration=True))
     fleet.is_warm = False
     for addr, name in ((A, "broker-a"), (B, "broker-b")):
@@ -248,7 +256,7 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
 def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
     fleet = WatchedFleet()
     fleet.is_warm = False
-    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, max_names=10, max_waiting=10)
+    fleet.start_watching()
     fleet.register(topics=["T1"])
     assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
     fleet.is_warm = True
@@ -264,7 +272,7 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
     monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
     fleet = WatchedFleet()
     fleet.is_warm = False
-    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, max_names=10, max_waiting=10)
+    fleet.start_watching()
     first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
     fleet.told(first), fleet.told(second)
     fleet.is_warm = True
@@ -316,7 +324,7 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
 def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_have_been_warm_yet() -> None:
     fleet = WatchedFleet()
     fleet.register(topics=["T1"])
-    fleet.watches = WatchIndex(fleet.manager, lambda: fleet.is_warm, is_copy=True, max_names=10, max_waiting=10)
+    fleet.start_watching(is_copy=True)
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
     run_sync(fleet.watches.say_what_is_absent())
     fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
@@ -342,7 +350,7 @@ def test_who_resumes_is_told_what_changed_after_its_point(fleet: WatchedFleet) -
 
 def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: WatchedFleet) -> None:
     fleet.manager.change_log = ChangeLog(max_changes=2)
-    fleet.watches = WatchIndex(fleet.manager, lambda: True, max_names=10, max_waiting=10)
+    fleet.start_watching()
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
     with pytest.raises(RevisionCompacted):
@@ -352,7 +360,7 @@ def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: W
 
 def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet: WatchedFleet) -> None:
     fleet.manager.change_log = ChangeLog(max_changes=2)
-    fleet.watches = WatchIndex(fleet.manager, lambda: True, max_names=10, max_waiting=10)
+    fleet.start_watching()
     watch = fleet.watch("T1")
     fleet.told(watch)
     for counter in range(4):
@@ -366,7 +374,7 @@ def test_nothing_is_sent_while_a_change_is_being_passed_over(fleet: WatchedFleet
     watch = fleet.watch("T1")
     fleet.told(watch)
     fleet.register(topics=[("T1", (1, 1, 6, 0))], version=DataVersion(2, 2))
-    assert fleet.watches.next_message(watch) is None
+    assert fleet.messages.next_message(watch) is None
     assert fleet.woken() == [watch]
     assert fleet.told(watch).keys() == {"T1"}
 
@@ -415,7 +423,7 @@ def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.Monk
     monkeypatch.setattr(messages, "SHARED_BYTES", 0)
     watch = fleet.watch("T1", "T2")
     fleet.told(watch)
-    assert len(fleet.watches._messages._shared) == 1
+    assert len(fleet.messages._shared) == 1
 
 
 def test_names_of_all_watches_are_bounded_and_free_again_when_one_closes() -> None:
@@ -444,7 +452,7 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
 def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_index, "MESSAGE_BYTES", 1)
+    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)
     watch = fleet.watch("T1", "T2")
     first, last = fleet.message(watch), fleet.message(watch)
     assert first is not None

@@ -16,8 +16,9 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.slices import Sliced, run_sync
-from namesrv.core.watch import subscriptions, watch_index
+from namesrv.core.watch import messages, subscriptions, watch_index
 from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
+from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
 from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
@@ -85,7 +86,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.clients: list[Client] = []
         self.is_warm = True
         self.is_copy = False
-        self.watches = self.watches_of_the_fleet()
+        self.watch_the_fleet()
         self.telling: Sliced[None] | None = None
         self.lookups: list[Lookup] = []
         self.passing_over: Sliced[None] | None = None
@@ -100,7 +101,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     def start(
         self, behaviour: Behaviour, enabled: bool, is_warm: bool, is_copy: bool, wanted: list[Subscription]
     ) -> None:
-        self.patch.setattr(watch_index, "MESSAGE_TOPICS", 2)
+        self.patch.setattr(messages, "MESSAGE_TOPICS", 2)
         self.patch.setattr(watch_index, "MARK_SLICE", 1)
         self.patch.setattr(watch_index, "TOPIC_SLICE", 2)
         self.patch.setattr(watch_index, "CHANGE_SLICE", 1)
@@ -108,7 +109,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled))
         self.is_warm, self.is_copy = is_warm, is_copy
-        self.watches = self.watches_of_the_fleet()
+        self.watch_the_fleet()
         for number, name in enumerate(("broker-a", "broker-b"), 1):
             topics = [(topic, (1, 1, 6, 0)) for topic in ("T1", "T2", "T3")]
             self.fleet.register(f"10.0.0.{number}:10911", 0, topics, name=name, cluster="c1")
@@ -126,10 +127,12 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         if self.telling is not None and next(self.telling, self) is self:
             self.telling = None
 
-    def watches_of_the_fleet(self) -> WatchIndex:
-        return WatchIndex(
-            self.fleet.manager, lambda: self.is_warm, max_names=1_000, max_waiting=1_000, is_copy=self.is_copy
+    def watch_the_fleet(self) -> None:
+        manager = self.fleet.manager
+        self.watches = WatchIndex(
+            manager, is_warm=self.is_warm, max_names=1_000, max_waiting=1_000, is_copy=self.is_copy
         )
+        self.messages = WatchMessages(manager, self.watches, lambda: self.is_warm)
 
     def somebody_watches(self, subscription: Subscription) -> None:
         client = Client(subscription)
@@ -180,7 +183,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             self.it_holds_what_lookups_give(client)
 
     def read(self, client: Client) -> bool:
-        encoded = self.watches.next_message(client.watch)
+        encoded = self.messages.next_message(client.watch)
         if encoded is None:
             return False
         message = pb.WatchTopicRoutesResponse.FromString(encoded)

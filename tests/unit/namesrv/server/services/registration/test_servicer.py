@@ -27,7 +27,7 @@ def servicer() -> RegistrationServicer:
     fleet = Fleet()
     stall_detector = StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
     channels = ChannelStreams(fleet.manager, TableWriter(), stall_detector)
-    parts = RegistrationParts(fleet.clock.monotonic)
+    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
     return RegistrationServicer(fleet.manager, TableWriter(), channels, parts, 120_000)
 
 

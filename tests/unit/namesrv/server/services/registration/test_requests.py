@@ -1,4 +1,4 @@
-"""Every rule on input: what is accepted at the limit, what is refused one past it, and what the error names."""
+"""Every rule on registrations: what is accepted at the limit, what is refused one past it, and what the error names."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import zlib
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
-from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NotImplementedYet
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import TopicConfig
 from namesrv.core.slices import run_sync
-from namesrv.server.services import request_validation
+from namesrv.server.services.registration import requests
 
 
 def identity(
@@ -30,7 +30,7 @@ def topic(
 
 
 def checked(*topics: route_data_pb2.TopicConfig) -> list[TopicConfig]:
-    return list(request_validation.topic_configs(topics, ()))
+    return list(run_sync(requests.read_topics(topics, (), {})).items())
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,18 @@ def test_a_bad_broker_identity_names_the_field_and_the_rule(
     message: route_data_pb2.BrokerIdentity, field: str, problem: str
 ) -> None:
     with pytest.raises(InvalidField) as caught:
-        request_validation.broker_identity(message)
+        requests.broker_identity(message)
     assert caught.value.field == field
     assert problem in caught.value.problem
 
 
 def test_a_broker_identity_at_its_limits_is_accepted() -> None:
     message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
-    assert request_validation.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
+    assert requests.broker_identity(message) == (
+        ("c" * 127, "host-1.example.com"),
+        2**63 - 1,
+        "[::1]:65535",
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPa
 )
 def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.DataVersion, field: str) -> None:
     with pytest.raises(InvalidField) as caught:
-        request_validation.data_version("v", message)
+        requests.data_version("v", message)
     assert caught.value.field == field
 
 
@@ -136,51 +140,36 @@ def test_filter_servers_are_absent_empty_or_checked() -> None:
     absent = pb.RegisterBrokerRequest()
     empty = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList())
     most = ["h:1"] * limits.MAX_FILTER_SERVERS
-    assert request_validation.filter_servers(absent) is None
-    assert request_validation.filter_servers(empty) == ()
+    assert requests.filter_servers(absent) is None
+    assert requests.filter_servers(empty) == ()
     full = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=most))
-    assert request_validation.filter_servers(full) == tuple(most)
+    assert requests.filter_servers(full) == tuple(most)
     with pytest.raises(LimitExceeded):
-        request_validation.filter_servers(
+        requests.filter_servers(
             pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=[*most, "h:1"]))
         )
     with pytest.raises(InvalidField, match=r"filter_servers\[0\]"):
-        request_validation.filter_servers(
-            pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"]))
-        )
+        requests.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
 
 
 @pytest.mark.parametrize("millis", [1_000, 3_600_000])
 def test_a_heartbeat_timeout_within_its_bounds_is_taken(millis: int) -> None:
     assert (
-        request_validation.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
-        == millis / 1000
+        requests.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis)) == millis / 1000
     )
 
 
 @pytest.mark.parametrize("millis", [-1, 0, 999, 3_600_001])
 def test_a_heartbeat_timeout_beyond_its_bounds_is_refused(millis: int) -> None:
     with pytest.raises(InvalidField, match="1000 to 3600000"):
-        request_validation.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
-
-
-def test_page_sizes_are_defaulted_cut_and_never_negative() -> None:
-    assert [request_validation.page_size(size) for size in (0, 1, 10_000, 10_001)] == [1_000, 1, 10_000, 10_000]
-    with pytest.raises(InvalidField, match="page_size"):
-        request_validation.page_size(-1)
+        requests.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
 
 
 def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
-    assert request_validation.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
-    assert request_validation.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
+    assert requests.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
+    assert requests.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
     with pytest.raises(InvalidField, match="reason"):
-        request_validation.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
-
-
-def test_a_field_that_is_not_there_yet_is_refused_and_not_passed_over() -> None:
-    request_validation.refuse_fields(route_service_pb2.GetTopicRouteRequest(), "zone_name")
-    with pytest.raises(NotImplementedYet, match="zone_name"):
-        request_validation.refuse_fields(route_service_pb2.GetTopicRouteRequest(zone_name=""), "zone_name")
+        requests.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
 
 
 def crc32(text: str) -> int:
@@ -196,11 +185,9 @@ def crc32(text: str) -> int:
     ],
 )
 def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
-    run_sync(
-        request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
-    )
+    run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
     with pytest.raises(Crc32NotMatch) as caught:
-        run_sync(request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
+        run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
     assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
 
 
@@ -209,38 +196,16 @@ def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None
         topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
     )
     with pytest.raises(Crc32NotMatch):
-        run_sync(request_validation.check_body_crc32(request))
+        run_sync(requests.check_body_crc32(request))
 
 
 @pytest.mark.parametrize("checksum", [None, 0])
 def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
-    run_sync(
-        request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
-    )
+    run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
 
 
 def test_a_checksum_of_many_topics_is_taken_in_steps() -> None:
-    topics = [topic(f"T{number}") for number in range(3 * request_validation.CRC32_SLICE)]
+    topics = [topic(f"T{number}") for number in range(3 * requests.CRC32_SLICE)]
     lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
-    steps = request_validation.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
+    steps = requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
     assert sum(1 for _ in steps) == 3
-
-
-def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
-    request = route_service_pb2.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
-    assert list(request_validation.batch_topics(request)) == [
-        ("topics[0]", "b"),
-        ("topics[1]", "a"),
-        ("topics[3]", "c"),
-    ]
-
-
-def test_a_batch_has_1_to_1000_topics() -> None:
-    most = [str(number) for number in range(limits.MAX_BATCH_TOPICS)]
-    batch = route_service_pb2.BatchGetTopicRoutesRequest
-    assert len(list(request_validation.batch_topics(batch(topics=most)))) == 1_000
-    with pytest.raises(InvalidField, match="topics: is empty"):
-        list(request_validation.batch_topics(batch()))
-    with pytest.raises(LimitExceeded) as caught:
-        list(request_validation.batch_topics(batch(topics=[*most, most[0]])))
-    assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
