@@ -1,4 +1,4 @@
-"""Which gRPC code and which reason each error of the agent has."""
+"""The table of errors: the gRPC code and the reason of each, for both listeners of the agent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from broker_agent_api.v1 import error_reason_pb2
 from broker_agent import rpc_errors as errors
 from groundwork.error_table import ErrorTable
 from groundwork.errors import CallRefused
+from groundwork.grpc_handlers.failures import Failures
 
 DOMAIN = "broker-agent"
 """Domain of all reasons."""
@@ -40,5 +41,10 @@ RETRY_AFTER_SECONDS: dict[type[CallRefused], float] = {
 }
 """Where a retry helps: when."""
 
-rich_error = ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS).rich
-"""Makes of an error what travels."""
+FAILURES = Failures(
+    ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS),
+    defect_event="defect",
+    shutting_down=errors.ShuttingDown,
+    slow_reader=lambda _seconds: errors.SlowReader(),
+)
+"""What calls to the agent end with, on either listener, when something goes wrong."""

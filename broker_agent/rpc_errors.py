@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groundwork import errors as common
 from groundwork.errors import CallRefused, InternalDefect, InvalidField, LimitExceeded, MalformedRequest, NotDurable
 
 __all__ = [
@@ -93,7 +94,7 @@ class ProducerGroupNotFound(CallRefused):
         super().__init__(f"no client is in the producer group {group!r}", {"producer_group": group})
 
 
-class SlowReader(CallRefused):
+class SlowReader(common.SlowReader):
     """The holder of a channel does not read."""
 
     def __init__(self) -> None:

@@ -55,6 +55,10 @@ class NotDurable(CallRefused):
         super().__init__(f"the change could not be made durable and was not made: {problem}")
 
 
+class SlowReader(CallRefused):
+    """The reader of a stream fell too far behind and is cut. Each program says in its own words what to do then."""
+
+
 class InternalDefect(CallRefused):
     """Something that should not happen. Its text never leaves the process; the caller gets an id to quote."""
 

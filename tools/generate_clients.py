@@ -28,10 +28,10 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
     MethodDescriptorProto,
 )
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from namesrv.server.rpc.handlers import unimplemented
-from namesrv.server.services.admin.servicer import AdminServicer
+from groundwork.grpc_handlers.composition import Behaviour, Composition, part_classes
+from namesrv.server.listener import SERVICES
+from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 from namesrv.server.services.registration.servicer import RegistrationServicer
 from namesrv.server.services.route.servicer import RouteServicer
 
@@ -45,12 +45,12 @@ PACKAGE = "namesrv_api.v1"
 
 NOTICE = "<!-- Written by tools/generate_clients.py from docs/clients.intro.md and protos/: edit those, not this. -->"
 
-SERVICERS: dict[str, type] = {
-    "RegistrationService": RegistrationServicer,
-    "RouteService": RouteServicer,
-    "AdminService": AdminServicer,
+PARTS: dict[str, Sequence[type]] = {
+    "RegistrationService": (RegistrationServicer,),
+    "RouteService": part_classes(RouteServicer),
+    "AdminService": (*part_classes(AdminQueries), *part_classes(AdminChanges)),
 }
-"""What answers the calls of a service; a call that its class does not have answers UNIMPLEMENTED."""
+"""The classes that answer the calls of the name server's services."""
 
 SERVICE_FILES = (
     "namesrv_api/v1/registration_service.proto",
@@ -157,11 +157,8 @@ def error_reasons(file: FileDescriptorProto) -> list[Reason]:
     return reasons
 
 
-def refused_fields(servicer: type | None, call: str) -> list[str]:
+def refused_fields(method: Behaviour) -> list[str]:
     """Fields of a request that a call refuses with NOT_IMPLEMENTED so far: what its method gives to refuse_fields."""
-    method = getattr(servicer, call, None)
-    if method is None:
-        return []
     return [
         field.value
         for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method))))
@@ -183,18 +180,11 @@ class Page:
             for name in _type_names(file)
         }
         self._package = PACKAGE  # of the file whose comments are being rendered
-        self._unimplemented = {
-            (name, call)
-            for contract in (registration_service_pb2, route_service_pb2, admin_service_pb2)
-            for name, service in contract.DESCRIPTOR.services_by_name.items()
-            for call in unimplemented(service, SERVICERS[name])
-        }
         self._refused_fields = {
-            (service.name, method.name): refused
-            for file in files.values()
-            for service in file.service
-            for method in service.method
-            if (refused := refused_fields(SERVICERS.get(service.name), method.name))
+            (service.name, call): refused
+            for service in SERVICES
+            for call, method in Composition.of(service.methods, PARTS[service.name]).behaviours.items()
+            if (refused := refused_fields(method))
         }
 
     def text(self) -> str:
@@ -222,8 +212,6 @@ class Page:
             row, note = self._call(service.name, call, comments.paragraphs(_FILE_SERVICE, 0, _SERVICE_METHOD, index))
             rows.append(row)
             notes += note
-        if any((service.name, call.name) in self._unimplemented for call in service.method):
-            yield "Calls marked † are not there yet: they answer `UNIMPLEMENTED` with reason `NOT_IMPLEMENTED`."
         yield _table(("Call", "RocketMQ", "What it does", "Errors"), rows)
         if notes:
             yield "\n".join(notes)
@@ -246,8 +234,6 @@ class Page:
             if rest.strip():
                 further.append(self._prose(rest.strip()))
         name = f"[{call.name}](#{_anchor(self._headings[_split(call.input_type)])})"
-        if (service, call.name) in self._unimplemented:
-            name += " †"
         if call.server_streaming:
             name += "<br>*server stream*"
         if refused := self._refused_fields.get((service, call.name)):

@@ -14,7 +14,6 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.clients.aio_calls import add_service
 from broker_agent.clients.limits import (
     MAX_CONCURRENT_STREAMS,
     MAX_MESSAGE_BYTES,
@@ -24,10 +23,12 @@ from broker_agent.clients.limits import (
 )
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.servicer import ClientServicer
+from broker_agent.error_codes import FAILURES
 from broker_agent.errors import StartError
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
 from groundwork.event_loops import make_observable
+from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.listening import check_bindable, listener_options
 from groundwork.telemetry.call_observers import CallObserver
 
@@ -143,7 +144,8 @@ class ClientServer:
         self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
     ) -> int:
         self._server = grpc.aio.server(options=options.as_grpc())
-        add_service(self._server, SERVICE, servicer, options.slow_reader_seconds, self._observers)
+        handlers = CallHandlers(FAILURES, options.slow_reader_seconds, observers=self._observers)
+        handlers.add_service(self._server, SERVICE, (servicer,))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if tls is None:

@@ -11,11 +11,11 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.clients import limits, request_validation
-from broker_agent.clients.aio_calls import Context
 from broker_agent.clients.channels import ClientChannels, StreamChannel
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.queries import ClientQueries
 from broker_agent.rpc_errors import SlowReader
+from groundwork.grpc_handlers.admission import Context
 
 
 class ClientServicer:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, cast
 
 import grpc
-import structlog
 from google.protobuf.message import DecodeError
 
-from broker_agent.error_codes import rich_error
-from broker_agent.rpc_errors import CallRefused, InternalDefect, MalformedRequest
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+from broker_agent.error_codes import FAILURES
+from broker_agent.rpc_errors import CallRefused, MalformedRequest
 
 
 class ErrorAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only generic in its stubs
@@ -80,10 +76,6 @@ def _parsed(parse: Any, request: Any) -> Any:
 
 
 def _abort(error: Exception, context: grpc.ServicerContext, method: str) -> NoReturn:
-    if not isinstance(error, CallRefused):
-        if cast("Any", context).code() is not None:  # not in the stubs
-            raise error  # the servicer has ended the call itself
-        defect = InternalDefect(secrets.token_hex(4))
-        _log.error("defect", error_id=defect.metadata["error_id"], method=method, exc_info=error)
-        error = defect
-    context.abort_with_status(rich_error(error).status())
+    if not isinstance(error, CallRefused) and cast("Any", context).code() is not None:  # not in the stubs
+        raise error  # the servicer has ended the call itself
+    context.abort_with_status(FAILURES.answer(error, method.removeprefix("/").replace("/", ".")).status())

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from groundwork import errors as common
 from groundwork.errors import CallRefused, InternalDefect, InvalidField, LimitExceeded, MalformedRequest, NotDurable
 
 __all__ = [
@@ -249,7 +250,7 @@ class Overloaded(CallRefused):
     """Too much of one kind is waiting or open already."""
 
 
-class SlowReader(CallRefused):
+class SlowReader(common.SlowReader):
     """The reader of a stream fell too far behind and was cut."""
 
     def __init__(self, stalled_seconds: float) -> None:

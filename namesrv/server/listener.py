@@ -19,10 +19,9 @@ from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import check_bindable
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
-from namesrv.server.auth.admission import Authorizer, CallBounds
+from namesrv.server.auth.admission import Authorizer
 from namesrv.server.reflection import add_reflection
-from namesrv.server.rpc.handlers import add_service
-from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.rpc.handlers import handlers_of_server
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -30,7 +29,7 @@ SERVICES = (
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 
-ROUTE_SERVICE = SERVICES[1]
+REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE = SERVICES
 
 
 class CannotListen(Exception):
@@ -77,7 +76,7 @@ def bind(
 def add_services(
     server: grpc.aio.Server,
     settings: NamesrvSettings,
-    servicers: Iterable[tuple[ServiceDescriptor, object]],
+    services: Iterable[tuple[ServiceDescriptor, Iterable[object]]],
     health_servicer: object,
     *,
     observers: tuple[CallObserver, ...],
@@ -88,23 +87,15 @@ def add_services(
     Args:
         server: The server, of any engine.
         settings: How long readers of streams may take nothing.
-        servicers: The services with what answers them.
+        services: The services, each with the parts that answer its calls (``groundwork.grpc_handlers.composition``).
         health_servicer: Knows which of them serve.
         observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.
     """
-    memory, bounds = RequestMemory(), CallBounds()
-    for service, servicer in servicers:
-        add_service(
-            server,
-            service,
-            servicer,
-            settings.slow_reader_timeout_millis / 1000,
-            memory,
-            observers=observers,
-            bounds=bounds,
-            doorkeeper=doorkeeper,
-        )
+    slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
+    handlers = handlers_of_server(slow_reader_seconds, observers=observers, doorkeeper=doorkeeper)
+    for service, parts in services:
+        handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     if doorkeeper is None:  # with permits not everybody may see who is connected
         # Takes either kind of server. On native it sees only the inner fallback server, on envoy none.

@@ -32,11 +32,21 @@ from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import RegistrationCounter
 from namesrv.server.engines.factory import build_server, worker_server
-from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
+from namesrv.server.listener import (
+    ADMIN_SERVICE,
+    REGISTRATION_SERVICE,
+    ROUTE_SERVICE,
+    SERVICES,
+    CannotListen,
+    SystemClock,
+    add_services,
+    bind,
+    tls_name,
+)
 from namesrv.server.observability.exports import Observability
 from namesrv.server.observability.metrics import NamesrvMetrics, Sources
 from namesrv.server.route_logging import listen_for_mass_loss
-from namesrv.server.services.admin.servicer import AdminServicer
+from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
 from namesrv.server.services.route.cluster_test import ClusterTest
@@ -183,47 +193,35 @@ class NamesrvServer:
         ]
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
-        registration, route, admin = SERVICES
-        servicers: list[tuple[ServiceDescriptor, object]] = [
-            (
-                registration,
-                RegistrationServicer(
-                    self._manager,
-                    self._writer,
-                    self._channels,
-                    parts,
-                    settings.broker_channel_expired_time_millis,
-                    tally=self._registrations,
-                ),
-            ),
-            (
-                route,
-                RouteServicer(
-                    self._manager,
-                    self._stall_detector,
-                    self._durable.warm_up,
-                    self._pins,
-                    self._watch_streams,
-                    product_env=self._product_env,
-                    started_at_millis=self._started_at_millis,
-                ),
-            ),
-            (
-                admin,
-                AdminServicer(
-                    self._manager,
-                    self._writer,
-                    self._durable,
-                    self._config,
-                    self._watch_streams,
-                    started_at_millis=self._started_at_millis,
-                ),
-            ),
+        manager, watchers, started_at_millis = self._manager, self._watch_streams, self._started_at_millis
+        registration = RegistrationServicer(
+            manager,
+            self._writer,
+            self._channels,
+            parts,
+            settings.broker_channel_expired_time_millis,
+            tally=self._registrations,
+        )
+        route = RouteServicer.of(
+            manager,
+            self._stall_detector,
+            self._durable.warm_up,
+            self._pins,
+            watchers,
+            product_env=self._product_env,
+            started_at_millis=started_at_millis,
+        )
+        queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
+        changes = AdminChanges.of(manager, self._writer, self._durable, self._config)
+        services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
+            (REGISTRATION_SERVICE, (registration,)),
+            (ROUTE_SERVICE, route),
+            (ADMIN_SERVICE, (*queries, *changes)),
         ]
         doorkeeper = self._security.doorkeeper(self._manager)
         observers = self._observation.observers
         for server in filter(None, (self._grpc, self._for_workers)):
-            add_services(server, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)
+            add_services(server, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
         """Everything serves from the start, also before it is warm, but the lookups."""

@@ -12,7 +12,7 @@ from typing import Any
 import pygrpc_native.aio as native_aio  # not "from": the package's lazy attributes recurse
 from pygrpc_native import EVENT_CANCEL, STREAM_CLOSED, STREAM_FULL
 
-from namesrv.server.rpc import inline_calls
+from groundwork.grpc_handlers import inline_calls
 
 FIRST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.25

@@ -15,10 +15,10 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from groundwork.grpc_handlers.failures import ForwardedFailure
 from groundwork.rich_errors import RichError
 from namesrv.config.limits import MAX_MESSAGE_BYTES
 from namesrv.server.auth.callers import FORWARDED_FOR_KEY, FORWARDED_NAME_KEY, Context, certificate_names
-from namesrv.server.rpc.status import ForwardedFailure
 
 FORWARD_SECONDS = 60.0
 """How long the owner may take for a call: more than any of its own bounds."""

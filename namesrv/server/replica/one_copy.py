@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
+from groundwork.grpc_handlers.composition import Composition
 from namesrv.core.clock import Clock
 from namesrv.core.errors import CallRefused, EpochChanged, RevisionCompacted
 from namesrv.core.replica.manager import ReplicaManager
@@ -13,20 +14,13 @@ from namesrv.core.snapshot.pins import Pins
 from namesrv.core.watch.watch_index import Follower
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.services.admin.audit import AuditCalls
-from namesrv.server.services.admin.config import ConfigCalls
-from namesrv.server.services.admin.explain import ExplainCalls
-from namesrv.server.services.admin.intents import IntentCalls
-from namesrv.server.services.admin.kv_config import KvConfigCalls
-from namesrv.server.services.admin.servicer import AdminServicer
-from namesrv.server.services.admin.watcher_list import WatcherListCalls
+from namesrv.server.listener import ROUTE_SERVICE
+from namesrv.server.replica.calls import READING_CALLS
+from namesrv.server.services.admin.servicer import AdminQueries
 from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.services.route.servicer import RouteServicer
 from namesrv.server.stores.config_store import ConfigStore
-from namesrv.server.stores.intent_store import IntentStore
-from namesrv.server.stores.kv_config_store import KvConfigStore
 
 
 class LeadersWarmUp(WarmUp):
@@ -46,7 +40,7 @@ class LeadersWarmUp(WarmUp):
 
 
 class Copy:
-    """Tables, watches, pins and servicers. Must be made inside the event loop, once the tables are whole."""
+    """Tables, watches, pins and what answers calls. Must be made inside the event loop, once the tables are whole."""
 
     def __init__(
         self,
@@ -62,7 +56,7 @@ class Copy:
         self.warm_up = LeadersWarmUp(manager, clock)
         self.watchers = WatchStreams(manager, self.warm_up, clock, is_copy=True)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
-        self.route = RouteServicer(
+        route = RouteServicer.of(
             manager,
             stall_detector,
             self.warm_up,
@@ -71,7 +65,11 @@ class Copy:
             product_env=product_env,
             started_at_millis=started_at_millis,
         )
-        self.admin = _CopyAdminServicer(self, clock, config, started_at_millis)
+        queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
+        self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours
+        """What answers the calls of RouteService, by their names."""
+        self.admin = Composition.of(READING_CALLS, queries).behaviours
+        """What answers those of AdminService that only read."""
 
     async def run(self) -> None:
         """What has to run as long as the copy is served. Runs until cancelled."""
@@ -92,16 +90,3 @@ class Copy:
             )
 
         await self.watchers.end_all(failure_of)
-
-
-class _CopyAdminServicer(AdminServicer):
-    """Of a copy only what reads is ever called; what changes something, the leader does."""
-
-    def __init__(self, copy: Copy, clock: Clock, config: ConfigStore, started_at_millis: int) -> None:
-        manager, writer = copy.manager, TableWriter()
-        KvConfigCalls.__init__(self, manager, KvConfigStore(manager, None))
-        ConfigCalls.__init__(self, manager, config)
-        IntentCalls.__init__(self, manager, writer, IntentStore(manager, writer, None, clock.wall_millis))
-        AuditCalls.__init__(self, manager)
-        ExplainCalls.__init__(self, manager, started_at_millis)
-        WatcherListCalls.__init__(self, manager, copy.watchers)

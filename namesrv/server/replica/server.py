@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 
 import grpc
 import structlog
-from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2
-from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.channels import ClientSecurity
@@ -23,17 +22,25 @@ from namesrv.core.replica.manager import ReplicaManager
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.engines.factory import build_server
-from namesrv.server.listener import SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
+from namesrv.server.listener import (
+    ADMIN_SERVICE,
+    REGISTRATION_SERVICE,
+    ROUTE_SERVICE,
+    SERVICES,
+    CannotListen,
+    SystemClock,
+    add_services,
+    bind,
+    tls_name,
+)
 from namesrv.server.observability.exports import Observability
-from namesrv.server.replica.calls import LEADERS_CALLS, CallsOfCopy, LeadersService
+from namesrv.server.replica.calls import LEADERS_CALLS, READING_CALLS, CallsOfCopy, StatusOfCopy, leaders_calls
 from namesrv.server.replica.forwarding import OPTIONS, ForwardedService
 from namesrv.server.replica.leader_stream import LeaderStream
 from namesrv.server.replica.metrics import ReplicaMetrics
 from namesrv.server.replica.one_copy import Copy
-from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.stores.config_store import ConfigStore
-from namesrv.server.task_count import TaskCount
 from namesrv.server.worker_role import WorkerRole
 
 REACHED_SECONDS = 1.0
@@ -77,7 +84,6 @@ class ReplicaServer:
         self._owner = None if place is None else grpc.aio.insecure_channel(place.target, options=OPTIONS)
         self._clock = SystemClock()
         self._started_at_millis = self._clock.wall_millis()
-        self._tasks = TaskCount()
         self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
         self._product_env = self._product_env_of(settings, product_env_credentials)
@@ -248,23 +254,27 @@ class ReplicaServer:
             self._running.pop(before).cancel()
 
     def _add_services(self) -> None:
-        registration, route, admin = SERVICES
         leader = lambda: self._stream.leader  # noqa: E731 - it changes
-        refusing = LeadersService([method for method in admin.methods if method.name in LEADERS_CALLS], leader)
-        registrations: object = LeadersService(list(registration.methods), leader)
-        administration: object = CallsOfCopy(admin, lambda: self._served().admin, vars(refusing))
-        if self._owner is not None:
-            registrations = ForwardedService(registration, self._owner, self._reached)
-            administration = ForwardedService(admin, self._owner, self._reached)
-        servicers: list[tuple[ServiceDescriptor, object]] = [
-            (registration, registrations),
-            (route, CallsOfCopy(route, lambda: self._served().route, {"GetNamesrvStatus": self._status_call})),
-            (admin, administration),
-        ]
+        status = StatusOfCopy(
+            self._name,
+            self._started_at_millis,
+            self._stall_detector,
+            lambda: self._copy.route if self._copy else None,
+            self.status,
+        )
+        others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
+        route = (CallsOfCopy(others, lambda: self._served().route), status)
+        if self._owner is None:
+            registration: Sequence[object] = (leaders_calls(REGISTRATION_SERVICE.methods, leader),)
+            reading = CallsOfCopy(READING_CALLS, lambda: self._served().admin)
+            admin: Sequence[object] = (reading, leaders_calls(LEADERS_CALLS, leader))
+        else:
+            registration = (ForwardedService(REGISTRATION_SERVICE, self._owner, self._reached),)
+            admin = (ForwardedService(ADMIN_SERVICE, self._owner, self._reached),)
         add_services(
             self._grpc,
             self._settings,
-            servicers,
+            [(REGISTRATION_SERVICE, registration), (ROUTE_SERVICE, route), (ADMIN_SERVICE, admin)],
             self._health,
             observers=self._observation.observers,
             doorkeeper=self._security.doorkeeper(None),
@@ -282,21 +292,6 @@ class ReplicaServer:
         if self._copy is None:
             raise RegistryWarming(f"anything: there is no copy of {self._stream.leader}")
         return self._copy
-
-    async def _status_call(self, request: pb.GetNamesrvStatusRequest, context: Context) -> pb.GetNamesrvStatusResponse:
-        """GetNamesrvStatus: answers also while there is no copy."""
-        if self._copy is not None:
-            answer = await self._copy.route.GetNamesrvStatus(request, context)
-        else:
-            answer = pb.GetNamesrvStatusResponse(
-                header=route_data_pb2.NamesrvHeader(namesrv_name=self._name),
-                version=__version__,
-                started_at_millis=self._started_at_millis,
-                loop_lag_millis=self._stall_detector.longest_delay() * 1000,
-                task_count=self._tasks.latest(),
-            )
-        answer.replica.CopyFrom(self.status())
-        return answer
 
     async def _keep_health(self) -> None:
         """A copy grows too old without anything happening. Runs until cancelled."""

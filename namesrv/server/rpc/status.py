@@ -6,7 +6,7 @@ import grpc
 from namesrv_api.v1 import error_reason_pb2
 
 from groundwork.error_table import ErrorTable
-from groundwork.rich_errors import RichError
+from groundwork.grpc_handlers.failures import Failures
 from namesrv.core import errors
 
 DOMAIN = "namesrv"
@@ -47,14 +47,6 @@ CODES: dict[type[errors.CallRefused], tuple[grpc.StatusCode, _Reason]] = {
 }
 
 
-class ForwardedFailure(Exception):
-    """A call that was handed on to another process ended with this error, which is the answer here, too."""
-
-    def __init__(self, rich: RichError) -> None:
-        super().__init__(str(rich))
-        self.rich = rich
-
-
 RETRY_AFTER_SECONDS: dict[type[errors.CallRefused], float] = {
     errors.ShuttingDown: 1.0,
     errors.Overloaded: 1.0,
@@ -64,5 +56,10 @@ RETRY_AFTER_SECONDS: dict[type[errors.CallRefused], float] = {
 """Where a retry helps: when."""
 
 
-rich_error = ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS).rich
-"""Makes of an error what travels."""
+FAILURES = Failures(
+    ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS),
+    defect_event="internal_defect",
+    shutting_down=errors.ShuttingDown,
+    slow_reader=errors.SlowReader,
+)
+"""What calls end with when something goes wrong."""

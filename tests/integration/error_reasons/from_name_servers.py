@@ -20,14 +20,14 @@ from namesrv_api.v1 import route_service_pb2 as routes
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
 from namesrv.config.settings import NamesrvSettings
-from namesrv.server.listener import SERVICES
+from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.replica.server import ReplicaServer
-from namesrv.server.rpc.handlers import add_service
-from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.rpc.handlers import handlers_of_server
 from namesrv.server.server import NamesrvServer
 from namesrv.server.services import field_rules
-from namesrv.server.services.route.servicer import RouteServicer
+from namesrv.server.services.route.namesrv_status import StatusCalls
 from namesrv.storage.data_dir import DataDir
+from support.partial_services import whole
 from support.registrations import data_version, identity, registration
 from support.secured import TOKENS, permits
 
@@ -86,11 +86,10 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event,
 
 
 @asynccontextmanager
-async def answering(servicer: object, slow_reader_seconds: float = SECONDS) -> AsyncIterator[Caller]:
-    """A server whose RouteService is answered by something of a test's."""
+async def answering(part: object, slow_reader_seconds: float = SECONDS) -> AsyncIterator[Caller]:
+    """A server of whose RouteService a test answers some calls."""
     server = grpc.aio.server()
-    (service,) = [service for service in SERVICES if service.name == "RouteService"]
-    add_service(server, service, servicer, slow_reader_seconds, RequestMemory())
+    handlers_of_server(slow_reader_seconds).add_service(server, ROUTE_SERVICE, whole(ROUTE_SERVICE, part))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some megabytes otherwise
@@ -154,7 +153,7 @@ async def _internal_defect(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Erro
     async def fail(*_: Any) -> NoReturn:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(RouteServicer, "GetNamesrvStatus", fail)
+    monkeypatch.setattr(StatusCalls, "GetNamesrvStatus", fail)
     async with serving() as (caller, _, _):
         return await caller.all_refused(("GetNamesrvStatus", b""))
 

@@ -13,8 +13,8 @@ from groundwork.rich_errors import RichError
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import CallBounds
 from namesrv.server.engines.factory import build_server
-from namesrv.server.rpc.handlers import add_service
-from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.rpc.handlers import handlers_of_server
+from support.partial_services import whole
 
 CALLS = {
     "lookup": ("/namesrv_api.v1.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest()),
@@ -37,7 +37,7 @@ MOST = 3
 
 
 class Slow:
-    """A servicer of all services whose calls take until they may end."""
+    """A part of all services whose calls take until they may end."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -65,8 +65,9 @@ async def _flood(engine: str, flooded: str) -> None:
     settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
     server, slow = build_server(settings), Slow()
     bounds = CallBounds(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
+    handlers = handlers_of_server(20.0, bounds=bounds)
     for service in SERVICES:
-        add_service(server, service, slow, 20.0, RequestMemory(), bounds=bounds)
+        handlers.add_service(server, service, whole(service, slow))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:

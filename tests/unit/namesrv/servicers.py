@@ -19,7 +19,7 @@ def route_servicer(
     manager, clock = fleet.manager, fleet.clock
     numbers = itertools.count(1)
     warm_up = WarmUp(manager, clock, warm_up_seconds)
-    return RouteServicer(
+    return RouteServicer.of(
         manager,
         stall_detector or StallDetector(clock.monotonic, manager.grant_more_time, 10.0),
         warm_up,

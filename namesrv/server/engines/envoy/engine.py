@@ -11,13 +11,13 @@ import structlog
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS
+from groundwork.grpc_handlers.inline_calls import is_marked
 from namesrv.server.engines.envoy.admin import ADMIN_SOCKET, AdminFailed, EnvoyAdmin
 from namesrv.server.engines.envoy.answering import Handler, is_grpc, refuse, refuse_other_protocol, run
 from namesrv.server.engines.envoy.call import Call, Receive, Send
 from namesrv.server.engines.envoy.inside import Inside
 from namesrv.server.engines.envoy.polling import PeerPoll
 from namesrv.server.engines.envoy.prompt import NOTHING_TO_RUN, PromptCalls, Scope, is_plain
-from namesrv.server.rpc.inline_calls import is_marked
 
 PROMPT_SECONDS, PROMPT_PER_SECOND = 0.5, 4_000
 """How soon the end of a stream is noticed whose end means something, and how many of them are asked after at most."""

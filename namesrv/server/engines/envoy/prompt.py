@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from itertools import chain
 from typing import Any, cast
 
+from groundwork.grpc_handlers import inline_calls
 from namesrv.config.limits import MAX_METADATA_BYTES
 from namesrv.server.engines.envoy.answering import CONTENT_TYPE, Handler, conclude
 from namesrv.server.engines.envoy.call import Call, Event, Receive, Send
 from namesrv.server.engines.envoy.headers import HEADER_OVERHEAD_BYTES, Headers, timeout_seconds
 from namesrv.server.engines.envoy.messages import RefusedRequest, whole_message
-from namesrv.server.rpc import inline_calls
 
 SOON_SECONDS = 0.1
 """A request that has not come by then gets a task, and its deadline counts from there. Shorter ones get one at once."""

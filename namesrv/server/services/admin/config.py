@@ -6,6 +6,7 @@ import structlog
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config.keys import CONFIG_KEYS, Effect
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, LimitExceeded
 from namesrv.core.records.changes import Cause
 from namesrv.core.routes.route_info_manager import RouteInfoManager
@@ -19,8 +20,8 @@ MAX_CONFIG_VALUES = 100
 _log = structlog.get_logger(__name__)
 
 
-class ConfigCalls:
-    """Settings are checked and kept by ConfigStore; the answers are made here."""
+class ConfigQueries:
+    """Settings are kept by ConfigStore."""
 
     def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
         self._manager = manager
@@ -30,8 +31,16 @@ class ConfigCalls:
         self, _request: pb.GetNamesrvConfigRequest, _context: Context
     ) -> pb.GetNamesrvConfigResponse:
         """GET_NAMESRV_CONFIG, 319."""
-        entries = [self._entry(name, self._config.pending(name)) for name in CONFIG_KEYS]
+        entries = [_entry(name, self._config.pending(name), self._config.settings) for name in CONFIG_KEYS]
         return pb.GetNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+
+
+class ConfigChanges:
+    """Settings are checked and kept by ConfigStore; the answers are made here."""
+
+    def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
+        self._manager = manager
+        self._config = store
 
     async def UpdateNamesrvConfig(  # noqa: N802
         self, request: pb.UpdateNamesrvConfigRequest, context: Context
@@ -50,18 +59,19 @@ class ConfigCalls:
         except ConfigKeyDenied as error:
             _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
             raise
-        entries = [self._entry(row.key, row.value) for row in rows]
+        entries = [_entry(row.key, row.value, self._config.settings) for row in rows]
         return pb.UpdateNamesrvConfigResponse(header=self._manager.header(), entries=entries)
 
-    def _entry(self, name: str, new_value: str) -> pb.ConfigEntry:
-        """A setting that has, or would have from the next start on, a value."""
-        key = CONFIG_KEYS[name]
-        in_force = key.text_of(self._config.settings)
-        needs_restart = key.effect is Effect.AT_RESTART
-        return pb.ConfigEntry(
-            key=name,
-            value=in_force if needs_restart else new_value,
-            updatable=key.effect is not Effect.NEVER,
-            needs_restart=needs_restart,
-            pending_value=new_value if needs_restart and new_value != in_force else None,
-        )
+
+def _entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.ConfigEntry:
+    """A setting that has, or would have from the next start on, a value."""
+    key = CONFIG_KEYS[name]
+    in_force = key.text_of(settings)
+    needs_restart = key.effect is Effect.AT_RESTART
+    return pb.ConfigEntry(
+        key=name,
+        value=in_force if needs_restart else new_value,
+        updatable=key.effect is not Effect.NEVER,
+        needs_restart=needs_restart,
+        pending_value=new_value if needs_restart and new_value != in_force else None,
+    )

@@ -1,13 +1,21 @@
-"""Pages of intents, oldest first."""
+"""The call of AdminService that lists intents, in pages."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from namesrv.config import limits
 from namesrv.core.errors import InvalidField
+from namesrv.core.records.intent_messages import intent_message
 from namesrv.core.records.intents import HoldKey, Intent, IntentTable
+from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import run_cooperatively
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services import field_rules
 from namesrv.server.services.paging import last_of_page_before, page_token
 
 SLICE = 1_000
@@ -15,6 +23,31 @@ SLICE = 1_000
 
 _SINCE = re.compile(r"-?[0-9]{1,19}")
 """Milliseconds since the Unix epoch, as far as 64 bits go."""
+
+
+class IntentQueries:
+    """Intents are listed in the order in which they were decided."""
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ListIntentsRequest, _context: Context
+    ) -> pb.ListIntentsResponse:
+        """What is in force, oldest first."""
+        size = min(
+            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
+            limits.MAX_INTENT_PAGE_SIZE,
+        )
+        after = position_of_token(request.page_token)
+        # One more than fits tells whether there is a next page.
+        found = await run_cooperatively(intents_after(self._manager.intents, after, size + 1))
+        page = found[:size]
+        return pb.ListIntentsResponse(
+            header=self._manager.header(),
+            intents=[intent_message(intent) for intent in page],
+            next_page_token=token_of(page[-1]) if len(found) > size else "",
+        )
 
 
 class Position(NamedTuple):

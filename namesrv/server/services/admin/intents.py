@@ -9,18 +9,16 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv.config import limits
 from namesrv.core.errors import BrokerNotRegistered, IntentNotFound, InvalidField, TopicNotFound
 from namesrv.core.records.changes import Cause
-from namesrv.core.records.intent_messages import intent_message
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.records.rows import BlastRadius, BrokerKey, BrokerLiveInfo
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.server.auth.callers import caller_of
-from namesrv.server.background.table_writer import TableWriter, run_cooperatively
+from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_removed, log_topic_deleted
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules
-from namesrv.server.services.admin.intent_pages import intents_after, position_of_token, token_of
 from namesrv.server.stores.intent_store import IntentChange, IntentStore
 
 CLUSTERS_NAMED = 10
@@ -45,7 +43,7 @@ class _AboutTopic(Protocol):
     def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
 
 
-class IntentCalls:
+class IntentChanges:
     """Requests are checked here; IntentStore makes decisions durable and puts them in force."""
 
     def __init__(self, manager: RouteInfoManager, writer: TableWriter, intents: IntentStore) -> None:
@@ -113,24 +111,6 @@ class IntentCalls:
         outcome = await self._decide(lambda table: _released(table, key), cause, request.validate_only)
         return pb.ReleaseTopicHoldResponse(
             header=self._manager.header(), restored_queue_data_count=outcome.queue_data_count
-        )
-
-    async def ListIntents(  # noqa: N802
-        self, request: pb.ListIntentsRequest, _context: Context
-    ) -> pb.ListIntentsResponse:
-        """What is in force, oldest first."""
-        size = min(
-            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
-            limits.MAX_INTENT_PAGE_SIZE,
-        )
-        after = position_of_token(request.page_token)
-        # One more than fits tells whether there is a next page.
-        found = await run_cooperatively(intents_after(self._manager.intents, after, size + 1))
-        page = found[:size]
-        return pb.ListIntentsResponse(
-            header=self._manager.header(),
-            intents=[intent_message(intent) for intent in page],
-            next_page_token=token_of(page[-1]) if len(found) > size else "",
         )
 
     async def ConfirmBrokerLoss(  # noqa: N802

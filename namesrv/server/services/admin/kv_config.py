@@ -16,29 +16,13 @@ from namesrv.server.services.paging import last_of_page_before, page_token
 from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
 
 
-class KvConfigCalls:
-    """Entries are kept by KvConfigStore; requests are checked and answered here."""
+class KvConfigQueries:
+    """Entries are read from the tables."""
 
-    def __init__(self, manager: RouteInfoManager, kv_config: KvConfigStore) -> None:
+    def __init__(self, manager: RouteInfoManager) -> None:
         self._manager = manager
-        self._kv_config = kv_config
 
-    async def PutKvConfig(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.PutKvConfigRequest, context: Context
-    ) -> pb.PutKvConfigResponse:
-        """PUT_KV_CONFIG, 100."""
-        namespace, key, value = request.namespace, request.key, request.value
-        _check_names(namespace, key)
-        if not request.HasField("value"):
-            raise InvalidField("value", "is missing; it may be empty, but must be set")
-        value_bytes = len(value.encode())
-        if value_bytes > limits.MAX_KV_VALUE_BYTES:
-            raise LimitExceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
-        cause = None if request.validate_only else Cause("PutKvConfig", caller_of(context))
-        before = await self._change(lambda table: table.with_value(namespace, key, value), cause)
-        return pb.PutKvConfigResponse(header=self._manager.header(), previous_value=before.get(namespace, key))
-
-    async def GetKvConfig(  # noqa: N802
+    async def GetKvConfig(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetKvConfigRequest, _context: Context
     ) -> pb.GetKvConfigResponse:
         """GET_KV_CONFIG, 101."""
@@ -47,17 +31,6 @@ class KvConfigCalls:
         if value is None:
             raise KvNotFound(request.namespace, request.key)
         return pb.GetKvConfigResponse(header=self._manager.header(), value=value)
-
-    async def DeleteKvConfig(  # noqa: N802
-        self, request: pb.DeleteKvConfigRequest, context: Context
-    ) -> pb.DeleteKvConfigResponse:
-        """DELETE_KV_CONFIG, 102."""
-        namespace, key = request.namespace, request.key
-        _check_names(namespace, key)
-        cause = None if request.validate_only else Cause("DeleteKvConfig", caller_of(context))
-        before = await self._change(lambda table: table.without(namespace, key), cause)
-        removed = before.get(namespace, key) is not None
-        return pb.DeleteKvConfigResponse(header=self._manager.header(), removed=removed)
 
     async def ListKvConfigs(  # noqa: N802
         self, request: pb.ListKvConfigsRequest, _context: Context
@@ -80,6 +53,40 @@ class KvConfigCalls:
             rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names[:size]]
         next_page_token = page_token(names[size - 1]) if len(names) > size else ""
         return pb.ListKvConfigsResponse(header=self._manager.header(), kv_configs=rows, next_page_token=next_page_token)
+
+
+class KvConfigChanges:
+    """Requests are checked and answered here; KvConfigStore makes changes durable and puts them in force."""
+
+    def __init__(self, manager: RouteInfoManager, kv_config: KvConfigStore) -> None:
+        self._manager = manager
+        self._kv_config = kv_config
+
+    async def PutKvConfig(  # noqa: N802
+        self, request: pb.PutKvConfigRequest, context: Context
+    ) -> pb.PutKvConfigResponse:
+        """PUT_KV_CONFIG, 100."""
+        namespace, key, value = request.namespace, request.key, request.value
+        _check_names(namespace, key)
+        if not request.HasField("value"):
+            raise InvalidField("value", "is missing; it may be empty, but must be set")
+        value_bytes = len(value.encode())
+        if value_bytes > limits.MAX_KV_VALUE_BYTES:
+            raise LimitExceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
+        cause = None if request.validate_only else Cause("PutKvConfig", caller_of(context))
+        before = await self._change(lambda table: table.with_value(namespace, key, value), cause)
+        return pb.PutKvConfigResponse(header=self._manager.header(), previous_value=before.get(namespace, key))
+
+    async def DeleteKvConfig(  # noqa: N802
+        self, request: pb.DeleteKvConfigRequest, context: Context
+    ) -> pb.DeleteKvConfigResponse:
+        """DELETE_KV_CONFIG, 102."""
+        namespace, key = request.namespace, request.key
+        _check_names(namespace, key)
+        cause = None if request.validate_only else Cause("DeleteKvConfig", caller_of(context))
+        before = await self._change(lambda table: table.without(namespace, key), cause)
+        removed = before.get(namespace, key) is not None
+        return pb.DeleteKvConfigResponse(header=self._manager.header(), removed=removed)
 
     async def _change(self, change: KvChange, cause: Cause | None) -> KvConfigTable:
         """Applies a change, or without a cause only says what it would be applied to; returns the table before it."""

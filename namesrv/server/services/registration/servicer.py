@@ -27,7 +27,7 @@ from namesrv.server.services.registration.reader import RegistrationReader
 class RegistrationServicer:
     """Checks requests, has the tables changed, answers."""
 
-    at_once = ("QueryDataVersion", "BrokerHeartbeat")
+    inline_calls = ("QueryDataVersion", "BrokerHeartbeat")
     """Calls that never wait."""
 
     def __init__(

@@ -31,7 +31,7 @@ class LookupCalls:
         self._manager = manager
         self._warm_up = warm_up
         self._product_env = product_env
-        self.at_once = () if product_env else ("GetTopicRoute",)
+        self.inline_calls = () if product_env else ("GetTopicRoute",)
         """Calls that never wait."""
 
     async def GetTopicRoute(  # noqa: N802 - calls have the names of the wire contract

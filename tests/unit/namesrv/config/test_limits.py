@@ -127,12 +127,12 @@ def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
         request = route_service_pb2.StreamRouteSnapshotRequest()
         async with AsyncExitStack() as streams:
             for _ in range(2):
-                stream = servicer.StreamRouteSnapshot(request, CONTEXT)
+                stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
                 await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
                 await anext(stream)
             with pytest.raises(Overloaded, match="2 snapshots are being streamed already"):
-                await anext(servicer.StreamRouteSnapshot(request, CONTEXT))
-        await anext(servicer.StreamRouteSnapshot(request, CONTEXT))
+                await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
+        await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
 
     asyncio.run(run())
 

@@ -8,7 +8,7 @@ from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin.intents import IntentCalls
+from namesrv.server.services.admin.intents import IntentChanges
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
 from namesrv.server.stores.intent_store import IntentStore
@@ -45,4 +45,4 @@ class Calls:
             idle_timeout_millis=120_000,
         )
         intents = IntentStore(manager, self.writer, None, clock.wall_millis)
-        self.operators = IntentCalls(manager, self.writer, intents)
+        self.operators = IntentChanges(manager, self.writer, intents)

@@ -94,27 +94,27 @@ def test_the_list_of_all_topics_can_be_switched_off(calls: Calls) -> None:
     """Scenario 52."""
     register(calls, registration())
     request = pb.ListTopicsRequest()
-    assert list(asyncio.run(calls.routes.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
+    assert list(asyncio.run(calls.routes.topic_lists.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
     without = Calls(Fleet(Behaviour(enable_all_topic_list=False)))
     with pytest.raises(ListDisabled, match="enableAllTopicList"):
-        asyncio.run(without.routes.ListTopics(request, Calls.CONTEXT))
+        asyncio.run(without.routes.topic_lists.ListTopics(request, Calls.CONTEXT))
 
 
 def test_a_known_topic_has_a_route_and_an_unknown_one_an_error(calls: Calls) -> None:
     """Scenario 53."""
     register(calls, registration())
     known, unknown = (pb.GetTopicRouteRequest(topic=topic) for topic in ("TopicTest", "unknown"))
-    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.GetTopicRoute(known, Calls.CONTEXT)))
+    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.lookups.GetTopicRoute(known, Calls.CONTEXT)))
     assert answer.route.broker_datas[0].broker_name == "broker-a"
     with pytest.raises(TopicNotFound, match="unknown"):
-        asyncio.run(calls.routes.GetTopicRoute(unknown, Calls.CONTEXT))
+        asyncio.run(calls.routes.lookups.GetTopicRoute(unknown, Calls.CONTEXT))
 
 
 def test_an_unknown_cluster_has_an_empty_list(calls: Calls) -> None:
     """Own case: code 224 for an unknown cluster, which upstream answers by way of a swallowed exception."""
     register(calls, registration())
     request = pb.ListTopicsByClusterRequest(cluster_name="unknown")
-    answer = asyncio.run(calls.routes.ListTopicsByCluster(request, Calls.CONTEXT))
+    answer = asyncio.run(calls.routes.topic_lists.ListTopicsByCluster(request, Calls.CONTEXT))
     assert (list(answer.topics), answer.next_page_token) == ([], "")
 
 
@@ -197,7 +197,8 @@ def test_the_end_of_an_unknown_channel_changes_nothing(fleet: Fleet) -> None:
 def test_cluster_info_tells_clusters_and_addresses(calls: Calls) -> None:
     """Scenario 66: what cluster info encodes is what was registered."""
     register(calls, registration(broker=BROKER))
-    answer = asyncio.run(calls.routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), Calls.CONTEXT))
+    request = pb.GetBrokerClusterInfoRequest()
+    answer = asyncio.run(calls.routes.broker_groups.GetBrokerClusterInfo(request, Calls.CONTEXT))
     info = pb.GetBrokerClusterInfoResponse.FromString(answer)
     assert [(cluster.cluster_name, list(cluster.broker_names)) for cluster in info.clusters] == [(CLUSTER, ["broker"])]
     assert [(addr.broker_id, addr.broker_addr) for addr in info.broker_datas[0].broker_addrs] == [

@@ -29,7 +29,7 @@ def fleet() -> ReplicatedFleet:
 
 def route_of(fleet: ReplicatedFleet, zone_name: str | None, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData:
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone_name)
-    answer = asyncio.run(Calls(fleet).routes.GetTopicRoute(request, Calls.CONTEXT))
+    answer = asyncio.run(Calls(fleet).routes.lookups.GetTopicRoute(request, Calls.CONTEXT))
     return pb.GetTopicRouteResponse.FromString(answer).route
 
 

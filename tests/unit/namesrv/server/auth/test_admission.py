@@ -15,7 +15,7 @@ from namesrv.server.auth import callers
 from namesrv.server.auth.admission import REFUSAL_LOG_SECONDS, Admission, Authorizer, CallBounds
 from namesrv.server.auth.callers import Context, caller_of
 from namesrv.server.auth.permits import GroupPattern, Permits, Principal
-from namesrv.server.rpc.status import rich_error
+from namesrv.server.rpc.status import FAILURES
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
 WATCH = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["WatchTopicRoutes"]
@@ -80,7 +80,7 @@ def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
     gate = Admission(LOOKUP, CallBounds(lookups=0), None)
     with pytest.raises(Overloaded) as raised:
         gate.enter(call())
-    assert rich_error(raised.value).retry_after_seconds
+    assert FAILURES.table.rich(raised.value).retry_after_seconds
 
 
 def doorkeeper(permits: Permits, clock: list[float] | None = None) -> Authorizer:

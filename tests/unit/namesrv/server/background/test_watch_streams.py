@@ -12,6 +12,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.grpc_handlers.handlers import CallHandlers
 from namesrv.config import limits
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import (
@@ -30,12 +31,13 @@ from namesrv.server.background import watch_streams
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.rpc.handlers import Context, add_service
+from namesrv.server.rpc.handlers import Context
 from namesrv.server.rpc.request_memory import RequestMemory
-from namesrv.server.rpc.status import rich_error
+from namesrv.server.rpc.status import FAILURES
 from namesrv.server.services.admin.watcher_list import WatcherListCalls
 from namesrv.server.services.route.watches import WatchCalls
 from support.core_fleet import B, Fleet
+from support.partial_services import whole
 
 Messages = AsyncIterator[bytes]
 
@@ -182,7 +184,7 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
                 await next_of(stream)
             waiting = [asyncio.ensure_future(failure_of(stream)) for stream in streams]
             await server.watchers.close()
-            errors = [rich_error(error) for error in await asyncio.gather(*waiting)]
+            errors = [FAILURES.table.rich(error) for error in await asyncio.gather(*waiting)]
             assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
             seconds = [error.retry_after_seconds or 0.0 for error in errors]
             assert len(set(seconds)) > 40
@@ -255,19 +257,6 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
     run(work)
 
 
-class _Handlers:
-    """All that ``add_service`` asks a server for."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, Any] = {}
-
-    def add_generic_rpc_handlers(self, _handlers: object) -> None:
-        pass
-
-    def add_registered_method_handlers(self, _service: str, handlers: dict[str, Any]) -> None:
-        self.by_name = handlers
-
-
 class _Reader(_Caller):
     """A context whose reader takes every message."""
 
@@ -282,9 +271,11 @@ def test_a_watch_that_has_begun_does_not_count_as_a_request_under_way() -> None:
     async def work(server: Server) -> None:
         topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
-        handlers, memory, reader = _Handlers(), RequestMemory(max_bytes=len(request)), _Reader()
-        add_service(cast("Any", handlers), ROUTE_SERVICE, server.calls, 30.0, memory)
-        stream = asyncio.create_task(handlers.by_name["WatchTopicRoutes"].unary_stream(request, reader))
+        memory, reader = RequestMemory(max_bytes=len(request)), _Reader()
+        handlers: Any = CallHandlers(FAILURES, 30.0, memory=memory).of(
+            ROUTE_SERVICE, whole(ROUTE_SERVICE, server.calls)
+        )
+        stream = asyncio.create_task(handlers["WatchTopicRoutes"].unary_stream(request, reader))
         async with asyncio.timeout(20):
             await reader.messages.get()
         taken = memory.take(len(request))

@@ -24,7 +24,8 @@ from namesrv.core.errors import (
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin.intents import CLUSTERS_NAMED, IntentCalls
+from namesrv.server.services.admin.intent_pages import IntentQueries
+from namesrv.server.services.admin.intents import CLUSTERS_NAMED, IntentChanges
 from namesrv.server.stores.intent_store import IntentStore
 from namesrv.storage.intents_file import IntentsFile
 from support.core_fleet import CLUSTER, B, Fleet
@@ -56,8 +57,9 @@ class Operator:
             file = IntentsFile(self._folder) if self._folder else None
             writer = TableWriter()
             store = IntentStore(self.manager, writer, file, self.fleet.clock.wall_millis)
-            calls = IntentCalls(self.manager, writer, store)
-            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(calls, name)
+            parts = IntentChanges(self.manager, writer, store), IntentQueries(self.manager)
+            (part,) = [part for part in parts if hasattr(part, name)]
+            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
             try:
                 return await method(request, cast("Context", _Caller()))
             finally:

@@ -20,7 +20,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
-from namesrv.server.rpc.status import rich_error
+from namesrv.server.rpc.status import FAILURES
 from namesrv.server.services.route.cluster_test import (
     ASK_LAST_SECONDS,
     CLUSTER_TEST_KEY,
@@ -32,7 +32,7 @@ from support.virtual_clock import VirtualClock
 
 ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv")
-TOO_MUCH = rich_error(LimitExceeded("bytes of routes in one answer", 5_000_000, 4_194_304))
+TOO_MUCH = FAILURES.table.rich(LimitExceeded("bytes of routes in one answer", 5_000_000, 4_194_304))
 PROMPT_SECONDS = 20.0
 """A deadline that no test waits for."""
 SHORT_SECONDS = 0.5
@@ -327,7 +327,7 @@ def test_routes_over_the_limits_there_are_over_the_limits_here_and_nobody_else_i
         env.namesrvs[0].error = replace(TOO_MUCH, metadata=metadata)
         with pytest.raises(LimitExceeded) as caught:
             await env.routes("a", "b")
-        assert rich_error(caught.value) == TOO_MUCH
+        assert FAILURES.table.rich(caught.value) == TOO_MUCH
         assert env.asked() == [1, 0]
 
     run(steps, two)

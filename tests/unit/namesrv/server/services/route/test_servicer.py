@@ -26,7 +26,7 @@ def servicer(fleet: Fleet) -> RouteServicer:
 
 
 def batch(servicer: RouteServicer, *topics: str) -> bytes:
-    return asyncio.run(servicer.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=topics), CONTEXT))
+    return asyncio.run(servicer.lookups.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=topics), CONTEXT))
 
 
 def test_a_batch_is_what_generated_code_encodes(fleet: Fleet, servicer: RouteServicer) -> None:
@@ -58,7 +58,9 @@ def test_a_zone_leaves_out_masters_of_other_zones_in_a_batch_too(fleet: Fleet, s
     fleet.register(A, zone_name="zone-1")
     fleet.register(B, name="broker-b", zone_name="zone-2")
     request = pb.BatchGetTopicRoutesRequest(topics=["TopicTest"], zone_name="ZONE-1")
-    answer = pb.BatchGetTopicRoutesResponse.FromString(asyncio.run(servicer.BatchGetTopicRoutes(request, CONTEXT)))
+    answer = pb.BatchGetTopicRoutesResponse.FromString(
+        asyncio.run(servicer.lookups.BatchGetTopicRoutes(request, CONTEXT))
+    )
     assert [group.broker_name for group in answer.routes[0].route.broker_datas] == ["broker-a"]
     assert [queue.broker_name for queue in answer.routes[0].route.queue_datas] == ["broker-a"]
 
@@ -67,7 +69,7 @@ def test_the_status_counts_what_is_there_and_tells_the_longest_delay(fleet: Flee
     fleet.register(A, topics=("T1", "T2", "T3"))
     fleet.register(B, 1)
     fleet.clock.advance(TICK_SECONDS + 0.5)
-    status = asyncio.run(servicer.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), CONTEXT))
+    status = asyncio.run(servicer.status.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), CONTEXT))
     assert status.header == fleet.manager.header()
     assert (status.started_at_millis, status.loop_lag_millis) == (12_345, 500.0)
     assert (status.live_broker_count, status.topic_count, status.compacted_revision) == (2, 3, 0)

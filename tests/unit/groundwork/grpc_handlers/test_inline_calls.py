@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from namesrv.server.rpc import inline_calls
+from groundwork.grpc_handlers import inline_calls
 
 
 async def answer() -> int:
