@@ -94,16 +94,8 @@ class NamesrvServer:
         self.endpoint = settings.endpoint._replace(port=port)
         self._for_workers = worker_server(place.target) if place is not None else None
         clock = SystemClock()
-        now = self._started_at_millis = clock.wall_millis()
-        epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
-        identity = NamesrvIdentity(settings.name or str(self.endpoint), epoch)
-        self._manager = RouteInfoManager(
-            identity,
-            clock,
-            lambda: secrets.token_urlsafe(18),
-            settings.broker_channel_expired_time_millis / 1000,
-            settings.behaviour,
-        )
+        self._started_at_millis = clock.wall_millis()
+        self._manager = self._empty_manager(settings, clock, data_dir)
         listen_for_mass_loss(self._manager)
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
@@ -114,21 +106,25 @@ class NamesrvServer:
         self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector)
         self._notices = ChannelNotices(self._manager, self._channels)
-        self._product_env = (
-            ClusterTest(
-                settings.product_env_name,
-                settings.product_env_endpoints,
-                clock.monotonic,
-                security=product_env_credentials,
-            )
-            if settings.cluster_test
-            else None
-        )
+        self._product_env = ClusterTest.of(settings, clock.monotonic, product_env_credentials)
         self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
         self._observation = self._observed(settings, product_env_credentials)
         self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
+
+    def _empty_manager(
+        self, settings: NamesrvSettings, clock: SystemClock, data_dir: DataDir | None
+    ) -> RouteInfoManager:
+        now = self._started_at_millis
+        epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
+        return RouteInfoManager(
+            NamesrvIdentity(settings.name or str(self.endpoint), epoch),
+            clock,
+            lambda: secrets.token_urlsafe(18),
+            settings.broker_channel_expired_time_millis / 1000,
+            settings.behaviour,
+        )
 
     def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observability:
         sources = Sources(

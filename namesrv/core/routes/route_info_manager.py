@@ -67,24 +67,13 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             TopicsNotRead: Its topics are needed and were not read; nothing has changed.
         """
         self._check_open(registration)
-        broker, broker_id = registration.broker, registration.broker_id
         edit = yield from self._begin_edit()
-        live = self.tables.broker_live_table.get(registration.live_key)
-        _check_base_version(registration, live)
+        before = self.tables.broker_live_table.get(registration.live_key)
+        _check_base_version(registration, before)
         brings_topics = self.reads_topics(registration)
         if brings_topics and registration.topic_configs is None:
             raise TopicsNotRead
-        replaced: list[RemovedBroker] = []
-        if live is not None and live.broker != broker:
-            group_gone = yield from edit.remove_broker(live, RemovalReason.REPLACED)
-            topics = len(edit.lost_queues(live.broker)) if group_gone else 0
-            replaced.append(RemovedBroker(live, RemovalReason.REPLACED, group_gone, topics))
-            live = None
-        holder = self._put_into_group(edit, registration)
-        if holder is not None:
-            edit.remove_live(holder, RemovalReason.REPLACED)
-            replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
-        is_new = live is None or live.broker_id != broker_id
+        replaced = yield from self._put_into_group(edit, registration, before)
         if brings_topics:
             yield from self._put_topics(edit, registration)
         if registration.filter_servers is not None:
@@ -97,14 +86,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         changed = self._commit(edit, cause)
         for gone in replaced:
             self._forget(gone.live)
-        self._generation = renewed.generation
-        if live is not None and live.channel_id is not None:
-            self.channels.unbind(live.channel_id, live.key)
-        if renewed.channel_id is not None:
-            self.channels.bind(renewed.channel_id, renewed.key)
-        self.unconfirmed.pop(renewed.key, None)
-        self._guard.came_back(renewed.key)
-        self._heard(renewed)
+        self._renew(before, renewed)
+        is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
         ha_server_addr, master_addr = self._master_of(renewed)
         result = RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
         yield from self.tables.topic_queue_table.settle()
@@ -282,31 +265,25 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         if registration.channel_id is not None:
             self.channels.check_open(registration.channel_id)
 
-    def _put_into_group(self, edit: TableEdit, registration: Registration) -> BrokerLiveInfo | None:
-        """Puts the broker into its group; returns the broker that held the id under another address."""
+    def _put_into_group(
+        self, edit: TableEdit, registration: Registration, before: BrokerLiveInfo | None
+    ) -> Sliced[list[RemovedBroker]]:
+        """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
+        replaced: list[RemovedBroker] = []
+        if before is not None and before.broker != registration.broker:
+            group_gone = yield from edit.remove_broker(before, RemovalReason.REPLACED)
+            topics = len(edit.lost_queues(before.broker)) if group_gone else 0
+            replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
         broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
         group = edit.group(broker) or BrokerData(broker, {})
         holder_addr = group.addrs.get(broker_id, broker_addr)
-        holder = None
         if holder_addr != broker_addr:
             holder = self.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
             _check_state_version(registration, holder)
-        # On a change of role <1, addr> goes before <0, addr> comes.
-        addrs = {
-            other_id: addr for other_id, addr in group.addrs.items() if addr != broker_addr or other_id == broker_id
-        }
-        addrs[broker_id] = broker_addr
-        zone_name, acting = registration.zone_name, registration.enable_acting_master
-        edit.put_group(
-            replace(
-                group,
-                addrs=addrs,
-                unconfirmed=(group.unconfirmed & addrs.keys()) - {broker_id},
-                zone_name=group.zone_name if zone_name is None else zone_name,
-                enable_acting_master=group.enable_acting_master if acting is None else acting,
-            )
-        )
-        return holder
+            edit.remove_live(holder, RemovalReason.REPLACED)
+            replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
+        edit.put_group(_with_broker(group, registration))
+        return replaced
 
     def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
         topic_configs = registration.topic_configs or {}
@@ -347,6 +324,17 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         master = self.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
         return master.ha_server_addr, master_addr
 
+    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
+        """Has channel and time of a registration count from now on, and not those of the one before."""
+        self._generation = renewed.generation
+        if before is not None and before.channel_id is not None:
+            self.channels.unbind(before.channel_id, before.key)
+        if renewed.channel_id is not None:
+            self.channels.bind(renewed.channel_id, renewed.key)
+        self.unconfirmed.pop(renewed.key, None)
+        self._guard.came_back(renewed.key)
+        self._heard(renewed)
+
     def _live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
         live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
         if live is None or live.broker != broker or live.broker_id != broker_id:
@@ -357,6 +345,22 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         channel_id = live.channel_id
         is_open = channel_id is not None and channel_id in self.channels
         self._liveness.heard(live, channel_id if is_open else None)
+
+
+def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
+    """A group with the broker in it, and with what else the broker says of it."""
+    broker_id, broker_addr = registration.broker_id, registration.broker_addr
+    # On a change of role <1, addr> goes before <0, addr> comes.
+    addrs = {other_id: addr for other_id, addr in group.addrs.items() if addr != broker_addr or other_id == broker_id}
+    addrs[broker_id] = broker_addr
+    zone_name, acting = registration.zone_name, registration.enable_acting_master
+    return replace(
+        group,
+        addrs=addrs,
+        unconfirmed=(group.unconfirmed & addrs.keys()) - {broker_id},
+        zone_name=group.zone_name if zone_name is None else zone_name,
+        enable_acting_master=group.enable_acting_master if acting is None else acting,
+    )
 
 
 def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from functools import partial
 
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.channels import ClientSecurity
 from groundwork.logs import set_log_level
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
@@ -86,7 +84,7 @@ class ReplicaServer:
         self._started_at_millis = self._clock.wall_millis()
         self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
-        self._product_env = self._product_env_of(settings, product_env_credentials)
+        self._product_env = ClusterTest.of(settings, self._clock.monotonic, product_env_credentials)
         self._stream = LeaderStream(
             [str(leader) for leader in settings.leaders] if place is None else [place.target],
             self._new_intake,
@@ -105,15 +103,16 @@ class ReplicaServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._serves: bool | None = None
         self._was_warm = False
+        self._observation = self._observed()
+        self._add_services()
+
+    def _observed(self) -> Observability:
         try:
-            self._observation = Observability(
-                settings, lambda registry: ReplicaMetrics(registry, self, self._stall_detector)
-            )
+            return Observability(self._settings, lambda registry: ReplicaMetrics(registry, self, self._stall_detector))
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
             raise CannotListen(str(error)) from error
-        self._add_services()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
@@ -310,12 +309,6 @@ class ReplicaServer:
         registration, route, admin = (service.full_name for service in SERVICES)
         for name, is_serving in (("", True), (registration, self._owner is not None), (route, serves), (admin, True)):
             await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
-
-    def _product_env_of(self, settings: NamesrvSettings, security: ClientSecurity | None) -> ClusterTest | None:
-        if not settings.cluster_test:
-            return None
-        make = partial(ClusterTest, settings.product_env_name, settings.product_env_endpoints, self._clock.monotonic)
-        return make(security=security)
 
     async def _shut_down(self) -> None:
         """Health first, then the streams and the calls."""

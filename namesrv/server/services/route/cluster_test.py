@@ -18,6 +18,7 @@ from groundwork.connections.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
 from namesrv.server.rpc.handlers import Context
 
@@ -77,6 +78,15 @@ class ClusterTest:
         self._max_lookups = max_lookups
         self._lookups = 0
         self._closed = False
+
+    @classmethod
+    def of(
+        cls, settings: NamesrvSettings, monotonic: Callable[[], float], security: ClientSecurity | None
+    ) -> ClusterTest | None:
+        """What the settings say; None if lookups stay here."""
+        if not settings.cluster_test:
+            return None
+        return cls(settings.product_env_name, settings.product_env_endpoints, monotonic, security=security)
 
     async def route(self, topic: str, zone_name: str | None) -> bytes | None:
         """The encoded TopicRouteData of a topic; None if the environment has no such topic.
