@@ -227,6 +227,7 @@ def test_a_revision_that_the_change_log_does_not_reach_is_refused(client: Client
     assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
 
 
+@pytest.mark.slow
 def test_the_seven_promises_are_kept_while_brokers_come_and_go_and_connections_are_cut(
     namesrv: NamesrvProcess, client: Client
 ) -> None:
@@ -267,6 +268,7 @@ def test_the_seven_promises_are_kept_while_brokers_come_and_go_and_connections_a
 
 
 @pytest.mark.own_server
+@pytest.mark.slow
 def test_what_the_change_log_has_dropped_cannot_be_resumed_from_but_started_anew(client: Client) -> None:
     register(client, "T1")
     with Watch(client, request("T1")) as watch:
