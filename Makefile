@@ -12,8 +12,14 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 # Tests start thousands of processes, which must not all compile the same modules first.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What a newcomer does without; the markers stand in pyproject.toml.
+REST := engines or spark or fuzz or skew or slow
+# Tests wait more than they compute, so four at a time keep two cores busy. The folders with the longest files come first.
+FOUR := -n 4 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
-.PHONY: help setup protos demo test unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.NOTPARALLEL:
+.PHONY: help setup protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,14 +41,19 @@ protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m demo.run
 
-test: setup  ## Run all tests but those of the containers; with TEST=path, those of one file, folder or test
+test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
 ifdef TEST
 	$(BIN)/pytest $(TEST)
 else
-	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest tests/integration tests/unit -m "not ($(REST))" $(FOUR)
+endif
+
+test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages
+	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 	$(BIN)/pytest tests/faults -n 2 --dist loadfile
 	$(BIN)/pytest tests/interop
-endif
+
+test-all: test test-rest  ## Run all tests but those of the containers
 
 unit: setup  ## Run the tests that need no process and no network
 	$(BIN)/pytest tests/unit -n auto

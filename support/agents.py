@@ -15,10 +15,10 @@ from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentService
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
 from groundwork.endpoints import Endpoint
+from support.fakes import stand_in_broker
 from support.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 
 ROOT = Path(__file__).parents[1]
-HERE = Path(__file__).parent
 TIMEOUT = 20.0
 """Deadline of a call to an agent, seconds."""
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
@@ -31,7 +31,7 @@ class StandInBroker(Process):
     """A process that listens where a broker would."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__([sys.executable, str(HERE / "fakes" / "stand_in_broker.py"), str(port)])
+        super().__init__([sys.executable, stand_in_broker.__file__, str(port)])
         started = self.wait_for("broker_started")
         self.endpoint = Endpoint.parse(str(started["listen"]))
         self.pid = int(started["pid"])

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import EXACTLY, HERE, Agent, name_servers, topics_of
+from support.agents import EXACTLY, Agent, name_servers, topics_of
 from support.processes import Process, eventually
+from tests.integration.agent import topics_writer
 from tests.integration.agent.topics_writer import as_registered, table
 
 FOLLOW = ("--topics-mode", "follow")
@@ -30,7 +31,7 @@ def test_a_file_that_is_rewritten_a_hundred_times_with_torn_writes_ends_as_exact
         Agent(str(server.endpoint), *FOLLOW, topics=topics) as agent,
     ):
         eventually(lambda: topics_of(client), lambda held: held == as_registered(table(0)))
-        with Process([sys.executable, str(HERE / "topics_writer.py"), str(topics), str(TIMES)]) as writer:
+        with Process([sys.executable, topics_writer.__file__, str(topics), str(TIMES)]) as writer:
             writer.wait_for("topics_written")
         eventually(lambda: topics_of(client), lambda held: held == as_registered(table(TIMES)))
         assert server.events("broker_removed") == []

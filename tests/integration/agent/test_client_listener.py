@@ -158,6 +158,7 @@ def test_the_first_message_of_a_channel_says_its_id_and_how_long_it_may_be_idle(
     assert opened.idle_timeout_millis == 120_000
 
 
+@pytest.mark.slow
 def test_a_thousand_channels_cost_no_threads_and_hold_up_nobody(listener: Listener) -> None:
     connections, channels_each = 20, 50
     with ExitStack() as stack:

@@ -7,9 +7,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from broker_agent.topics.table import load_topic_config_table
 from broker_agent.topics.topics_file import copy_of
 from support.processes import Process, eventually
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 5
 CHANGES = """

@@ -10,6 +10,8 @@ import pytest
 
 from bench import event_loop
 
+pytestmark = pytest.mark.slow
+
 PHASES = (
     "loading 50 topics x 10 brokers x width 2",
     "lookups only",

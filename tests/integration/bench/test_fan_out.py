@@ -9,6 +9,8 @@ import pytest
 
 from bench import fan_out
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_fan_out_benchmark_reports_both_times_and_their_ratio(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -10,6 +10,8 @@ import pytest
 
 from bench import watchers
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("one topic changes", "50 topics change at once", "the same beside a watch that does not read")
 FIGURES = (
     "told, median",

@@ -16,6 +16,8 @@ from route_client import AioRouteClient, KnownRoute, RouteClient, RouteClientErr
 from support.agents import Agent, asking_all_the_time, joined, topics_of
 from support.processes import NamesrvProcess, eventually
 
+pytestmark = pytest.mark.slow
+
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:11011"
 TOPIC = "TopicTest"
 ROUTE_SERVICE = "namesrv_api.v1.RouteService"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import structlog
 
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
@@ -23,6 +24,8 @@ from namesrv.core.routes.kv_config import KvConfigTable
 from namesrv.storage.intents_file import IntentsFile
 from namesrv.storage.kv_config_file import KvConfigFile
 from namesrv.storage.snapshot_file import SnapshotFile
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 20
 MOST_SECONDS = 80.0

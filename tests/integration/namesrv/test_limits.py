@@ -176,6 +176,7 @@ def test_empty_topics_are_refused_by_their_number_before_they_wait_for_their_tur
     assert client.failure(REGISTER_BROKER, at_limit).reason == "INVALID_FIELD"
 
 
+@pytest.mark.slow
 def test_a_flood_of_maximal_requests_leaves_memory_below_its_bound(measured: MeasuredNamesrv) -> None:
     bare = registration([]).SerializeToString()
     most_objects = bare + EMPTY_TOPIC * ((MAX_MESSAGE_BYTES - len(bare)) // len(EMPTY_TOPIC))
@@ -193,6 +194,7 @@ def test_a_flood_of_maximal_requests_leaves_memory_below_its_bound(measured: Mea
     assert measured.peak_mib() < MEMORY_MIB
 
 
+@pytest.mark.slow
 def test_large_requests_beyond_the_bytes_under_way_are_refused_and_lookups_go_on(measured: MeasuredNamesrv) -> None:
     at_once = 2 * MAX_REQUEST_BYTES_UNDER_WAY // MAX_MESSAGE_BYTES
     request = many_topics(perm=8).SerializeToString()
@@ -207,6 +209,7 @@ def test_large_requests_beyond_the_bytes_under_way_are_refused_and_lookups_go_on
     assert refused
 
 
+@pytest.mark.slow
 def test_registrations_that_never_end_leave_memory_below_its_bound(measured: MeasuredNamesrv) -> None:
     refused = 0
     request = many_topics()

@@ -264,6 +264,7 @@ def held_counter(client: Client) -> int:
     return numbers.pop()
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_write_leaves_the_routes_of_one_revision(tmp_path: Path) -> None:
     chance = random.Random(1)
     site = Site(tmp_path, "grpcio")

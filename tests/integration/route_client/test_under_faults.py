@@ -21,6 +21,8 @@ from route_client.routes.safety import all_really_went
 from support.processes import Client, NamesrvProcess, OpenedChannel, eventually
 from support.registrations import identity, registration
 
+pytestmark = pytest.mark.slow
+
 TOPICS = ("topic-a", "topic-b", "topic-c")
 BROKERS = {"broker-a": "127.0.0.1:10911", "broker-b": "127.0.0.1:10921", "broker-c": "127.0.0.1:10931"}
 HOLD_SECONDS = 2.0

@@ -16,6 +16,8 @@ from support.followed_rows import FollowedRows, RowsOfTables
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
+pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
+
 TIMEOUT = 20.0
 FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import grpc
+import pytest
 from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -15,6 +16,8 @@ from support.followed_rows import TABLES, FollowedRows
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from support.route_rows import RouteRows, key_of
+
+pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 
 TIMEOUT = 20.0
 ROUTES = "/namesrv_api.v1.RouteService"

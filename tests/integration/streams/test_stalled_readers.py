@@ -14,6 +14,8 @@ from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventu
 from support.registrations import registration
 from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
 
+pytestmark = pytest.mark.own_server  # they are shut down, and hold what their readers have not taken
+
 STALLED_READERS = 64
 
 

@@ -189,6 +189,7 @@ def test_a_drained_broker_s_routes_are_sent_again(engine: str, tmp_path: Path) -
             assert watch.next_changes()["T1"].route.order_topic_conf == "broker-a:4"
 
 
+@pytest.mark.own_server
 def test_watches_are_told_to_go_elsewhere_at_a_shutdown_each_at_another_time(
     namesrv: NamesrvProcess, client: Client
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_revision_that_the_change_log_does_not_reach_is_refused(client: Client
     assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
 
 
+@pytest.mark.slow
 def test_the_seven_promises_are_kept_while_brokers_come_and_go_and_connections_are_cut(
     namesrv: NamesrvProcess, client: Client
 ) -> None:
@@ -265,6 +267,8 @@ def test_the_seven_promises_are_kept_while_brokers_come_and_go_and_connections_a
     check_promises(clients, lookups)
 
 
+@pytest.mark.own_server
+@pytest.mark.slow
 def test_what_the_change_log_has_dropped_cannot_be_resumed_from_but_started_anew(client: Client) -> None:
     register(client, "T1")
     with Watch(client, request("T1")) as watch:
@@ -306,6 +310,7 @@ def test_ten_thousand_topics_can_be_watched_by_name_and_not_one_more(client: Cli
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
 
 
+@pytest.mark.own_server
 def test_watchers_are_listed_in_pages_until_they_go(client: Client, namesrv: NamesrvProcess) -> None:
     register(client, "T1")
 

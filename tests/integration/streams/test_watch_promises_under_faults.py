@@ -28,6 +28,8 @@ from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration, topic_config
 from support.watch_validators import Lookup, Route, WatchedStream, check_promises, held_at_bookmarks, last_bookmark
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 20.0
 OF_BROKERS = ("T0", "T1", "T2", "T3")
 TOPICS = (*OF_BROKERS, "TopicTest", "never")
