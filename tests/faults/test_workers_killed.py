@@ -12,7 +12,7 @@ import pytest
 
 from support.agents import asking_all_the_time
 from support.processes import NamesrvProcess, eventually
-from tests.integration.fleet.replicas import register
+from support.registrations import register_group
 from tests.integration.fleet.worker_processes import at, processes, workers
 
 KILLS = 3
@@ -44,7 +44,7 @@ def kill(server: NamesrvProcess, victim: int, kills_before: int) -> None:
 def test_whichever_process_is_killed_no_newcomer_is_told_that_a_topic_is_not_there(victim: int, tmp_path: Path) -> None:
     with workers("--data-dir", str(tmp_path), *PATIENT) as server:
         with at(server, owner=True) as owner:
-            register(owner, "T1")
+            register_group(owner, "T1")
         eventually(lambda: lookup(server), lambda answer: answer == FOUND)
         eventually((tmp_path / "routes.snapshot").exists)
         with at(server, owner=victim != OWNER) as untouched, asking_all_the_time(lambda: lookup(server)) as answers:

@@ -12,7 +12,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from support.followed_rows import FollowedRows
 from support.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
 from support.route_rows import RouteRows
 
 TIMEOUT = 20.0
@@ -45,13 +44,6 @@ def health(client: Client, service: str = "namesrv_api.v1.RouteService") -> str:
     request = health_pb2.HealthCheckRequest(service=service)
     answer = health_pb2_grpc.HealthStub(client.connection).Check(request, timeout=TIMEOUT)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
-
-
-def register(client: Client, *topics: str, port: int = 10911, counter: int = 1, channel: str | None = None) -> int:
-    """Registers a broker; returns the revision."""
-    broker = identity(f"127.0.0.1:{port}", name=f"broker-{port}")
-    answer = client.registration.RegisterBroker(registration(topics, broker, counter, channel), timeout=TIMEOUT)
-    return answer.header.revision
 
 
 def reaches(client: Client, revision: int) -> None:

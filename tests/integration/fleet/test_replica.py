@@ -16,7 +16,7 @@ from groundwork.rich_errors import RichError
 from namesrv.server.listener import SERVICES
 from namesrv.server.replica.calls import LEADERS_CALLS
 from support.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity
+from support.registrations import identity, register_group
 from support.secured import TOKENS, Place
 from tests.integration.fleet.replicas import (
     NEVER_SCANS,
@@ -25,7 +25,6 @@ from tests.integration.fleet.replicas import (
     live_brokers,
     pair,
     reaches,
-    register,
     replica_of,
     rows,
     status,
@@ -57,8 +56,8 @@ def answers(client: Client) -> list[Message]:
 
 def test_a_copy_answers_as_its_leader_does(engine: str, tmp_path: Path) -> None:
     with pair(engine, "--data-dir", str(tmp_path)) as (leader, replica, _):
-        register(leader, "T1", "T2")
-        register(leader, "T2", "T3", port=20911)
+        register_group(leader, "T1", "T2")
+        register_group(leader, "T2", "T3", port=20911)
         admin = leader.admin
         kv = admin_service_pb2.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-10911:4")
         admin.PutKvConfig(kv, timeout=TIMEOUT)
@@ -83,7 +82,7 @@ def test_a_copy_answers_as_its_leader_does(engine: str, tmp_path: Path) -> None:
 
 def test_what_changes_something_is_refused_and_the_error_names_the_leader() -> None:
     with pair() as (leader, replica, process):
-        register(leader, "T1")
+        register_group(leader, "T1")
         reaches(replica, 1)
         registrations, _, _ = SERVICES
         calls = [method for method in registrations.methods if not method.server_streaming]
@@ -106,12 +105,12 @@ def test_every_call_of_an_operator_either_reads_or_is_the_leaders() -> None:
 
 def test_a_watch_at_a_copy_is_told_of_each_change_and_why_brokers_left() -> None:
     with pair() as (leader, replica, _):
-        register(leader, "T1")
+        register_group(leader, "T1")
         reaches(replica, 1)
         with watching(replica, "T1") as stream:
             assert next(stream).changes[0].route.broker_datas[0].broker_name == "broker-10911"
             channel = leader.open_channel()
-            register(leader, "T1", port=20911, channel=channel.id)
+            register_group(leader, "T1", port=20911, channel_id=channel.id)
             assert len(next(stream).changes[0].route.broker_datas) == 2
             channel.close()
             gone = next(stream).changes[0]
@@ -128,11 +127,11 @@ def test_a_watch_at_a_copy_is_told_of_each_change_and_why_brokers_left() -> None
 
 def test_a_watch_begun_at_the_leader_goes_on_at_the_copy() -> None:
     with pair() as (leader, replica, _):
-        register(leader, "T1")
+        register_group(leader, "T1")
         with watching(leader, "T1") as stream:
             header = next(stream).header
         reaches(replica, 1)
-        register(leader, "T1", port=20911)
+        register_group(leader, "T1", port=20911)
         with watching(replica, "T1", after=header) as stream:
             message = next(message for message in stream if message.changes)
             assert len(message.changes[0].route.broker_datas) == 2
@@ -153,7 +152,7 @@ def test_before_the_first_copy_nothing_is_known_and_nothing_said_to_be_absent() 
             assert (seen.warm, seen.replica.leader_connected, seen.replica.copies) == (False, False, 0)
             assert not seen.replica.HasField("behind_millis")
             with NamesrvProcess(*NEVER_SCANS, port=endpoint.port) as again, again.connect() as to_leader:
-                register(to_leader, "T1")
+                register_group(to_leader, "T1")
                 eventually(lambda: health(client), lambda seen: seen == "SERVING")
                 eventually(lambda: client.addrs("T1"))
 
@@ -161,7 +160,7 @@ def test_before_the_first_copy_nothing_is_known_and_nothing_said_to_be_absent() 
 def test_a_copy_goes_on_without_its_leader_and_begins_anew_when_that_restarts(tmp_path: Path) -> None:
     durable = (*NEVER_SCANS, "--data-dir", str(tmp_path))
     with NamesrvProcess(*durable) as leader, leader.connect() as client:
-        register(client, "T1", "T2")
+        register_group(client, "T1", "T2")
         stale = ("--follow-stale-millis", "4000")
         with replica_of(leader, arguments=stale) as replica, replica.connect() as to_replica:
             reaches(to_replica, 1)
@@ -175,7 +174,7 @@ def test_a_copy_goes_on_without_its_leader_and_begins_anew_when_that_restarts(tm
                 assert status(to_replica).replica.behind_millis >= 4000
                 assert to_replica.addrs("T1") == {0: "127.0.0.1:10911"}
                 with NamesrvProcess(*durable, port=leader.endpoint.port) as again, again.connect() as to_leader:
-                    register(to_leader, "T1", "T3")
+                    register_group(to_leader, "T1", "T3")
                     eventually(lambda: health(to_replica), lambda seen: seen == "SERVING")
                     with pytest.raises(grpc.RpcError) as ended:
                         list(stream)
@@ -189,7 +188,7 @@ def test_a_copy_goes_on_without_its_leader_and_begins_anew_when_that_restarts(tm
 
 def test_a_leader_that_has_lost_everything_does_not_take_the_copy_with_it_before_it_is_warm() -> None:
     with NamesrvProcess(*NEVER_SCANS) as leader, leader.connect() as client:
-        register(client, "T1")
+        register_group(client, "T1")
         with replica_of(leader) as replica, replica.connect() as to_replica:
             reaches(to_replica, 1)
             before = status(to_replica).header.epoch
@@ -207,7 +206,7 @@ def test_a_leader_that_has_lost_everything_does_not_take_the_copy_with_it_before
 
 def test_a_leader_that_is_silent_and_comes_back_is_followed_on_from_where_it_was() -> None:
     with pair() as (leader, replica, process):
-        register(leader, "T1")
+        register_group(leader, "T1")
         reaches(replica, 1)
         with watching(replica, "T1") as stream:
             first = next(stream)
@@ -216,7 +215,7 @@ def test_a_leader_that_is_silent_and_comes_back_is_followed_on_from_where_it_was
             assert lost.replica.problem
             assert replica.addrs("T1")
             process.signal(signal.SIGCONT)
-            register(leader, "T1", port=20911)
+            register_group(leader, "T1", port=20911)
             changed = next(message for message in stream if message.changes)
             assert changed.header.epoch == first.header.epoch
             assert len(changed.changes[0].route.broker_datas) == 2
@@ -228,7 +227,7 @@ def test_the_next_leader_is_followed_when_one_is_lost() -> None:
     with NamesrvProcess(*NEVER_SCANS) as first, NamesrvProcess(*NEVER_SCANS) as second:
         for leader in (first, second):
             with leader.connect() as client:
-                register(client, "T1")
+                register_group(client, "T1")
         with replica_of(first, second) as replica, replica.connect() as client:
             eventually(lambda: health(client), lambda seen: seen == "SERVING")
             assert status(client).replica.leader == str(first.endpoint)

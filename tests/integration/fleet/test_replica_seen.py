@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from support.processes import NamesrvProcess, eventually
-from tests.integration.fleet.replicas import NEVER_SCANS, register, replica_of, status
+from support.registrations import register_group
+from tests.integration.fleet.replicas import NEVER_SCANS, replica_of, status
 
 
 def nsctl(*arguments: str) -> str:
@@ -16,7 +17,7 @@ def nsctl(*arguments: str) -> str:
 def test_nsctl_says_whom_a_copy_follows_and_that_it_has_lost_its_leader() -> None:
     with NamesrvProcess(*NEVER_SCANS) as leader, replica_of(leader) as replica, replica.connect() as client:
         with leader.connect() as to_leader:
-            register(to_leader, "T1")
+            register_group(to_leader, "T1")
         eventually(lambda: status(client).header.revision)
         namesrv = ("--namesrv", str(replica.endpoint))
         assert f"ready, copy of {leader.endpoint}" in nsctl("status", *namesrv)

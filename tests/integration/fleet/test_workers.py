@@ -14,9 +14,9 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
 from support.engines import each, present
 from support.processes import BIN, Client, NamesrvProcess, eventually
-from support.registrations import identity
+from support.registrations import identity, register_group
 from support.secured import Place, connected
-from tests.integration.fleet.replicas import health, live_brokers, reaches, register, rows, status, watching
+from tests.integration.fleet.replicas import health, live_brokers, reaches, rows, status, watching
 from tests.integration.fleet.worker_processes import at, lives, processes, workers
 
 TIMEOUT = 20.0
@@ -35,7 +35,7 @@ def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(en
         for number in range(12):
             client = connections.enter_context(server.connect())
             channel = client.open_channel()
-            register(client, f"N{number}", port=10_000 + number, channel=channel.id)
+            register_group(client, f"N{number}", port=10_000 + number, channel_id=channel.id)
             assert client.addrs(f"N{number}") == {0: f"127.0.0.1:{10_000 + number}"}
             assert status(client).header.namesrv_name == str(server.endpoint)
         with at(server, owner=False) as follower, at(server, owner=True) as owner:
@@ -52,7 +52,7 @@ def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(en
 def test_a_channel_over_a_worker_ends_with_its_holder_and_a_watch_over_it_says_why(safe_engine: str) -> None:
     with workers(engine=safe_engine) as server, at(server, owner=False) as client, at(server, owner=False) as watcher:
         channel = client.open_channel()
-        register(client, "T1", channel=channel.id)
+        register_group(client, "T1", channel_id=channel.id)
         with watching(watcher, "T1") as stream:
             first = next(stream)
             if not first.changes or not first.changes[0].HasField("route"):  # it was quicker than the change
@@ -106,7 +106,7 @@ def test_what_a_caller_says_about_for_whom_it_calls_is_not_believed(place: Place
 
 def test_a_worker_that_dies_is_started_again_and_the_others_go_on(safe_engine: str) -> None:
     with workers(engine=safe_engine) as server, at(server, owner=True) as owner:
-        register(owner, "T1")
+        register_group(owner, "T1")
         before = processes(server)
         os.kill(before[1], signal.SIGKILL)
         server.wait_for("worker_ended")
@@ -122,7 +122,7 @@ def test_when_the_owner_dies_the_others_answer_from_what_they_have_and_follow_th
 ) -> None:
     with workers("--data-dir", str(tmp_path), "--snapshot-interval-millis", "50", engine=safe_engine) as server:
         with at(server, owner=True) as owner:
-            register(owner, "T1")
+            register_group(owner, "T1")
             before = status(owner).header
         with at(server, owner=False) as follower:
             reaches(follower, 1)
@@ -138,7 +138,7 @@ def test_when_the_owner_dies_the_others_answer_from_what_they_have_and_follow_th
 def _is_registered(client: Client, topic: str) -> bool:
     """Registers; False if the owner is not there yet."""
     try:
-        register(client, topic)
+        register_group(client, topic)
     except grpc.RpcError:
         return False
     return True

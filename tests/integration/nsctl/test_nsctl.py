@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
-from support.processes import Client, NamesrvProcess
-from support.registrations import registration
+from support.processes import NamesrvProcess
+from support.registrations import register
 
 NOBODY = "127.0.0.1:1"
 
@@ -47,12 +47,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     ):
         for namesrv in (first, second):
             with namesrv.connect() as client:
-                register(client)
+                register(client, "TopicTest")
         yield Fleet(first, second)
-
-
-def register(client: Client, counter: int = 1) -> None:
-    client.registration.RegisterBroker(registration(counter=counter), timeout=client.TIMEOUT)
 
 
 def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: Fleet) -> None:

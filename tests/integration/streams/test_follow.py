@@ -14,23 +14,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.rich_errors import RichError
 from support.followed_rows import FollowedRows, RowsOfTables
 from support.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from support.registrations import register_group, unregister_group
 
 pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 
 TIMEOUT = 20.0
 FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
-
-
-def register(client: Client, *topics: str, port: int = 10911, counter: int = 1) -> None:
-    broker = identity(f"127.0.0.1:{port}", name=f"broker-{port}")
-    client.registration.RegisterBroker(registration(topics, broker, counter), timeout=TIMEOUT)
-
-
-def unregister(client: Client, port: int = 10911) -> None:
-    broker = identity(f"127.0.0.1:{port}", name=f"broker-{port}")
-    request = registration_service_pb2.UnregisterBrokerRequest(broker=broker)
-    assert client.registration.UnregisterBroker(request, timeout=TIMEOUT).removed
 
 
 @contextmanager
@@ -69,33 +58,33 @@ def point(client: Client) -> pb.ResumePoint:
 
 
 def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: Client) -> None:
-    register(client, *(f"T{number}" for number in range(10_000)))
+    register_group(client, *(f"T{number}" for number in range(10_000)))
     with following(client) as stream:
         rows = snapshot_of(stream)
         assert take(rows, stream, 1) == []
-        register(client, "T1", "T2", port=20911)
+        register_group(client, "T1", "T2", port=20911)
         take(rows, stream, 2)
-        unregister(client)
+        unregister_group(client)
         assert sorted(take(rows, stream, 3)) == ["broker_removed", "group_removed"]
         assert rows == FollowedRows.of_snapshot(client.snapshot())
 
 
 def test_shards_are_followed_each_for_itself(client: Client) -> None:
-    register(client, *(f"T{number}" for number in range(100)))
+    register_group(client, *(f"T{number}" for number in range(100)))
     for index in range(2):
         shard = pb.Shard(index=index, count=2)
         with following(client, shard=shard) as stream:
             rows = snapshot_of(stream)
-            register(client, "T1", "T2", f"new-{index}", port=20911, counter=index + 1)
-            unregister(client)
+            register_group(client, "T1", "T2", f"new-{index}", port=20911, counter=index + 1)
+            unregister_group(client)
             take(rows, stream, point(client).revision)
             expected = FollowedRows.of_snapshot(client.snapshot()).shard(index, 2)
             assert rows.queues == expected.queues
-            register(client, *(f"T{number}" for number in range(100)))
+            register_group(client, *(f"T{number}" for number in range(100)))
 
 
 def test_who_follows_live_brokers_alone_hears_of_topics_by_bookmarks_only(client: Client) -> None:
-    register(client, "T1")
+    register_group(client, "T1")
     tables = [pb.ROUTE_TABLE_LIVE_BROKERS]
     rows = RowsOfTables(tables)
     before = pb.ResumePoint(epoch=point(client).epoch, revision=0)
@@ -116,25 +105,25 @@ def test_who_follows_live_brokers_alone_hears_of_topics_by_bookmarks_only(client
         )
         client.registration.RegisterTopic(request, timeout=TIMEOUT)
         assert take(rows, resumed, 2) == []
-        unregister(client)
+        unregister_group(client)
         assert take(rows, resumed, 3) == ["broker_removed"]
         assert rows.live == {}
 
 
 def test_a_follower_resumes_without_the_snapshot(client: Client) -> None:
-    register(client, "T1")
+    register_group(client, "T1")
     rows = FollowedRows.of_snapshot(client.snapshot())
     before = point(client)
-    register(client, "T2", port=20911)
+    register_group(client, "T2", port=20911)
     with following(client, resume_after=before) as stream:
         take(rows, stream, 2)
     assert rows == FollowedRows.of_snapshot(client.snapshot())
 
 
 def test_a_pinned_snapshot_is_followed_from_its_revision(client: Client) -> None:
-    register(client, "T1")
+    register_group(client, "T1")
     pin = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
-    register(client, "T2", port=20911)
+    register_group(client, "T2", port=20911)
     with following(client, pin_id=pin.pin_id) as stream:
         rows = snapshot_of(stream)
         assert {key[0] for key in rows.queues} == {"T1"}
@@ -143,7 +132,7 @@ def test_a_pinned_snapshot_is_followed_from_its_revision(client: Client) -> None
 
 
 def test_what_does_not_fit_together_is_refused(client: Client) -> None:
-    register(client, "T1")
+    register_group(client, "T1")
     here = point(client)
     for request, reason in (
         (pb.StreamRouteSnapshotRequest(resume_after=here), "INVALID_FIELD"),
@@ -161,7 +150,7 @@ def test_what_does_not_fit_together_is_refused(client: Client) -> None:
 
 
 def test_followers_are_listed_and_told_of_a_shutdown(namesrv: NamesrvProcess, client: Client) -> None:
-    register(client, "T1")
+    register_group(client, "T1")
     with namesrv.connect() as other, following(other) as stream:
         rows = snapshot_of(stream)
         take(rows, stream, 1)
@@ -189,7 +178,7 @@ def test_a_follower_that_does_not_read_is_cut_and_the_change_log_goes_on(engine:
             counter = 0
             while not namesrv.events("slow_reader_cut"):
                 counter += 1
-                register(writer, *topics, counter=counter, port=20911 + counter % 2)
+                register_group(writer, *topics, counter=counter, port=20911 + counter % 2)
                 take(rows, other, counter)
         assert rows == FollowedRows.of_snapshot(writer.snapshot())
         eventually(

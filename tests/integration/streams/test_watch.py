@@ -12,14 +12,14 @@ from typing import Any, Self
 
 import grpc
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
 from namesrv.core.routes.change_log import MAX_CHANGE_ROWS
 from support.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration, topic_config
+from support.registrations import identity, register, registration, topic_config, unregister
 from support.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark
 
 TIMEOUT = 20.0
@@ -85,17 +85,6 @@ def request(
     if after is not None:
         made.resume_after.epoch, made.resume_after.revision = after
     return made
-
-
-def register(client: Client, *topics: str, name: str = "broker-a", counter: int = 1, port: int = 10911) -> None:
-    broker = identity(f"127.0.0.1:{port}", name=name)
-    client.registration.RegisterBroker(registration(topics, broker, counter), timeout=TIMEOUT)
-
-
-def unregister(client: Client, name: str = "broker-a", port: int = 10911) -> None:
-    broker = identity(f"127.0.0.1:{port}", name=name)
-    request = registration_service_pb2.UnregisterBrokerRequest(broker=broker)
-    assert client.registration.UnregisterBroker(request, timeout=TIMEOUT).removed
 
 
 def test_a_watch_begins_with_the_current_routes_and_tells_what_is_absent_and_when_it_comes(client: Client) -> None:
