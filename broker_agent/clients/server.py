@@ -65,6 +65,11 @@ class ClientServerOptions:
         )
 
 
+def handlers_of_clients(options: ClientServerOptions, observers: Sequence[CallObserver]) -> CallHandlers:
+    """Makes the handlers of clients' calls. Everybody may call; gRPC bounds messages and streams (``limits``)."""
+    return CallHandlers(FAILURES, options.slow_reader_seconds, observers=observers)
+
+
 class ClientServer:
     """Serves ClientService, and its health, on an event loop in a thread of its own."""
 
@@ -144,8 +149,7 @@ class ClientServer:
         self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
     ) -> int:
         self._server = grpc.aio.server(options=options.as_grpc())
-        handlers = CallHandlers(FAILURES, options.slow_reader_seconds, observers=self._observers)
-        handlers.add_service(self._server, SERVICE, (servicer,))
+        handlers_of_clients(options, self._observers).add_service(self._server, SERVICE, (servicer,))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if tls is None:

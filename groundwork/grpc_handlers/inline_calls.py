@@ -1,6 +1,6 @@
 """Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
 
-A task costs as much as looking a route up. ``handlers.py`` marks the handlers of such calls. An engine that wants
+A task costs as much as a route's lookup. ``handlers.py`` marks the handlers of such calls. An engine that wants
 to runs them to their end in the callback that brought the request.
 """
 

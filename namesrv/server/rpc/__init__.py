@@ -1,4 +1,4 @@
-"""The way of a call to its servicer: parsing, memory, errors, slow readers, calls without a task.
+"""What the name server gives to ``groundwork.grpc_handlers``: the table of errors, the bound on memory, admission.
 
 Imports auth. Begin reading in ``handlers``.
 """
