@@ -1,4 +1,4 @@
-"""Pauses that grow from failure to failure, with jitter: those who failed together do not come back together."""
+"""Pauses that grow from failure to failure, with jitter: callers that failed together do not come back together."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _NO_LOOP = Retrying()
 
 
 class Backoff(wait_exponential):
-    """A wait of tenacity's: steps that grow up to a longest one, times a factor drawn by chance.
+    """A wait for tenacity: a step that grows up to a longest one, times a random factor.
 
-    tenacity's own random waits draw from the module ``random``; here a test gives the source. Where failures are no
-    exceptions of one function that is called again, ``after`` tells the pause by their number.
+    tenacity's own random waits draw from the module ``random``; here a test gives the source. Where failures are not
+    exceptions of one function that is called again, ``after`` gives the pause for their number.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the command lines of all programs have in common."""
+"""Options that the command lines of all programs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which gRPC code and which reason each error has: one table for a program, and how an error of it travels."""
+"""A program's table of errors: the gRPC code and the reason of each, and the form in which an error travels."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ErrorTable:
     reasons: Any
     """The contract's enum ErrorReason."""
     codes: Mapping[type[CallRefused], tuple[grpc.StatusCode, int]]
-    """Of each error the code and the reason, a value of that enum."""
+    """The code and the reason of each error; the reason is a value of that enum."""
     retry_after_seconds: Mapping[type[CallRefused], float]
-    """Where a retry helps: when."""
+    """After which time a retry helps, for the errors where one does."""
 
     def rich(self, error: CallRefused) -> RichError:
         """An error as it travels."""

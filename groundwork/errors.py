@@ -1,6 +1,6 @@
-"""The errors that a caller is told about: their base, and those that more than one program has.
+"""The errors that callers get: their base class, and those that more than one program raises.
 
-Pure: which code and reason each has stands in the program's ``ErrorTable``. Whatever raises one has changed nothing.
+Pure: the program's ``ErrorTable`` has the code and reason of each. Code that raises one has changed nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class CallRefused(Exception):
-    """Base of all errors that a caller is told about."""
+    """Base of all errors that callers get."""
 
     def __init__(self, message: str, metadata: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class CallRefused(Exception):
         self.metadata = dict(metadata or {})
         """The changing parts of the message, for programs."""
         self.retry_after_seconds: float | None = None
-        """When to come back, where this one error knows it; None: as always after errors of its kind."""
+        """When to come back, if this one error knows it; None: the usual time for errors of its kind."""
 
 
 class MalformedRequest(CallRefused):
@@ -48,10 +48,10 @@ class LimitExceeded(CallRefused):
 
 
 class NotDurable(CallRefused):
-    """The disk did not take the change, so it was not made."""
+    """The disk refused the change, so the change was not made."""
 
     def __init__(self, problem: str) -> None:
-        """Says what the disk said."""
+        """Takes the error text of the disk."""
         super().__init__(f"the change could not be made durable and was not made: {problem}")
 
 

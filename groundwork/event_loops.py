@@ -1,4 +1,4 @@
-"""What every event loop of ours has in common: whoever looks into the process sees its tasks."""
+"""Set-up of all our event loops: stack dumps of the process show their tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from groundwork.stack_dumps import show_tasks_of
 
 SLOW_CALLBACK_SECONDS = 0.05
-"""In debug mode: a callback that takes longer is logged. Debug mode itself makes everything several times slower."""
+"""In debug mode a callback that takes longer is logged. Debug mode itself makes everything several times slower."""
 
 
 def make_observable(loop: asyncio.AbstractEventLoop, *, debug: bool) -> None:
@@ -16,7 +16,7 @@ def make_observable(loop: asyncio.AbstractEventLoop, *, debug: bool) -> None:
     Args:
         loop: The event loop, running or not.
         debug: Whether to turn on asyncio's debug mode. It logs slow callbacks (not in uvloop), remembers where tasks
-            were made, and raises where a loop is used from a thread that is not its own.
+            were made, and raises when a loop is used from another thread than its own.
     """
     show_tasks_of(loop)
     if debug:

@@ -1,4 +1,4 @@
-"""Listeners: a check of an address before it is listened on, and the bounds that gRPC keeps there."""
+"""Listeners: a check of the address before the program listens, and the bounds that gRPC keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from groundwork.endpoints import Endpoint
 
 
 def check_bindable(listen: Endpoint) -> None:
-    """Binds once without gRPC, whose engines write lines of their own and do not say what is wrong.
+    """Binds once without gRPC, because its engines write lines of their own and do not say what is wrong.
 
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
@@ -20,7 +20,7 @@ def check_bindable(listen: Endpoint) -> None:
 
 
 def bind(listen: Endpoint) -> socket.socket:
-    """Takes a port without listening on it, for a program that will: Linux lets it bind the same one meanwhile.
+    """Holds a port without listening on it, for a program that will listen: Linux lets both bind it.
 
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
@@ -45,7 +45,7 @@ def listener_options(
     keepalive_timeout_millis: int,
     shares_port: bool = False,
 ) -> list[tuple[str, int]]:
-    """Options of gRPC for a listener; an engine passes over those that it does not know.
+    """Options of gRPC for a listener; an engine ignores those that it does not know.
 
     Args:
         max_message_bytes: Largest request.
@@ -63,7 +63,7 @@ def listener_options(
     )  # clients may ping as often as we do; a little below, for their clocks
     return [
         ("grpc.max_receive_message_length", max_message_bytes),
-        # Between the two, gRPC refuses calls at random: metadata of one size would be taken once and refused once.
+        # Between the two limits gRPC refuses calls at random: the same metadata would now be taken and now be refused.
         ("grpc.max_metadata_size", max_metadata_bytes),
         ("grpc.absolute_max_metadata_size", max_metadata_bytes),
         ("grpc.max_concurrent_streams", max_concurrent_streams),

@@ -16,7 +16,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 
 class FailedCall(Protocol):
-    """What a client gets when a call fails: ``grpc.RpcError`` of either API has these."""
+    """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
 
     def code(self) -> grpc.StatusCode: ...  # noqa: D102
     def details(self) -> str | None: ...  # noqa: D102
@@ -30,7 +30,7 @@ class FieldViolation:
     field: str
     """Path of the field in the request, such as ``topic_configs[3].perm``."""
     description: str
-    """The value's problem and the rule."""
+    """What is wrong with the value, and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class RichError:
     """When to try again; None if the server did not say."""
 
     def status(self) -> grpc.Status:
-        """The error as a server ends a call with it (``abort_with_status``): code, message, details in the trailers."""
+        """The error as ``abort_with_status`` of a server takes it: code, message, details in the trailers."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
         info = error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
         status.details.add().Pack(info)
@@ -65,9 +65,10 @@ class RichError:
 
     @classmethod
     def of(cls, call: FailedCall) -> Self:
-        """Reads the error of a failed call. Details that are missing or not readable are left empty.
+        """Reads the error of a failed call.
 
-        ``rpc_status.from_call`` gives up all of them for one that is broken, or for a text that a proxy changed.
+        Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
+        broken, or if a proxy changed the text.
         """
         code, message = call.code(), call.details() or ""
         status = status_pb2.Status()

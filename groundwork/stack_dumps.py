@@ -1,7 +1,7 @@
 """Stacks of all tasks and threads of a process, written to its log when it gets SIGUSR1.
 
-A thread of its own takes the signal and walks the stacks, so that an event loop that is held up is shown as well, and
-what holds it up. Nothing is stopped for it.
+A separate thread takes the signal and walks the stacks, so a dump also shows what holds up an event loop. Nothing stops
+meanwhile.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 _loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 Place = tuple[CodeType, int]
-"""A line that a frame is at."""
+"""The place of a frame: its code and the line."""
 
 
 def dump_stacks_on_signal() -> None:
-    """Takes SIGUSR1 from now on, in a thread of its own, which lives as long as the process.
+    """Takes SIGUSR1 from now on, in a separate thread that lives as long as the process.
 
-    To be called before there are other threads: one that was there before does not block the signal, and the process
-    would end with it.
+    Call it before there are other threads: a thread that exists already does not block the signal, and the signal would
+    end the process.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, (DUMP_SIGNAL,))
-    logging.getLogger(__name__).setLevel(logging.INFO)  # somebody asked for it, whatever the log's level
+    logging.getLogger(__name__).setLevel(logging.INFO)  # an operator asked for it, so the log's level does not matter
     threading.Thread(target=_dump_on_signal, name="stack-dumps", daemon=True).start()
 
 
@@ -89,7 +89,7 @@ def _dump_on_signal() -> None:
 
 
 def _threads_by_places(names: Mapping[int | None, str]) -> dict[tuple[Place, ...], list[int]]:
-    """Threads by the lines that they are at, those that Python named first; the one that asks is left out."""
+    """Threads by the lines that they are at, those that Python knows by name first, without the calling thread."""
     found: defaultdict[tuple[Place, ...], list[int]] = defaultdict(list)
     frames = sys._current_frames()  # noqa: SLF001 - documented, for exactly this
     for ident in sorted(frames, key=lambda ident: (ident not in names, ident)):
@@ -126,7 +126,7 @@ def _shown(places: Sequence[Place]) -> str:
 
 
 def _origin(tasks: Sequence[asyncio.Task[Any]]) -> dict[str, str]:
-    """Where the first of some tasks was made, but for what asyncio does itself; known in its debug mode only."""
+    """Where the first of some tasks was made, without asyncio's own frames; known in asyncio's debug mode only."""
     made: Sequence[traceback.FrameSummary] = getattr(tasks[0], "_source_traceback", None) or ()
     ours = [frame for frame in made if not frame.filename.startswith(_ASYNCIO)]
     return {"made_at": "".join(traceback.format_list(ours[-MAX_MAKERS:]))} if ours else {}

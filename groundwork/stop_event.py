@@ -7,7 +7,7 @@ import signal
 
 
 def stop_event() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set, from now on. To be called in the running loop, in the main thread."""
+    """An event that SIGTERM and SIGINT set from now on. Call it in the running loop, in the main thread."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
 """Connections to gRPC servers, and the certificates on both sides of them.
 
-Both are made anew when the files that they come from change. Begin reading in ``channels``.
+Both are renewed when their files change. Begin reading in ``channels``.
 """

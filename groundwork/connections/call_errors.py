@@ -1,4 +1,4 @@
-"""Errors of calls to a name server: it refused what was asked, or another one may know better."""
+"""Errors of calls to a name server: it refused the request, or another name server may answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = frozenset(
         grpc.StatusCode.UNKNOWN,
     }
 )
-"""Codes that say something about the name server and not about what was asked."""
+"""Codes that say something about the name server and not about the request."""
 
 
 class CallError(Exception):
@@ -36,5 +36,5 @@ class CallError(Exception):
 
     @property
     def unreachable(self) -> bool:
-        """Whether another name server may know better."""
+        """Whether it is worth asking another name server."""
         return self.error.code in ELSEWHERE

@@ -1,4 +1,4 @@
-"""Certificates and keys from PEM files: read, checked against one another, and when they are valid.
+"""Certificates and keys from PEM files: reading them, checking that they fit together, and when they are valid.
 
 With the standard library alone, so that the client library needs nothing more for TLS.
 """
@@ -41,12 +41,12 @@ class Validity(NamedTuple):
 
 
 class KeyPair(NamedTuple):
-    """A certificate with those that it was signed by, and its private key, both as PEM."""
+    """A certificate with the intermediate ones that signed it, and its private key, all as PEM."""
 
     certificate: bytes
     key: bytes
     validity: Validity
-    """Of the first certificate, which is the program's own."""
+    """When the first certificate, the program's own, is valid."""
 
 
 def read_key_pair(certificate: Path, key: Path) -> KeyPair:

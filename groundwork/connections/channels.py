@@ -1,4 +1,4 @@
-"""Connections to gRPC servers, with or without TLS: one place for every client of ours."""
+"""Connections of all our clients to gRPC servers, with or without TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClientFiles:
     authorities: Path
     """Certificates that servers' are checked with, PEM."""
     certificate: Path | None = None
-    """The client's own certificate, and those that it was signed by, PEM; None shows none."""
+    """The client's own certificate, and the intermediate ones that signed it, PEM; None shows none."""
     key: Path | None = None
     """Its private key, PEM, not encrypted."""
     token: Path | None = None
@@ -52,10 +52,11 @@ class ClientFiles:
         token: Path | None = None,
         server_name: str | None = None,
     ) -> ClientFiles | None:
-        """From settings that may all be left out; None, which is no TLS, if all are.
+        """The files that some settings name; None, which means no TLS, if all settings are left out.
 
         Raises:
-            CertificateError: Some are there, but not what servers are checked with: a token would travel readable.
+            CertificateError: Some are there, but not the authorities to check servers with: a token would travel
+                readable.
         """
         if authorities is not None:
             return cls(authorities, certificate, key, token, server_name)
@@ -65,7 +66,7 @@ class ClientFiles:
 
 
 class ClientSecurity:
-    """Credentials of a client; one serves any number of connections. Thread-safe.
+    """Credentials of a client, for any number of connections. Thread-safe.
 
     Files that cannot be used change nothing, which one log line says.
     """
@@ -88,7 +89,7 @@ class ClientSecurity:
 
     @property
     def options(self) -> Options:
-        """What a connection needs beside the credentials."""
+        """Options that a connection needs beside the credentials."""
         name = self.files.server_name
         return () if name is None else (("grpc.ssl_target_name_override", name),)
 
@@ -171,7 +172,7 @@ def open_channel(
 def open_aio_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.aio.Channel:
-    """As ``open_channel``, for the running event loop. A look at the files is a few stat calls, once a second."""
+    """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
     target = str(endpoint)
     if security is None:
         return grpc.aio.insecure_channel(target, options=options)

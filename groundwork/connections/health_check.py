@@ -1,4 +1,4 @@
-"""Asks a gRPC server for its health: what a container's HEALTHCHECK runs."""
+"""A health check of a gRPC server, as a container's HEALTHCHECK runs it."""
 
 from __future__ import annotations
 

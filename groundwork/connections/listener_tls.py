@@ -15,7 +15,7 @@ from groundwork.connections.certificates import KeyPair, Validity, read_authorit
 from groundwork.files.hot_reload import HotReloaded
 
 ENDS_SOON_DAYS = 14
-"""A certificate that ends within this time is warned of whenever it is read."""
+"""Reading a certificate that ends within this time logs a warning."""
 
 _log = structlog.get_logger(__name__)
 
@@ -25,7 +25,7 @@ class ListenerFiles:
     """The PEM files of a listener."""
 
     certificate: Path
-    """The certificate that it shows, and those that it was signed by."""
+    """The certificate that it shows, and the intermediate ones that signed it."""
     key: Path
     """The private key, not encrypted."""
     client_authorities: Path | None = None
@@ -92,7 +92,10 @@ class ListenerTls:
         )
 
     def look(self) -> None:
-        """Looks whether the files have changed, if it is time to. Without it, that happens at each new connection."""
+        """Checks whether the files have changed, if it is time to.
+
+        Without this call that happens at each new connection.
+        """
         self._loaded.refreshed()
 
     def _load(self) -> _Loaded:

@@ -1,7 +1,7 @@
-"""Connections that are made anew when their credentials change, which gRPC's own cannot.
+"""Connections that are renewed when their credentials change, which gRPC's own cannot do.
 
-A call goes over the connection of the credentials in force when it begins. One that is under way, such as a long
-stream, goes on over its own; a connection that is out of date is closed when its last call has ended.
+A call goes over the connection of the credentials in force when it begins. A call under way, such as a long stream,
+stays on its connection; an outdated connection is closed when its last call has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Connections(Generic[ChannelT]):
             idle = [retired for retired in self._retired if not retired.calls]
             if idle:
                 self._retired = [retired for retired in self._retired if retired.calls]
-        # Not where a call ends: that may be a thread of the very connection, which cannot close itself.
+        # Not where a call ends: that may happen on a thread of that connection, which cannot close itself.
         for retired in idle:
             self._close(retired.channel)
         return connection

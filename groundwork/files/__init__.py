@@ -1,4 +1,4 @@
-"""Files that our programs own, and values that are made of files.
+"""Files that our programs own, and values that are read from files.
 
-Every step of writing one is a point at which a test can let it fail. Begin reading in ``disk``.
+A test can make every step of writing one fail. Begin reading in ``disk``.
 """

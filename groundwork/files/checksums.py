@@ -1,9 +1,9 @@
-"""A checksum that a file carries as an extended attribute: it tells what a failing disk did to it from what people do.
+"""A checksum that a file carries as an extended attribute. It tells damage by a disk from edits by people.
 
 The formats of these files have no room for one: they are RocketMQ's, or are read by the version before. With the
-checksum goes the time of the last modification. So a file that was edited, restored from a backup or written by another
-program has none that counts, and a file on a disk without extended attributes has none at all: both are taken as they
-are. Bits that flip on a disk change no time.
+checksum goes the time of the last modification. So the checksum of a file that was edited, restored from a backup or
+written by another program does not count, and a file on a disk without extended attributes has none: both are taken as
+they are. Bits that flip on a disk change no time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ATTRIBUTE = "user.namesrv.sha256"
 
 
 def seal(stream: IO[bytes], content: bytes) -> None:
-    """Gives a file that was written, and will not be written again, the checksum of its content, where that can be."""
+    """Gives a file that will not be written again the checksum of its content, where the file system can keep it."""
     stream.flush()
     modified = os.fstat(stream.fileno()).st_mtime_ns
     with suppress(OSError, AttributeError):  # no such attributes on this file system, or on this operating system
@@ -26,7 +26,7 @@ def seal(stream: IO[bytes], content: bytes) -> None:
 
 
 def is_damaged(file: Path, content: bytes) -> bool:
-    """Whether a file has a checksum that counts and the content that was read is not what it is of."""
+    """Whether a file has a checksum that counts, and the content that was read does not match it."""
     try:
         digest, _, modified = os.getxattr(file, ATTRIBUTE).decode(errors="replace").partition(" ")
         return modified == str(file.stat().st_mtime_ns) and digest != _digest(content)

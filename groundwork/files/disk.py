@@ -1,7 +1,7 @@
-"""Operations on files that our programs own. At each step a test can let it fail or crash.
+"""Operations on files that our programs own. At each step a test can make them fail or crash.
 
 A point is called ``<moment> <step> <name of the file>``: ``before fsync kvConfig.json.tmp``. A write has a point in the
-middle, too: a disk that runs full takes a part first. What fails there is what a real disk would fail with, an OSError.
+middle, too: a disk that runs full takes a part first. The errors there are those of a real disk, an OSError.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def open_new(file: Path) -> IO[bytes]:
 
 
 def open_to_append(file: Path) -> FileIO:
-    """Opens a file, or makes it, that is to go on at its end and can be read; nothing is buffered. Raises OSError."""
+    """Opens or makes a file for appending and reading; nothing is buffered. Raises OSError."""
     with _step("open", file):
         return FileIO(file, "a+")
 
@@ -65,22 +65,22 @@ def sync(stream: Stream, file: Path) -> None:
 
 
 def truncate(stream: Stream, file: Path, size: int) -> None:
-    """Cuts off what was written behind a size. Raises OSError."""
+    """Cuts a file off at a size. Raises OSError."""
     with _step("truncate", file):
         stream.truncate(size)
 
 
 def rename(file: Path, target: Path) -> None:
-    """Gives a file the name of another, which is gone then. Raises OSError."""
+    """Gives a file the name of another, which it replaces. Raises OSError."""
     with _step("rename", target):
         file.replace(target)
 
 
 def exchange(file: Path, other: Path) -> None:
-    """Gives two files or folders of one file system each other's name: at no moment is there none of that name.
+    """Exchanges the names of two files or folders of one file system. At no moment is one of the names missing.
 
     Raises:
-        OSError: It could not; with ENOSYS, EINVAL or ENOTSUP, this system or its file system never can.
+        OSError: It failed; with ENOSYS, EINVAL or ENOTSUP, this system or its file system can never do it.
     """
     with _step("exchange", other):
         if _RENAMEAT2 is None:
@@ -103,7 +103,7 @@ def remove(file: Path) -> None:
 
 
 def sync_folder_of(file: Path) -> None:
-    """Returns once it is durable which files have which name in the folder of a file. Raises OSError."""
+    """Returns once the names in the folder of a file are durable. Raises OSError."""
     with _step("fsync-folder-of", file):
         folder = os.open(file.parent, os.O_RDONLY)
         try:

@@ -1,9 +1,9 @@
-"""Faults that a test puts into a running program, at named points. None of it exists unless FAILPOINTS is set.
+"""Faults that a test puts into a running program, at named points. They do nothing unless FAILPOINTS is set.
 
 ``FAILPOINTS`` names a file with one fault a line, ``<pattern> = <action>``. It is read again at every point, so that a
 test can break a disk and mend it while the program runs. A pattern is the name of a point, or one with ``*`` in it.
 Actions: ``crash`` (as kill -9), the name of an error of the operating system such as ``ENOSPC``, ``delay SECONDS``.
-The names of the points that were passed are appended to the file of the same name with ``.hits`` behind it.
+The names of passed points are appended to a file of the same name with ``.hits`` behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLE = "FAILPOINTS"
 
 
 class Failpoints:
-    """The points of this process, and the file that says what happens at them. Safe to use from any thread."""
+    """The points of this process, and the file with the faults at them. Safe to use from any thread."""
 
     def __init__(self, file: Path) -> None:
         """Touches nothing yet.
@@ -36,7 +36,7 @@ class Failpoints:
 
         Raises:
             OSError: The file says that this fails.
-            ValueError: The file holds something that is no fault.
+            ValueError: A line of the file is not a fault.
         """
         with self._hits.open("a", encoding="utf-8") as hits:
             hits.write(f"{point}\n")

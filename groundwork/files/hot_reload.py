@@ -1,4 +1,4 @@
-"""Values that are made of files and made again when these change. No thread: whoever uses one has it look."""
+"""Values that are read from files, and read again when these change. There is no thread: the user of a value looks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 CHECK_SECONDS = 1.0
-"""Between two looks at the files. A change is taken once the files have looked the same twice, so that those that are
-replaced one after the other are taken together."""
+"""Time between two looks at the files. A change is taken once the files have looked the same twice, so that files that
+are replaced one after the other are taken together.
+"""
 
 ValueT = TypeVar("ValueT")
 
@@ -18,9 +19,10 @@ _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class HotReloaded(Generic[ValueT]):
-    """A value made of files. Thread-safe.
+    """A value read from files.
 
-    A change that cannot be used leaves the value as it was, and is told once; the next change is tried again.
+    Thread-safe. A change that cannot be used leaves the value as it was, and is reported once; the next change is tried
+    again.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class HotReloaded(Generic[ValueT]):
 
     @property
     def value(self) -> ValueT:
-        """As it was made last."""
+        """The value as it was made last."""
         return self._value[1]
 
     @property
@@ -95,7 +97,7 @@ class HotReloaded(Generic[ValueT]):
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
-    """What changes when a file does, also if it is put in another one's place or becomes readable."""
+    """A value that changes when the file does, also if another file takes its place or it becomes readable."""
     try:
         stat = path.stat()
     except OSError:

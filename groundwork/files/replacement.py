@@ -1,4 +1,4 @@
-"""How a small file is replaced: as a whole and durably, with or without a copy of what was in it before."""
+"""Replacement of a small file: as a whole and durably, with or without a copy of its former content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def replace_durably(file: Path, content: bytes, *, copy: Path | None = None) -> 
         copy: Where the old content is kept, in the same folder; the new file gets the permissions of the old one then.
 
     Raises:
-        OSError: It could not. With a copy the file is as it was; without, only its durability may be in doubt.
+        OSError: It failed. With a copy the file is as it was; without one, the new content may be there but not
+            durable.
     """
     temporary = file.with_name(f"{file.name}.tmp")
     with disk.open_new(temporary) as stream:
@@ -40,7 +41,7 @@ def replace_durably(file: Path, content: bytes, *, copy: Path | None = None) -> 
 
 
 def _keep(file: Path, copy: Path) -> None:
-    """Makes the file its own copy, too: a second name costs nothing, and the file is never missing."""
+    """Gives the file the name of the copy, too: a second name costs nothing, and the file is never missing."""
     second_name = copy.with_name(f"{copy.name}.tmp")
     disk.remove(second_name)
     try:

@@ -1,4 +1,4 @@
-"""Metrics and traces of programs, and where they are sent.
+"""Metrics and traces of programs, and the ways to send them.
 
 Begin reading in ``signals``.
 """

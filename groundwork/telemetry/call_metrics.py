@@ -18,7 +18,7 @@ DURATION_BUCKETS = (
 
 
 class CallMetrics:
-    """Counts and times the calls that a server answers. Calls that the contract does not have never get here."""
+    """Counts and times the calls that a server answers. Calls that are not in the contract never get here."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._started = Counter("grpc_server_call_started", "Calls that began.", ["grpc_method"], registry=registry)
@@ -78,7 +78,7 @@ class ClientCallMetrics:
             )
         ]
         self._targets: set[str] = set()
-        """Those that are not forgotten: the last call to one that left may end later."""
+        """Targets that are not forgotten: the last call to one that left may end later."""
 
     def began(self, method: str, target: str) -> None:
         """A call began."""

@@ -25,7 +25,7 @@ class CallObserver(Protocol):
     """Watches the calls of a server."""
 
     def of(self, method: str, *, streams: bool) -> MethodObserver | None:
-        """Who watches one call of the contract, ``package.Service/Method``; None: nobody."""
+        """The observer of one call of the contract, ``package.Service/Method``; None: there is none."""
 
 
 def observed(
@@ -36,7 +36,7 @@ def observed(
     streams: bool,
     code_of: Callable[[BaseException | None], grpc.StatusCode],
 ) -> Callable[[Any, Any], Awaitable[Any]]:
-    """An asyncio handler that is watched; the handler itself if nobody does.
+    """An asyncio handler that is watched; the handler itself if nobody watches it.
 
     Args:
         handle: Answers the call; it ends an unsuccessful one with ``context.abort``.

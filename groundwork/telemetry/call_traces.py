@@ -29,7 +29,7 @@ _SERVER_FAULTS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes that make a server's span one of an error (OpenTelemetry: conventions for gRPC); others are answers."""
+"""Codes that mark a server's span as an error (OpenTelemetry: conventions for gRPC); others are answers."""
 
 
 class ServerSpan(NamedTuple):
@@ -37,7 +37,7 @@ class ServerSpan(NamedTuple):
 
     span: Span
     logged: Mapping[str, Token[Any]]
-    """What the log lines of this call carry."""
+    """The fields that log lines of this call carry."""
 
 
 class CallTraces:
@@ -82,7 +82,7 @@ class MethodTraces:
 
 
 class TracedCalls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]  # only generic in its stubs
-    """Gives each call of a connection a span, and tells the server of it. Called by gRPC."""
+    """Gives each call of a connection a span, and sends its id to the server. Called by gRPC."""
 
     def __init__(self, tracer: Tracer, target: str) -> None:
         self._tracer = tracer

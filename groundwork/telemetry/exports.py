@@ -1,4 +1,4 @@
-"""How metrics and traces leave a program: an HTTP listener, a collector, both, or nothing."""
+"""Ways for metrics and traces to leave a program: an HTTP listener, a collector, both, or none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Exports:
     """A program's listener for metrics and what it sends to a collector, begun and ended together."""
 
     def __init__(self, telemetry: Telemetry | None) -> None:
-        """Takes what sends to a collector; None: nothing does."""
+        """Takes the exporter to a collector; None: there is none."""
         self.telemetry = telemetry
         self.listener: MetricsServer | None = None
-        """Where metrics are asked for; None: nowhere."""
+        """The listener that answers scrapes; None: there is none."""
 
     @property
     def endpoint(self) -> Endpoint | None:

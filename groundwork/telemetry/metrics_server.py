@@ -1,4 +1,4 @@
-"""The HTTP listener for those who look after a program: metrics, and whether it is alive and ready."""
+"""The HTTP listener for operators: metrics, and whether the program is alive and ready."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_CALLERS = 32
 """Most requests at once; more are turned away, so that slow callers cannot take all threads."""
 
 Check = Callable[[], str | None]
-"""None if all is well, otherwise what is not."""
+"""None if all is well, otherwise what is wrong."""
 
 
 def metrics_registry() -> CollectorRegistry:
@@ -36,7 +36,7 @@ class _Handler(WSGIRequestHandler):
     timeout = SOCKET_SECONDS
 
     def log_message(self, *_: object) -> None:
-        """Says nothing: scrapes come all the time."""
+        """Logs nothing, because scrapes come all the time."""
 
 
 class _Server(ThreadingWSGIServer):

@@ -1,7 +1,8 @@
-"""Sends metrics and traces to a collector by OTLP over gRPC. Loaded only where that is wanted.
+"""The exporter of metrics and traces to a collector, by OTLP over gRPC. Loaded only where it is switched on.
 
-gRPC and not HTTP, because gRPC is here already. A collector that is down or slow costs nothing but what is lost: spans
-wait in a bounded queue (OTEL_BSP_MAX_QUEUE_SIZE, 2,048), metrics not at all, and both are sent by threads of their own.
+gRPC and not HTTP, because gRPC is here already. With a collector that is down or slow, telemetry is lost and nothing
+else suffers: spans wait in a bounded queue (OTEL_BSP_MAX_QUEUE_SIZE, 2,048), metrics not at all, and both are sent by
+threads of their own.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ STOP_SECONDS = 3.0
 """How long the last spans and metrics may take to leave at shutdown; then they are given up."""
 
 PROBLEM_LOG_SECONDS = 300.0
-"""Between two log lines of the same kind about a collector that takes nothing."""
+"""Time between two log lines of the same kind about a collector that takes nothing."""
 
 DEFAULT_INTERVAL_MILLIS = 60_000.0
-"""Between two messages with metrics, where OTEL_METRIC_EXPORT_INTERVAL does not say it: the standard's value."""
+"""Time between two messages with metrics if OTEL_METRIC_EXPORT_INTERVAL is not set: the standard's value."""
 
 _SCOPE = "namesrv"
 _NOISY_LOGGERS = ("opentelemetry.exporter.otlp.proto.grpc.exporter", "opentelemetry.sdk._shared_internal")
@@ -89,11 +90,11 @@ class Telemetry:
 
     @property
     def call_traces(self) -> CallTraces | None:
-        """What gives the calls to a server their spans; None if traces are not exported."""
+        """The observer that gives calls to a server their spans; None if traces are not exported."""
         return None if self._tracer is None else CallTraces(self._tracer, begins_traces=self._begins_traces)
 
     def traced_calls(self, target: str) -> TracedCalls | None:
-        """What gives the calls over one connection their spans; None if traces are not exported."""
+        """The interceptors that give calls over one connection their spans; None if traces are not exported."""
         return None if self._tracer is None else TracedCalls(self._tracer, target)
 
     def start(self) -> None:
@@ -118,7 +119,10 @@ class Telemetry:
 
 
 class _AtMostEvery(logging.Filter):
-    """Lets a message pass, by its text before the values are put in, and then none of its kind for some time."""
+    """Lets one message of a kind pass, and then no more for some time.
+
+    The kind is its text before values are put in.
+    """
 
     def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -135,7 +139,7 @@ class _AtMostEvery(logging.Filter):
 
 
 def _resource(service: str, version: str) -> Resource:
-    """Who exports. What the variables say wins."""
+    """The resource that exports. The variables win."""
     told = OTELResourceDetector().detect().attributes
     own = {
         "service.name": service,

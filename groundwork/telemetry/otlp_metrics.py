@@ -1,4 +1,7 @@
-"""The program's metrics as OpenTelemetry has them, and the thread that sends them. Loaded only where that is wanted."""
+"""The program's metrics in OpenTelemetry's form, and the thread that sends them.
+
+Loaded only where it is switched on.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def _data(family: Family, begun: int, now: int) -> DataT:
 
 
 def _histogram_points(family: Family, begun: int, now: int) -> Iterator[HistogramDataPoint]:
-    """Samples of one series come together: its buckets, each with those below it, then count and sum."""
+    """Samples of one series come together: its cumulative buckets, then count and sum."""
     bounds: list[float] = []
     cumulative: list[float] = []
     count = 0.0
@@ -141,7 +144,7 @@ class MetricExports:
         self._thread.start()
 
     def finish(self) -> None:
-        """Has everything sent once more, and the thread end. Does not wait for it."""
+        """Lets the thread send everything once more and end. Does not wait for it."""
         self._stopping.set()
 
     def join(self, seconds: float) -> None:

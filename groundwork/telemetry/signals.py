@@ -1,4 +1,4 @@
-"""Signals that go to an OpenTelemetry collector, as the standard variables OTEL_... say.
+"""The signals that go to an OpenTelemetry collector, as the standard variables OTEL_... say.
 
 Nothing of OpenTelemetry is loaded unless they ask for it.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from groundwork.telemetry.otlp import Telemetry
 
 OTEL_EXTRA = "pip install 'namesrv[otel]'"
-"""What brings the packages that are needed."""
+"""The command that installs the needed packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Signals:
 def open_telemetry(
     service: str, environ: Mapping[str, str], registry: CollectorRegistry, *, traces_follow_callers: bool
 ) -> Telemetry | None:
-    """What exports, not started yet; None if the variables ask for nothing.
+    """The exporter, not started yet; None if the variables ask for nothing.
 
     Args:
         service: What the program is called, unless OTEL_SERVICE_NAME says it.

@@ -1,4 +1,4 @@
-"""Switches of RocketMQ's that operators set differently, and the numbers of the mass-loss guard."""
+"""Switches of RocketMQ that operators set differently, and the numbers of the mass-loss guard."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class Behaviour:
     """Replaced as a whole when an operator changes a part of it. Names are RocketMQ's (NamesrvConfig) in snake case.
 
-    The defaults are RocketMQ 4's behaviour; what version 5 added is off, or on where it shows nothing new.
+    The defaults are RocketMQ 4's behaviour. Additions of version 5 are off, or on where readers see nothing new.
     """
 
     support_acting_master: bool = False
-    """Whether a slave stands in for a lost master of a group that enables it. Fixed from the start on."""
+    """Whether a slave stands in for a lost master of a group that enables it. Fixed at the start."""
     delete_topic_with_broker_registration: bool = False
     """Whether a full registration removes the group's topics that are not in it."""
     notify_min_broker_id_changed: bool = False

@@ -124,7 +124,7 @@ class StaleStateVersion(CallRefused):
 
 
 class RegistryWarming(CallRefused):
-    """The name server has started and has not heard all its brokers yet: it cannot say what is not there."""
+    """The name server has started and has not heard all its brokers yet, so it cannot say what is absent."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"this name server has started a short time ago and does not know {what} yet")
@@ -241,7 +241,7 @@ class ShuttingDown(CallRefused):
     """The name server takes no more changes."""
 
     def __init__(self, retry_after_seconds: float | None = None) -> None:
-        """Says when to come back, where many are told at once; None: after the usual time."""
+        """Takes when to come back, where many callers get it at once; None: after the usual time."""
         super().__init__("this name server is shutting down")
         self.retry_after_seconds = retry_after_seconds
 

@@ -1,4 +1,4 @@
-"""Work that can be interrupted between slices, so that nothing else waits for all of it."""
+"""Work that can be interrupted between slices, so that other work never waits for all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
 Sliced = Generator[None, None, ResultT]
-"""Work that gives way between slices: whoever drives it decides what happens in between."""
+"""Work that gives way between slices. Its driver decides what happens in between."""
 
 
 def run_sync(steps: Sliced[ResultT]) -> ResultT:

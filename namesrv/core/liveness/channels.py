@@ -16,7 +16,7 @@ class ChannelTable:
         self._open: dict[str, set[LiveKey]] = {}
         self._unused: set[str] = set()
         self._ended: dict[str, set[LiveKey]] = {}
-        """Brokers of channels that have ended, until someone takes them to remove them."""
+        """Brokers of channels that have ended, until they are taken to be removed."""
         self._handed_over: set[str] = set()
 
     def __contains__(self, channel_id: str) -> bool:

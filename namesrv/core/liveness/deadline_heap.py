@@ -13,15 +13,15 @@ SLICE = 1_000
 """Heap entries that are looked at before giving way: about a millisecond."""
 
 _REBUILD_SLACK = 64
-"""Stale heap entries that are put up with beyond as many as there are keys, before the heap is made anew."""
+"""Stale heap entries, beyond one for each key, that are tolerated before the heap is made anew."""
 
 
 class DeadlineHeap(Generic[KeyT]):
     """Deadlines of many keys, with cheap renewal. All times are seconds of one monotonic clock.
 
-    A renewal changes only the true deadline in a dictionary. The heap holds an entry for each key with a time that
-    may be too early, never too late; an entry that comes up too early goes back with the true time (the way of
-    python-zeroconf's cache). So the heap does not grow with the rate of renewals.
+    A renewal changes only the true deadline in a dictionary. The heap holds an entry for each key with a time that may
+    be too early, never too late. An entry that comes up too early goes back with the true time, as in python-zeroconf's
+    cache. So the heap does not grow with the rate of renewals.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class DeadlineHeap(Generic[KeyT]):
             while self._take_slice(now, found):
                 yield
             self.longest_overdue = now - min(found.values(), default=now)
-        finally:  # also if nobody waits for the end: what was found must come up again
+        finally:  # also if nobody drives this to its end: the keys that were found must come up again
             for key in found:
                 if key in self._deadlines and key not in self._scheduled:
                     self._schedule(key, self._deadlines[key])

@@ -36,17 +36,20 @@ class Liveness:
         self._channels.forget((channel_id,))
 
     def give(self, key: LiveKey, seconds: float) -> None:
-        """Gives a broker that much time from now, instead of what it had left."""
+        """Gives a broker that much time from now, instead of the time that it had left."""
         self._brokers.heard(key, self._clock.monotonic(), seconds)
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
-        """A broker is known from an earlier epoch, in which it was heard of last, and has that much time from now."""
+        """A broker is known from an earlier epoch, in which it was last heard of. It has that much time from now."""
         self._last_update_millis[key] = last_update_millis
         self.give(key, seconds)
 
     def reported(self, key: LiveKey, last_update_millis: int) -> None:
-        """Somebody else, who also decides when it has been silent for too long, heard of a broker last at that time."""
+        """The leader of a copy last heard of a broker at that time.
+
+        The leader also decides when it was silent for too long.
+        """
         self._last_update_millis[key] = last_update_millis
 
     def forget(self, key: LiveKey) -> None:

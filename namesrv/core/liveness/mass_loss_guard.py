@@ -1,4 +1,4 @@
-"""The guard that tells the loss of a few brokers from that of a fleet, which is rather the network's fault or ours."""
+"""The guard that tells the loss of a few brokers from that of a fleet, which the network or we have likely caused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from namesrv.core.records.rows import BrokerData, BrokerLiveInfo, LiveKey, Queue
 
 
 class LostBroker(NamedTuple):
-    """A broker that was removed without having unregistered, with all that it takes to bring it back."""
+    """A broker that was removed without having unregistered, with all that is needed to bring it back."""
 
     at: float
     """When, seconds of the monotonic clock."""
@@ -20,16 +20,16 @@ class LostBroker(NamedTuple):
     group: BrokerData
     """Its group before it left."""
     queues: dict[str, QueueData]
-    """The group's queues by topic if it was the last of its group, else none. Those of held topics are among them."""
+    """The group's queues by topic if it was the last of its group, else none. They include those of held topics."""
     filter_servers: tuple[str, ...]
 
 
 class MassLossGuard:
-    """Counts losses within a window; one that is too large is not believed.
+    """Counts losses within a window and does not believe one that is too large.
 
     What it counts are confirmed brokers that vanish without unregistering, whether their channel ended or their time
-    was up. The first of them are removed before anybody can know that more follow, so they are kept in mind and come
-    back when the guard trips. Those that it holds go on counting until the window has passed, so that the rest of a
+    was up. The first of them are removed before the guard can know that more follow. So it remembers them, and they
+    come back when it trips. Brokers that it holds go on counting until the window has passed, so that the rest of a
     fleet that vanishes little by little is held as well.
     """
 
@@ -41,7 +41,7 @@ class MassLossGuard:
         """Lost within the window and held, with the time of each loss, oldest first."""
 
     def trips(self, behaviour: Behaviour, losing: int, live: int) -> bool:
-        """Whether so many losses more are too many.
+        """Whether the guard trips with so many more losses.
 
         Args:
             behaviour: Holds the numbers.
@@ -74,7 +74,7 @@ class MassLossGuard:
         self._held.update(dict.fromkeys(keys, self._clock.monotonic()))
 
     def came_back(self, key: LiveKey) -> None:
-        """A broker registered: if it was lost a moment ago, it does not count any more."""
+        """A broker registered: if it was lost within the window, it does not count any more."""
         self._removed.pop(key, None)
         self._held.pop(key, None)
 

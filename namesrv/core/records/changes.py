@@ -1,4 +1,4 @@
-"""Rows of a change: the change log holds them, and everybody else reads them."""
+"""Rows of a change. The change log holds them; all others only read them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from namesrv.core.records.rows import (
 
 
 class Cause(NamedTuple):
-    """What led to a change."""
+    """The cause of a change."""
 
     call: str
-    """The call, such as ``RegisterBroker``, or what else: ``expiry``, ``channel end``."""
+    """The call, such as ``RegisterBroker``, or another cause: ``expiry``, ``channel end``."""
     caller: str = ""
     """Who called: identity or address."""
     comment: str = ""
@@ -34,9 +34,9 @@ class QueuesPut(NamedTuple):
 
     broker: BrokerKey
     queues: Mapping[str, QueueData]
-    """By topic, as the broker reports them."""
+    """Queues by topic, as the broker reports them."""
     write: WriteRule
-    """What is made of the reported permission."""
+    """The rule for the reported permission."""
 
 
 class QueuesRemoved(NamedTuple):

@@ -35,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def tag(field_number: int) -> bytes:
-    """What a length-delimited field starts with."""
+    """The tag that a length-delimited field starts with."""
     return varint(field_number << 3 | _LENGTH_DELIMITED)
 
 

@@ -19,14 +19,14 @@ class IntentKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HoldKey:
-    """What a topic hold is about: a topic, in one cluster or (None) in all. No tuple, or it could equal a BrokerKey."""
+    """The key of a topic hold: a topic, in one cluster or (None) in all. Not a tuple, or it could equal a BrokerKey."""
 
     topic: str
     cluster_name: str | None
 
 
 IntentKey = BrokerKey | HoldKey
-"""What an intent is about. A group has at most one intent, wipe or add."""
+"""The key of an intent. A group has at most one intent, wipe or add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Intent:
     since_millis: int
     """When, milliseconds since the Unix epoch."""
     comment: str = ""
-    """Why."""
+    """The operator's comment."""
     ends_at_millis: int | None = None
     """When it ends by itself, milliseconds since the Unix epoch; None: when it is lifted."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntentTable:
-    """All intents, oldest first. A change makes a new table; those who hold this one keep it."""
+    """All intents, oldest first. A change makes a new table and leaves this one as it is."""
 
     intents: Mapping[IntentKey, Intent] = field(default_factory=dict)
     _holds: Mapping[str | None, frozenset[str]] = field(init=False, repr=False, compare=False)
-    """Topics held in each cluster, and (None) in all: every registration asks."""
+    """Topics held in each cluster, and (None) in all clusters. Every registration asks for them."""
 
     def __post_init__(self) -> None:
         """Indexes the holds."""

@@ -31,7 +31,7 @@ class ReplicaIntake:
         """The copy; None before its snapshot is whole."""
 
     def stream_ended(self) -> None:
-        """The stream begins again after the revision that the copy is at: what came of the next one comes again."""
+        """The stream begins again after the copy's revision: what has come of the next revision comes again."""
         self._change = None
 
     def take(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[bool]:

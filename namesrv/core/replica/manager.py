@@ -1,8 +1,8 @@
-"""A read-only copy of another name server's tables, made of its snapshot and of the changes after it.
+"""A read-only copy of another name server's tables, made from its snapshot and the changes after it.
 
-A change of the leader is made here by an edit that publishes the same rows, so all that reads tables, or the change
-log, works on a copy as on the original: lookups, watches, snapshots, digests, explanations. Epoch and revisions are
-the leader's: what a reader has of one it can resume from at the other.
+An edit repeats each change of the leader and publishes the same rows. So all that reads tables or the change log works
+on a copy as on the original: lookups, watches, snapshots, digests, explanations. Epoch and revisions are the leader's,
+so a reader of one can resume at the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROW_SLICE = 50
 """Rows of brokers that are taken over before giving way: about a millisecond."""
 
 _IN_FORCE_AT_ONCE = frozenset(READER_SETTINGS) - {"supportActingMaster"}
-"""Settings whose change is in force when it is told of; the other one is with the leader's next start."""
+"""Settings that are in force as soon as the leader reports them; the other one, from the leader's next start."""
 
 
 _NO_BROKER = BrokerKey("", "")
@@ -53,7 +53,7 @@ class LeaderChange:
 
 
 class ReplicaManager(RouteInfoManager):
-    """The tables of a copy. Nobody registers here, and nobody expires: what happens, the leader tells."""
+    """The tables of a copy. Brokers neither register nor expire here: the leader reports all that happens."""
 
     def __init__(self, identity: NamesrvIdentity, clock: Clock) -> None:
         """Starts empty. The identity has the leader's epoch."""
@@ -66,7 +66,7 @@ class ReplicaManager(RouteInfoManager):
 
         Args:
             snapshot: The tables.
-            more: What came before them: all that there is beyond.
+            more: The rows beyond the tables, which came before them.
             revision: Their revision.
 
         Raises:
@@ -89,7 +89,7 @@ class ReplicaManager(RouteInfoManager):
                 edit.put_live(snapshot.live[key])
                 edit.put_filter_servers(key, snapshot.filter_servers.get(key, ()))
                 self._liveness.reported(key, snapshot.last_update_millis[key])
-            # Taken from there, because freeing all of them at once would take 50 ms.
+            # Each is taken out of the snapshot here, because freeing all of them at once would take 50 ms.
             yield from edit.put_topics(broker, snapshot.topic_configs.pop(broker))
             self._publish(edit)
             yield
@@ -153,7 +153,7 @@ class ReplicaManager(RouteInfoManager):
                 self.unconfirmed.pop(key, None)
                 continue
             self._liveness.reported(key, applied_at_millis)
-            if live.unconfirmed:  # those of a snapshot file were there before the first change
+            if live.unconfirmed:  # brokers of a snapshot file were there before the first change
                 self.unconfirmed[key] = Unconfirmed.GUARD
             else:
                 self.unconfirmed.pop(key, None)

@@ -1,4 +1,4 @@
-"""Reads the messages of a snapshot, from a file or from a leader, and puts what they hold into empty tables."""
+"""The reader of a snapshot's messages, from a file or from a leader, into empty tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_BROKER = BrokerKey("", "")
 """Sorts before every group."""
 
 OF_LEADER = "of the leader"
-"""Channel of a broker that registered over one at the leader, whose id is not known here."""
+"""Channel of a broker that registered over a channel at the leader. Its id is not known here."""
 
 BROKER_SLICE = 100
 """Groups or brokers that are read before giving way: less than a millisecond."""
@@ -41,7 +41,7 @@ class UnusableSnapshot(Exception):
 
 @dataclass(slots=True)
 class LoadedSnapshot:
-    """What a snapshot holds, as what an edit of the tables takes."""
+    """The content of a snapshot, in the form that an edit of the tables takes."""
 
     taken_at_millis: int = 0
     """When it was taken, by the wall clock, milliseconds since the Unix epoch."""
@@ -69,8 +69,8 @@ class LoadedSnapshot:
 def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
     """Reads the messages that ``RouteSnapshot.messages`` made.
 
-    All or nothing: a file has a checksum, so rows that do not fit together were written that way, and then the others
-    are not to be trusted either. What is not checked are the values of rows: they were when they were registered.
+    All or nothing: a file has a checksum, so rows that do not fit together were written so, and then the other rows
+    cannot be trusted either. The values of rows are not checked: registration has checked them.
 
     Raises:
         UnusableSnapshot: The messages do not make a whole snapshot whose rows fit together.
@@ -86,7 +86,7 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
 
 
 class SnapshotReader:
-    """Takes one message after the other. Brokers come before topics, as they are written."""
+    """Takes one message after the other. Brokers come before topics, because they are written in this order."""
 
     def __init__(self, *, of_leader: bool) -> None:
         """Starts with the first message.
@@ -101,7 +101,7 @@ class SnapshotReader:
         self._queue_data_count = 0
         self._end: route_service_pb2.SnapshotEnd | None = None
         self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]] = {}
-        """What each different QueueData means, by its encoding: there are few, and hundreds of thousands of rows."""
+        """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
         self._has_header = False
 
     def take(self, message: _Message) -> Sliced[None]:
@@ -133,7 +133,7 @@ class SnapshotReader:
         for stated, read, what in counted:
             _check(stated == read, f"the end marker counts {stated} {what}, and there are {read}")
         self._check_brokers()
-        self._queue_datas.clear()  # they hold the lists of topics, which whoever takes them over frees one by one
+        self._queue_datas.clear()  # they hold the lists of topics, which the user of the snapshot frees one by one
         return loaded
 
     def _check_brokers(self) -> None:
@@ -188,7 +188,7 @@ class SnapshotReader:
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
     def _take_topics(self, chunk: _Chunk) -> Sliced[None]:
-        # The rows under this loop are most of the time that a start takes: it has no calls that it can do without.
+        # This loop takes most of the time of a start, so it makes no call that it can do without.
         known = self._queue_datas
         for count, row in enumerate(chunk.topics, 1):
             if count % TOPIC_SLICE == 0:

@@ -18,21 +18,21 @@ MAX_PINS = 1_000
 
 @dataclass(slots=True)
 class _Pin:
-    """A snapshot, and until when it is held."""
+    """A snapshot and the end of its lease."""
 
     snapshot: RouteSnapshot
     lease_seconds: float
     ends_at: float
     """Seconds of the monotonic clock."""
     readers: int = 0
-    """Streams that read it now: it does not end under them."""
+    """Streams that read it now. It does not end while there are any."""
 
 
 class Pins:
     """Pinned snapshots by id. Pins of one revision share one snapshot and count as one revision.
 
-    A pin is kept while it is being read, and its lease starts anew when a reader ends. What has run out is dropped at
-    the next call; ``drop_expired`` is for the times when nobody calls.
+    A pin is kept while it is being read, and its lease starts anew when a reader ends. Expired pins are dropped at the
+    next call; ``drop_expired`` is for times without calls.
     """
 
     def __init__(self, monotonic: Callable[[], float], new_pin_id: Callable[[], str]) -> None:

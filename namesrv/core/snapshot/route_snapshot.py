@@ -1,4 +1,4 @@
-"""All tables at one revision, held without copying their rows, and streamed out at leisure."""
+"""All tables at one revision, held without copying their rows, and streamed out slice by slice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK_BYTES = 128 * 1024
 be quicker for the reader."""
 
 PASSED_OVER_SLICE = 2_000
-"""Topics of other shards that are passed over before giving way: about a millisecond."""
+"""Topics of other shards that are skipped before giving way: about a millisecond."""
 
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk
@@ -39,7 +39,10 @@ class TopicRows:
 
 
 class TopicTableCopies:
-    """Hands out copies of the topic table; those who ask at the same revision share one while anybody holds it."""
+    """Hands out copies of the topic table.
+
+    Callers at the same revision share one for as long as one of them holds it.
+    """
 
     def __init__(self) -> None:
         self._last: weakref.ref[TopicRows] | None = None
@@ -108,7 +111,8 @@ class RouteSnapshot:
     def messages(self, part: SnapshotPart = WHOLE) -> Iterator[bytes]:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker.
 
-        An empty one stands for a pause: so many topics of other shards were passed over that others should have a turn.
+        An empty message stands for a pause: so many topics of other shards were skipped that other work should have a
+        turn.
 
         Args:
             part: What to send, of tables that it holds.

@@ -1,4 +1,4 @@
-"""Changes as they leave: rows, followed snapshots, and what read-only copies need beside them.
+"""Streams of changes: rows, followed snapshots, and what read-only copies need beside them.
 
 Imports routes and watches. Begin reading in ``follow``.
 """

@@ -1,8 +1,9 @@
 """Changes as the rows of StreamRouteChanges: one for each key and revision, sharded as snapshots are.
 
 A change names a group's topics together; here each of them becomes a row of its own. Rows are unique by epoch,
-revision, table and key, and those after a revision make its snapshot that of any later one. Who follows a snapshot
-gets them normalised: a group that goes is one row, also if it had ten thousand topics.
+revision, table and key. Applied to the snapshot of a revision, the rows after it make the snapshot of any later
+revision. A reader that follows a snapshot gets them normalised: a group that goes is one row, also if it had ten
+thousand topics.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BROKER_SLICE = 50
 """Rows of brokers and clusters that are encoded before giving way: about a millisecond."""
 
 CHANGE_SLICE = 500
-"""Changes that are passed over before giving way: about a millisecond."""
+"""Changes that are skipped before giving way: about a millisecond."""
 
 _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
     QueuesPut: (RouteTable.TOPIC_QUEUES,),
@@ -70,14 +71,10 @@ def change_messages(
 ) -> Iterator[bytes]:
     """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
 
-    An empty one stands for a pause: so much was encoded or passed over that others should have a turn.
-
-    Args:
-        change: The first change to send; None if there is none. The caller must not hold on to it: every change
-            after it would stay in memory.
-        up_to_revision: The last revision to send.
-        identity: Name and epoch that headers carry.
-        part: Which rows to send.
+    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn. Args:
+    change: The first change to send; None if there is none. The caller must not hold on to it: every change after it
+    would stay in memory. up_to_revision: The last revision to send. identity: Name and epoch that headers carry. part:
+    Which rows to send.
     """
     visited = 0
     while change is not None and change.revision <= up_to_revision:

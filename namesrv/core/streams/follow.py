@@ -28,8 +28,8 @@ def follow_messages(
     """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
 
     A bookmark has no changes, and the revision up to which everything has been sent. An empty message stands for a
-    pause: so much was encoded or passed over that others should have a turn. No change is held while a message is
-    being sent, so that a reader that is slow keeps none in memory.
+    pause: so much was encoded or passed over that others should have a turn. No change is held while a message is being
+    sent, so a slow reader keeps none in memory.
 
     Args:
         log: Where the changes are.
@@ -51,7 +51,7 @@ def follow_messages(
             for news in feed.news() if feed is not None else ():
                 yield replica_message(identity, reader.revision, news)
             if feed is not None and log.last.revision != reader.revision:
-                continue  # what was sent may be of later revisions, so it must not be followed by the bookmark of this
+                continue  # rows sent may be of later revisions: the bookmark of this one must not follow
             yield _message(identity, reader.revision, b"")
             return
         revision, applied_at_millis, rows = change.revision, change.applied_at_millis, change.rows

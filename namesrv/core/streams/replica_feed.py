@@ -28,21 +28,21 @@ READER_SETTINGS = {
 """Settings that shape answers to readers: name on the wire to field of Behaviour. All are switches."""
 
 HEARD_SECONDS = 5.0
-"""How often a copy is told when brokers were heard of: half of their shortest period."""
+"""Time between two messages that tell a copy when brokers were heard of: half of their shortest period."""
 
 ROWS_PER_MESSAGE = 500
 """Intents, keys or queues in a message: making it takes about a millisecond."""
 
 
 class ReplicaFeed:
-    """What one copy is sent, and what it has been sent of that which no change log tells."""
+    """The feed of one copy, which remembers what it has sent of that which is in no change log."""
 
     def __init__(self, manager: RouteInfoManager, is_warm: Callable[[], bool], monotonic: Callable[[], float]) -> None:
         """Starts with a copy that has nothing.
 
         Args:
             manager: What is copied.
-            is_warm: Whether what is not there does not exist.
+            is_warm: Whether the name server is warm: what is not there does not exist.
             monotonic: The clock, in seconds.
         """
         self._manager = manager
@@ -120,7 +120,7 @@ class ReplicaFeed:
             yield _ROWS(held_queues_begin=True).SerializeToString()
 
     def _heard_brokers(self) -> Iterator[bytes]:
-        """When brokers were heard of, now and then: a copy would otherwise show them as silent."""
+        """When brokers were last heard of, sent now and then: otherwise a copy would show them as silent."""
         now = self._monotonic()
         if now - self._heard_said_at < HEARD_SECONDS:
             return

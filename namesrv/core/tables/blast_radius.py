@@ -7,7 +7,7 @@ from namesrv.core.slices import Sliced
 from namesrv.core.tables.edit import TableEdit
 
 MAX_SAMPLE_TOPICS = 100
-"""Topics that are named."""
+"""Most topics that are named."""
 
 TOPIC_SLICE = 100
 """Topics that are looked at before giving way: about a millisecond."""

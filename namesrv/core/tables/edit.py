@@ -24,7 +24,7 @@ SLICE = 250
 """Topics that are worked on before giving way: half a millisecond."""
 
 _NARROW = 8
-"""Groups of a topic up to which looking at one after the other is the quickest way to find one."""
+"""Most groups of a topic among which walking is the quickest way to find one."""
 
 PUT_SLICE = 2_000
 """Topics that are noted as changed before giving way: less than half a millisecond."""
@@ -48,7 +48,7 @@ class TableEdit(EditState):
     def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Sliced[None]:
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
         yield from self._drop_unused_queue_datas(broker)
-        # This loop is the cost of a registration: it has no calls that it can do without.
+        # This loop is the cost of a registration, so it makes no call that it can do without.
         queue_datas, published = self.tables.queue_datas, self.tables.topic_queue_table.settled_rows()
         held = self.intents.holds_of(broker.cluster_name)
         interned, find = queue_datas.of_group(broker), queue_datas.by_fragment
@@ -99,7 +99,7 @@ class TableEdit(EditState):
         return len(brokers)
 
     def hold_topic(self, topic: str, cluster_name: str | None) -> int:
-        """Like ``remove_topic``, but keeps in mind what the brokers report of it."""
+        """Like ``remove_topic``, but remembers what the brokers report of it."""
         find = self.tables.queue_datas.by_fragment
         for fragment in self.tables.topic_queue_table.get(topic) or ():
             queue_data = find[fragment]
@@ -138,7 +138,7 @@ class TableEdit(EditState):
                 yield
 
     def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
-        """Removes a broker's live row and filter servers; its place in the group is the caller's business."""
+        """Removes a broker's live row and filter servers; the caller takes care of its place in the group."""
         self.live[live.key] = None
         self.filters[live.key] = ()
         self.reasons[live.key] = reason
@@ -197,7 +197,7 @@ class TableEdit(EditState):
         for start in range(0, len(topics), PUT_SLICE):
             some = slice(start, start + PUT_SLICE)
             put.update(zip(topics[some], queue_datas[some], strict=True))
-            yield  # what grows in one slice is also resized in one: 3 ms each where there are 100,000 topics
+            yield  # a dictionary that grows in one slice is resized in it, too: 3 ms each with 100,000 topics
             gained.update((topic, None) for topic in topics[some] if topic not in known)
             yield
 

@@ -34,7 +34,7 @@ class TouchedTopic(NamedTuple):
 
 
 class EditState:
-    """Changes that do not show yet. Its attributes are for the modules that make and publish edits."""
+    """Changes that are not visible yet. Its attributes are for the modules that make and publish edits."""
 
     def __init__(self, tables: Tables, behaviour: Behaviour, intents: IntentTable) -> None:
         """Starts without changes. The intents are those that shall hold afterwards."""
@@ -75,7 +75,7 @@ class EditState:
     def touched_topics(self) -> Iterator[TouchedTopic | None]:
         """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before.
 
-        None stands for a topic that has been there already, so that whoever iterates can give way.
+        None stands for a topic that has come already, so that the iterating code can give way.
         """
         find, published = self.tables.queue_datas.by_fragment, self.tables.broker_addr_table
         regrouped = {
@@ -108,7 +108,7 @@ class EditState:
         return self.topics[topic] if topic in self.topics else self.tables.topic_queue_table.get(topic)
 
     def write_rule(self, key: BrokerKey) -> WriteRule:
-        """The rule of a group as this edit would leave it: the operator's word, then a lost master."""
+        """The rule of a group as this edit would leave it. An operator's intent decides first, then a lost master."""
         match self.intents.of_group(key):
             case IntentKind.WIPE_WRITE_PERM:
                 return WriteRule.WIPED

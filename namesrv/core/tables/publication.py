@@ -54,7 +54,7 @@ def _publish_filters(edit: EditState, rows: list[Row]) -> set[BrokerKey]:
 
 
 def _renew_fragments(edit: EditState, groups: Iterable[BrokerKey]) -> None:
-    """Encodes groups again of which the edit changes rows of another table only, as a copy's edits may."""
+    """Encodes those groups again for which the edit changes only rows of another table, as a copy's edits may."""
     table = edit.tables.broker_addr_table
     for key in groups:
         if key in table and key not in edit.groups:

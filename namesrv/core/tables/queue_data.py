@@ -19,7 +19,7 @@ class QueueDataTable:
         self.by_fragment: dict[bytes, QueueData] = {}
         """Every QueueData by the fragment of what is reported."""
         self.in_force: dict[bytes, bytes] = {}
-        """Fragment to the one in force, of groups with another rule than REPORTED only. Replaced, never changed."""
+        """Fragment to the one in force, only of groups with another rule than REPORTED. Replaced, never changed."""
         self._by_numbers: dict[BrokerKey, dict[QueueNumbers, QueueData]] = {}
         self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
 
@@ -57,7 +57,7 @@ class QueueDataTable:
         self.in_force = {key: value for group in self._in_force_by_group.values() for key, value in group.items()}
 
     def is_crowded(self, broker: BrokerKey, in_use: int) -> bool:
-        """Whether so many QueueDatas of a group are kept that ``keep_only`` pays; at most ``in_use`` are in use."""
+        """Whether a group has so many QueueDatas that ``keep_only`` pays, if at most ``in_use`` of them are in use."""
         return len(self._by_numbers.get(broker, ())) > UNUSED_PER_BROKER + 2 * in_use
 
     def keep_only(self, broker: BrokerKey, used: Iterable[QueueData]) -> None:

@@ -54,7 +54,7 @@ def _may_act(topic: str) -> bool:
 
 
 def _is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:
-    """As RocketMQ has it: a group that is shown without a master, real or acting, stays whatever its zone."""
+    """As in RocketMQ, a group that is shown without a master, real or acting, stays whatever its zone."""
     if MASTER_ID not in group.addrs and not (acting and group.acting_fragment):
         return True
     return group.zone_name is not None and group.zone_name.casefold() == zone_name.casefold()

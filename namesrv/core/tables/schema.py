@@ -19,10 +19,11 @@ class Tables:
     broker_live_table: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
     filter_server_table: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     topics_by_broker: dict[BrokerKey, dict[str, None]] = field(default_factory=dict)
-    """Topics that have queues on each group, so that losing a broker does not walk all topics. Dictionaries of names
-    to nothing, because the garbage collector does not look at these, and does at sets."""
+    """Topics that have queues on each group, so that losing a broker does not walk all topics. Dictionaries from names
+    to None, because the garbage collector looks at sets and not at these.
+    """
     held_queue_table: dict[str, dict[BrokerKey, QueueData]] = field(default_factory=dict)
     """What brokers report of topics that operators hold back, by topic."""
     held_version: int = 0
-    """Goes up with every change of that, of which no change log tells."""
+    """Rises with every change of ``held_queue_table``, which no change log has."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)

@@ -16,8 +16,8 @@ _NOT_CHANGED: TopicQueues = ()
 class TopicTable:
     """Topic name to queues (RocketMQ: topicQueueTable).
 
-    A change is looked up before the rows it has not been merged into yet, so publishing it costs the same whatever its
-    size. Only one change is unmerged at a time: ``settle`` before the next one.
+    Lookups read a change before the rows that it has not been merged into yet, so publishing costs the same whatever
+    its size. Only one change is unmerged at a time: ``settle`` before the next one.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class TopicTable:
 
     def __contains__(self, topic: object) -> bool:
         if not self._unmerged:
-            return topic in self._rows  # quicker, and asked for every topic of a registration
+            return topic in self._rows  # quicker, and every topic of a registration is looked up
         return self.get(topic) is not None  # type: ignore[arg-type]  # nothing else is in here
 
     def __iter__(self) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Topics whose routes a change affects, and the brokers that left them with it.
 
-Rows name groups; a route also changes with the addresses, the permission and the filter servers of its groups, and
-with the ordered-topic configuration. A topic may be named though its route is the same as before, never the other way.
+Rows name groups; a route also changes with the addresses, the permission and the filter servers of its groups, and with
+the ordered-topic configuration. A topic may be named although its route is the same as before; a topic whose route
+changed is always named.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ORDER_MESSAGE_ENABLE = "orderMessageEnable"
 """The setting that has routes carry the ordered-topic configuration, by its name in the change log."""
 
 MAX_GONE = 1_000
-"""Most brokers that are named as gone from one topic, the latest: nobody must collect them without end."""
+"""Most brokers that are named as gone from one topic, the latest: a reader must not collect them without end."""
 
 _REMOVALS_NUMBER = route_service_pb2.TopicRouteChange.REMOVALS_FIELD_NUMBER
 
@@ -47,19 +48,19 @@ class GoneBroker(NamedTuple):
 
 
 class AffectedTopic(NamedTuple):
-    """Topics that a change touches in the same way."""
+    """Topics that a change affects in the same way."""
 
     topics: Collection[str]
-    """Whether a topic is among them is quickly found out."""
+    """The topics, in a collection with quick membership tests."""
     gone: tuple[GoneBroker, ...] = ()
-    """What left their routes; shared by all of them."""
+    """The departures from their routes, the same for all of them."""
 
 
 class AffectedTopics:
-    """What changes touch, one after the other.
+    """Finds what each change affects, one change after the other.
 
     Where a group changes, these are the topics that it has now: any that came to it or left it since are named by the
-    later changes that did that. So what left a group is kept in mind for those topics that leave it later.
+    later changes that did that. So what left a group is remembered for topics that leave the group later.
     """
 
     def __init__(self, manager: RouteInfoManager) -> None:
@@ -67,11 +68,11 @@ class AffectedTopics:
         self._gone_before: dict[BrokerKey, tuple[GoneBroker, ...]] = {}
 
     def caught_up(self) -> None:
-        """There is no later change: the topics that groups had are those that they have."""
+        """There is no later change, so groups still have the topics that they had."""
         self._gone_before = {}
 
     def of(self, change: Change) -> Iterator[AffectedTopic]:
-        """What a change touches."""
+        """The topics that a change affects."""
         gone = _gone(change)
         of_group = self._manager.tables.topics_by_broker
         for row in change.rows:
@@ -104,7 +105,7 @@ def _gone(change: Change) -> Mapping[BrokerKey, tuple[GoneBroker, ...]]:
             case GroupRemoved(before=before, reason=reason):
                 left = before.addrs
             case GroupPut(before=before, after=after) if before is not None:
-                # Without a reason of its own it is another group's now, or another broker's place.
+                # Without a removal reason its address is in another group now, or another broker has its place.
                 reason, kept = RemovalReason.REPLACED, set(after.addrs.values())
                 left = {broker_id: addr for broker_id, addr in before.addrs.items() if addr not in kept}
             case _:

@@ -1,7 +1,7 @@
-"""Messages of a watch: current routes of topics, joined and framed once for everybody who is sent the same.
+"""Messages of a watch: current routes of topics, joined and framed once for all watches that get the same.
 
-A message is made in one step, and only when all changes up to the current revision have been passed over. If it leaves
-nothing over, it has a bookmark, and all that was sent is then exactly the state at that revision.
+A message is made in one step, and only when all changes up to the current revision have been read. If it leaves nothing
+over, it has a bookmark, and all that was sent is then exactly the state at that revision.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class WatchMessages:
         return b"".join((self._manager.header_fragment(), *changes, _BOOKMARK if is_all else b""))
 
     def _take_changes(self, watch: RouteWatch) -> list[bytes]:
-        """Takes the changes of a message from those that wait; all that wait if there is nothing to say of them."""
+        """Takes the changes of a message from those that wait; takes all of them if there is nothing to say of any."""
         zone_name, is_warm = watch.subscription.zone_name, self._is_warm()
         changes: list[bytes] = []
         size = 0
@@ -109,7 +109,8 @@ class WatchMessages:
     def _really_gone(self, topic: str, gone: Gone) -> list[bytes]:
         """Encoded removals: the last of each broker, and only of those that are not in the route again.
 
-        That a group lost its queues of the topic is said also if it has some again: they may be other brokers'.
+        The loss of a group's queues of the topic is included also if the group has some again: they may be other
+        brokers'.
         """
         tables = self._manager.tables
         find, groups = tables.queue_datas.by_fragment, tables.broker_addr_table

@@ -1,4 +1,4 @@
-"""Subscriptions of watchers, and an index of them: a change is passed over once for all."""
+"""Subscriptions of watchers, and an index of them, so that each change is read once for all watchers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Subscription:
     """The topics that one watcher asks for."""
 
     topics: frozenset[str]
-    """By name, whether they are there or not."""
+    """Topics by name, whether they are there or not."""
     prefixes: tuple[str, ...] = ()
-    """By the beginning of their name; the empty one is of all topics."""
+    """Prefixes of names; the empty one is of all topics."""
     zone_name: str | None = None
     """Zone that the routes are for; None: all zones."""
 
@@ -34,7 +34,7 @@ class Subscription:
         return len(self.topics) + len(self.prefixes)
 
     def of_these(self, topics: Collection[str]) -> Iterator[str | None]:
-        """Those of some topics that it asks for. None stands for a pause."""
+        """The topics among some that it asks for. None stands for a pause."""
         by_name = not self.prefixes and len(self.topics) < len(topics)
         for count, topic in enumerate(self.topics if by_name else tuple(topics), 1):
             if topic in topics if by_name else topic in self.topics or topic.startswith(self.prefixes):
@@ -44,13 +44,13 @@ class Subscription:
 
 
 class SubscriptionIndex(Generic[WatcherT]):
-    """Who watches a topic, by its name and by the beginnings of it."""
+    """An index of watchers by names of topics and by prefixes."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[WatcherT, None]] = {}
         self._by_prefix: dict[str, dict[WatcherT, None]] = {}
         self._lengths: tuple[int, ...] = ()
-        """Lengths of the prefixes: a topic has at most one beginning of each."""
+        """Lengths of the prefixes: a topic has at most one prefix of each length."""
 
     def add(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
         """Adds a watcher. Until the steps are at their end, it is told of some of its topics only."""
@@ -75,7 +75,7 @@ class SubscriptionIndex(Generic[WatcherT]):
         self._lengths = tuple({len(prefix) for prefix in self._by_prefix})
 
     def named(self, topics: Collection[str]) -> Iterator[str | None]:
-        """Those of some topics that anybody watches by their name. None stands for a pause."""
+        """The topics among some that a watcher asks for by name. None stands for a pause."""
         by_topic = self._by_topic
         shorter, longer = (by_topic, topics) if len(by_topic) < len(topics) else (topics, by_topic)
         for count, topic in enumerate(tuple(shorter), 1):
@@ -85,9 +85,9 @@ class SubscriptionIndex(Generic[WatcherT]):
                 yield None
 
     def begun(self, topics: Collection[str]) -> Iterator[tuple[str, str] | None]:
-        """Those of some topics that anybody watches by their beginning, each with it. None stands for a pause.
+        """The topics among some that a watcher asks for by a prefix, each with the prefix.
 
-        A topic comes once for each of its beginnings that is watched.
+        None stands for a pause. A topic comes once for each of its watched prefixes.
         """
         by_prefix = self._by_prefix
         if not by_prefix:
@@ -101,9 +101,9 @@ class SubscriptionIndex(Generic[WatcherT]):
                 yield None
 
     def watchers_of_topic(self, topic: str) -> tuple[WatcherT, ...]:
-        """Everybody who watches a topic by its name."""
+        """All watchers of a topic by its name."""
         return tuple(self._by_topic.get(topic, ()))
 
     def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
-        """Everybody who watches topics by this beginning."""
+        """All watchers of this prefix."""
         return tuple(self._by_prefix.get(prefix, ()))

@@ -1,8 +1,8 @@
 """The open watches, and which of them a change concerns.
 
-A watch holds what it asked for, and the topics of it that changed since its last message; what it is sent is their
-route at the moment. So a reader that is slow skips states in between, and bursts are merged: however many changes came
-meanwhile, a topic is sent once. Changes are passed over once, through an index, and not once for each watch.
+A watch holds the names that it asked for, and which of these topics changed since its last message. A message has their
+current routes. So a slow reader skips states in between, and bursts are merged: however many changes came meanwhile, a
+topic is sent once. Each change is read once, with the help of an index, and not once for each watch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MARK_SLICE = 2_000
 """Watches that are told of a changed topic before giving way: about a millisecond."""
 
 CHANGE_SLICE = 50
-"""Changes that are passed over for one watch before giving way: less than a millisecond, unless each is of thousands of
-topics."""
+"""Changes that are read for one watch before giving way: less than a millisecond, unless each has thousands of topics.
+"""
 
 TOPIC_SLICE = 5_000
 """Topics that a watch is told of at once before giving way: about a millisecond."""
@@ -32,7 +32,7 @@ Gone = tuple[GoneBroker, ...]
 """What left the route of a topic."""
 
 _MANY = 1_000
-"""A watch with fewer waiting topics is not the one to end where too many wait in all."""
+"""A watch with fewer waiting topics is not ended when too many wait in all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +42,13 @@ class Follower:
     wake: Callable[[], None]
     """Called when there is something to read."""
     revision: int
-    """What it has been sent."""
+    """The position up to which it has been sent everything."""
     failure: CallRefused | None = None
     """Why it must end."""
     behind_since: float | None = None
-    """When the oldest change was published that it has been woken for and not been sent, by the monotonic clock."""
+    """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
+    clock.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +61,7 @@ class RouteWatch(Follower):
     unsaid: set[str] = field(default_factory=set)
     """Topics that are not known here, and of which nothing is said before the name server is warm."""
     is_filling: bool = True
-    """Whether what it begins with is not complete yet."""
+    """Whether its first routes are not complete yet."""
     bookmark_due: bool = True
     """Whether it is to be sent a bookmark though nothing is to be said: first of all, to show that the watch stands;
     after a message that left something over; and where the revision has moved on without it."""
@@ -84,8 +86,8 @@ class WatchIndex:
             is_warm: Whether what is not in the tables does not exist, from the beginning.
             max_names: Most names and prefixes of all watches together.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
-            is_copy: Whether the manager is one of several copies. Who resumes here may have been at another one, which
-                was not warm yet when this one was.
+            is_copy: Whether the manager is one of several copies. A watch that resumes here may have been at another
+                copy, which was not warm yet when this one was.
         """
         self._manager = manager
         self._max_names = max_names
@@ -98,15 +100,16 @@ class WatchIndex:
         self._name_count = 0
         self._is_copy = is_copy
         self._unsaid_until = -1 if is_warm and not is_copy else None
-        """Revision at which everybody had been told what is absent; None: that is still to come, or cannot be known."""
+        """Revision at which all watches had been told what is absent; None: that is still to come, or cannot be known.
+        """
         self.revision = manager.revision
-        """Changes up to this one have been passed over."""
+        """Changes up to this one have been read."""
         self.waiting_count = 0
         """Topics that wait to be sent, of all watches together."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether all changes have been passed over."""
+        """Whether all changes have been read."""
         return self.revision == self._manager.revision
 
     # Opening and closing
@@ -154,7 +157,7 @@ class WatchIndex:
             yield
 
     def catch_up(self, watch: RouteWatch, after_revision: int) -> Sliced[None]:
-        """Has a watch begin with what changed after a revision. All changes must have been passed over.
+        """Has a watch begin with what changed after a revision. All changes must have been read.
 
         Raises:
             RevisionCompacted: The change log does not reach back to it.
@@ -180,7 +183,7 @@ class WatchIndex:
         watch.is_filling = False
 
     def _mark_unknown(self, watch: RouteWatch, topics: frozenset[str] | set[str]) -> Sliced[None]:
-        """Has a watch told of those topics that are not there: it may not have been, as long as nobody was warm."""
+        """Has a watch told which of its topics are absent: it was not told before the name server was warm."""
         for count, topic in enumerate(tuple(topics), 1):
             if watch not in self._watches:
                 return  # it was closed meanwhile
@@ -210,7 +213,7 @@ class WatchIndex:
     # Changes
 
     def settle(self) -> Sliced[None]:
-        """Passes over all changes up to the current revision. Two of these must not be under way at once."""
+        """Reads all changes up to the current revision. Two of these must not be under way at once."""
         log, before = self._manager.change_log, self.revision
         while not self.is_settled:
             if not self._watches:
@@ -268,7 +271,7 @@ class WatchIndex:
                     yield
 
     def _lose_count(self) -> None:
-        """So much has changed since the last look that the change log has dropped some of it."""
+        """Handles that the change log has dropped some of the changes since the last look."""
         log, last = self._manager.change_log, self._manager.revision
         for watch in self._watches:
             watch.failure = RevisionCompacted(watch.revision, log.compacted_revision, last)
@@ -296,7 +299,7 @@ class WatchIndex:
         watch.waiting = waiting
 
     def _has_room(self, watch: RouteWatch, count: int) -> bool:
-        """Whether so many more topics may wait for a watch. If there are too many in all, one that has many ends."""
+        """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends."""
         if self.waiting_count + count > self._max_waiting and len(watch.waiting) + count >= _MANY:
             self.waiting_count -= len(watch.waiting)
             watch.waiting = {}
@@ -311,12 +314,12 @@ class WatchIndex:
                 yield from self._mark_unknown(watch, watch.unsaid)
                 if watch in self._watches:
                     self._to_wake[watch] = None
-        # Only now: a bookmark that was sent meanwhile may be later than the beginning, and lack what is absent.
+        # Not before: a bookmark that was sent meanwhile may be later than the beginning, and lack what is absent.
         if not self._is_copy:
             self._unsaid_until = self._manager.revision
 
     def make_bookmarks_due(self, part: int, parts: int) -> Sliced[None]:
-        """Has one part of all watches sent a bookmark each, if it has been sent none at the current revision."""
+        """Makes a bookmark due for each watch of one part that has been sent none at the current revision."""
         for count, watch in enumerate(tuple(self._watches)):
             if count % parts == part and watch.revision < self.revision:
                 watch.bookmark_due = True
@@ -325,7 +328,7 @@ class WatchIndex:
                 yield
 
     def take_to_wake(self) -> list[Follower]:
-        """Watches and followers that have something to read, those first that have had it longest."""
+        """Watches and followers that have something to read; those that have waited longest come first."""
         to_wake, self._to_wake = list(self._to_wake), {}
         return to_wake
 
@@ -340,7 +343,7 @@ class WatchIndex:
 
 
 def _note(by_prefix: dict[str, list[dict[str, Gone]]], prefix: str, topic: str, gone: Gone) -> None:
-    """Notes that a topic with this beginning was touched. A slice is what a watch is told of at once."""
+    """Notes that a topic with this prefix was affected. A watch is told of one slice at a time."""
     slices = by_prefix.setdefault(prefix, [{}])
     if len(slices[-1]) >= TOPIC_SLICE and topic not in slices[-1]:
         slices.append({})
