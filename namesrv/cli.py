@@ -101,7 +101,8 @@ def healthcheck(
 ) -> None:
     """Ask a name server for its health: exit code 0 if it serves, 1 if not."""
     try:
-        # The container's variables name the listener's own pair: it is shown only where there is something to check.
+        # The container's variables name the listener's own pair: show it only where the server's certificate is
+        # checked.
         files = None if tls_ca is None else ClientFiles(tls_ca, tls_cert, tls_key, server_name=tls_server_name)
         security = None if files is None else ClientSecurity(files)
     except CertificateError as error:
@@ -120,7 +121,7 @@ def healthcheck(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
 )
 def console(context: typer.Context) -> None:
-    """Runs the console, which is a part of its own: it is looked for only when it is asked for."""
+    """Runs the console, which is a separate part: it is imported only for this command."""
     try:
         program = importlib.import_module("namesrv_console.cli")
     except ModuleNotFoundError as error:

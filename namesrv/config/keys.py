@@ -16,7 +16,7 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
 
 MAX_KEY_CHARACTERS = 100
-"""Longest key that is looked at and named in an error, whose size HTTP/2 bounds."""
+"""Longest key that is looked up and named in an error; HTTP/2 bounds the size of errors."""
 
 MAX_VALUE_CHARACTERS = 255
 """Longest value: those that can be changed are switches, numbers and words."""
@@ -87,8 +87,9 @@ ROCKETMQ_DENIED = frozenset(
         "bindAddress",
     }
 )
-"""RocketMQ's settings that have no counterpart here and must never get one on the wire: with them, anyone could have a
-file of any content written anywhere (CVE-2023-33246, CVE-2023-37582), or lift that ban, or move the listener."""
+"""RocketMQ's settings that have no counterpart here and must never get one on the wire. With them, anyone could write a
+file of any content anywhere (CVE-2023-33246, CVE-2023-37582), lift the ban on that, or move the listener.
+"""
 
 
 class ConfigKey(NamedTuple):
@@ -122,7 +123,8 @@ def _folded(name: str) -> str:
 
 
 _UPDATABLE = {_folded(name): name for name, key in CONFIG_KEYS.items() if key.effect is not Effect.NEVER}
-"""What a misspelt key may mean, by how it is compared: a field's name, too, is the key but for case and underscores."""
+"""Keys without case and underscores, to find the one that a misspelt key means. A field's name is such a spelling, too.
+"""
 
 
 class _GivenSettings(NamesrvSettings):
@@ -152,7 +154,7 @@ def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSe
         InvalidField: A key is unknown, or a value breaks its rule.
     """
     names = sorted(texts)
-    for name in names:  # first, so that no other mistake hides an attack
+    for name in names:  # checked first, so that no other mistake hides an attack
         _check_allowed(name)
     keys = [_known(name) for name in names]
     for key in keys:
@@ -194,6 +196,6 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _invalid(name: str, problem: str) -> InvalidField:
-    """An error that names a key, whatever characters it has."""
+    """An error that names a key, with whatever characters it has."""
     shown = name[:MAX_KEY_CHARACTERS].encode("unicode_escape").decode()
     return InvalidField(f"values[{shown}]", problem)

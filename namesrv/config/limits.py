@@ -46,7 +46,7 @@ MAX_CHANNEL_EVENTS = 64
 """Most events that wait for the reader of one channel. One that falls further behind is cut."""
 
 MAX_HOLDER_LENGTH = 200
-"""Longest text by which a channel's holder calls itself."""
+"""Longest name that the holder of a channel gives itself."""
 
 MAX_WAITING_WRITERS = 10_000
 """Most calls that wait for their turn to change the tables."""
@@ -58,7 +58,7 @@ MAX_WATCHERS = 20_000
 """Most open watches and followed snapshots; each costs a task, about 30 kB."""
 
 MAX_WATCH_TOPICS = 10_000
-"""Most topics of one watch by their names: whoever needs more watches prefixes, or follows a snapshot."""
+"""Most topics of one watch by their names. A client that needs more watches prefixes, or follows a snapshot."""
 
 MAX_WATCH_PREFIXES = 32
 """Most prefixes of one watch: each is listed by ListWatchers, and a topic is compared with all of them."""
@@ -67,8 +67,9 @@ MAX_WATCHED_NAMES = 1_000_000
 """Most topics and prefixes of all watches together: each takes up to 400 bytes."""
 
 MAX_WAITING_TOPICS = 2_000_000
-"""Most changed topics that wait to be sent, of all watches together: each takes about 100 bytes. Over it those watches
-are ended that have many; each can go on from its last bookmark."""
+"""Most changed topics that wait to be sent, of all watches together: each takes about 100 bytes. Beyond it, watches
+that have many of them are ended; each can go on from its last bookmark.
+"""
 
 DEFAULT_WATCHER_PAGE_SIZE = 100
 """Watchers in a page if the caller does not say."""
@@ -86,8 +87,9 @@ MAX_BATCH_TOPICS = 1_000
 """Most topics of one BatchGetTopicRoutes: its lookups are of one revision, so they are one step of the event loop."""
 
 MAX_BATCH_ROUTES_BYTES = 4 * 1024 * 1024
-"""Most bytes of routes in one answer: topics on very many groups would fill memory, and no client takes more anyhow
-unless it is told to."""
+"""Most bytes of routes in one answer: topics on very many groups would fill memory, and clients take no more by
+default.
+"""
 
 MAX_QUEUE_DATAS_PER_TOPIC = 1_000
 """Most groups in one RegisterTopic: giving a topic its nth group copies the n before it."""
@@ -149,7 +151,7 @@ MAX_WAITING_AUDIT_ROWS = 500_000
 """Most rows that those changes may have together, each topic of a group counted: about 40 MB."""
 
 MAX_COMMENT_LENGTH = 500
-"""Longest text by which an operator says why: it is kept with each intent, in the journal and in log lines."""
+"""Longest comment of an operator: it is kept with each intent, in the journal and in log lines."""
 
 MAX_INTENTS = 5_000
 """Most intents that operators may have decided and not lifted: every change writes all of them to disk, and encoding so
@@ -172,10 +174,10 @@ MIN_PIN_LEASE_SECONDS = 1
 """Shortest lease of a pinned snapshot."""
 
 MAX_PIN_LEASE_SECONDS = 3_600
-"""Longest lease of a pinned snapshot: one that nobody reads any more holds one of few places, and memory."""
+"""Longest lease of a pinned snapshot: an unused pin holds one of few places, and memory."""
 
 MAX_SHARDS = 1_024
-"""Most shards of a snapshot: each of them passes over all topics."""
+"""Most shards of a snapshot: reading each of them walks all topics."""
 
 MAX_DIGEST_PAGE_SIZE = 2_000
 """Most brokers in a page of digests: encoding so many holds up the event loop for about a millisecond, and with the

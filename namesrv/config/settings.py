@@ -210,12 +210,12 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @property
     def leaders(self) -> tuple[Endpoint, ...]:
-        """Whom to follow; nobody unless this is a read-only copy."""
+        """The leaders to follow; none unless this is a read-only copy."""
         return parse_endpoints(self.follow) if self.follow else ()
 
     @property
     def product_env_endpoints(self) -> tuple[Endpoint, ...]:
-        """Who is asked for topics that are unknown here; nobody unless in cluster-test mode."""
+        """The name servers to ask for topics that are unknown here; none unless in cluster-test mode."""
         return parse_endpoints(self.product_env_namesrv) if self.cluster_test else ()
 
     @property

@@ -1,4 +1,4 @@
-"""The event loop of a name server that is a process of its own, or of what supervises several."""
+"""The event loop of a name server that is a process of its own, or of the supervisor of several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 def run_in_loop(main: Coroutine[Any, Any, ResultT], *, asyncio_debug: bool) -> ResultT:
     """Runs a program to its end and returns its result: in uvloop, or in asyncio's own loop with its debug mode.
 
-    uvloop is faster, and does not say which callback held it up.
+    uvloop is faster, but cannot say which callback held it up.
     """
     factory = asyncio.new_event_loop if asyncio_debug else uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:

@@ -40,11 +40,11 @@ _log = structlog.get_logger(__name__)
 
 
 def application(scope: Mapping[str, Any], receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-    """The application of ASGI, for pyvoy to make a task of: answers a call, or lives as long as Envoy does."""
+    """The ASGI application, of which pyvoy makes a task: it answers a call, or lives as long as Envoy does."""
     return current().answer(scope, receive, send) if scope["type"] == "http" else _live(scope, receive, send)
 
 
-# pyvoy would take what is no coroutine function for an application of ASGI 2.
+# pyvoy would take an object that is not a coroutine function for an application of ASGI 2.
 application._asgi_single_callable = True  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -56,7 +56,7 @@ async def _live(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
     inside = _moved_in()
     enter(inside)
     stop = asyncio.Event()
-    # A terminal sends SIGINT to every process of several; the one that started them decides, and sends SIGTERM.
+    # A terminal sends SIGINT to each of several processes; the supervisor decides, and sends SIGTERM.
     signals = BLOCKED_SIGNALS if inside.handed.place is None else (signal.SIGTERM,)
     threading.Thread(target=_await_signal, args=(asyncio.get_running_loop(), stop, signals), daemon=True).start()
     serving = asyncio.create_task(_serve_and_exit(inside, stop))
@@ -68,10 +68,10 @@ async def _live(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
 
 
 def _moved_in() -> Inside:
-    """Takes what was handed over, and makes this process look like any Python."""
+    """Reads what was handed over, and makes this process look like an ordinary Python."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     handed = Handed.read(folder)
-    for variable in INTERPRETER_VARIABLES:  # nothing that is started from here should get them
+    for variable in INTERPRETER_VARIABLES:  # processes that are started from here should not inherit them
         os.environ.pop(variable, None)
     sys.path[:] = [entry for entry in sys.path if entry != "."]  # pyvoy would take modules from the working folder
     os.chdir(handed.working_folder)
@@ -79,13 +79,13 @@ def _moved_in() -> Inside:
 
 
 def _await_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, signals: Iterable[signal.Signals]) -> None:
-    """Waits, in a thread of its own, for a signal to end. Envoy would end at once, so it gets none of them."""
+    """Waits for a signal to end, in a separate thread. Envoy would end at once, so it gets none of these signals."""
     signal.sigwait(signals)
     loop.call_soon_threadsafe(stop.set)
 
 
 async def _serve_and_exit(inside: Inside, stop: asyncio.Event) -> None:
-    """Serves, then ends the process with Envoy in it: what it still holds is of calls that have had their time."""
+    """Serves, then ends the process with Envoy in it. Calls that Envoy still holds have had their time."""
     code = EXIT_FAILED
     try:
         settings = NamesrvSettings.model_validate(inside.handed.settings)
@@ -102,7 +102,7 @@ async def _serve_and_exit(inside: Inside, stop: asyncio.Event) -> None:
 
 
 async def _exit_code(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerRole | None) -> int:
-    """Serves until the event is set. Returns the exit code, having said why if it is not 0."""
+    """Serves until the event is set. Returns the exit code; if it is not 0, the reason has been written."""
     try:
         await serve_until(settings, stop, place)
     except (CannotListen, DataDirError) as error:

@@ -1,6 +1,6 @@
-"""One process of a name server that runs in several: started by the supervisor, which tells it who it is.
+"""One of several processes of a name server: the supervisor starts it and tells it its role.
 
-Ends with its supervisor, however that ends: the kernel kills it then.
+It ends with its supervisor, however that ends: the kernel kills it then.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def _serve(settings: NamesrvSettings, place: WorkerRole) -> None:
 
 def _end_with_supervisor(supervisor: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != supervisor:  # it ended before the kernel was told
+    if os.getppid() != supervisor:  # the supervisor ended before the kernel was told
         sys.exit(1)
 
 

@@ -23,17 +23,17 @@ from namesrv.config.settings import NamesrvSettings
 
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
-"""A process that ended is started again after a pause that doubles between these, give or take a half."""
+"""A process that ended is started again after a pause that doubles between these two, plus or minus a half."""
 JITTER = (0.5, 1.5)
 
 SOUND_SECONDS = 30.0
-"""A process that ran for so long was sound: the next pause is the first one again."""
+"""A process that ran for this long was healthy: the next pause is the first one again."""
 
 BAD_START = 2
-"""Exit code of a process that cannot start as it is told to: starting it again would not help."""
+"""Exit code of a process that cannot start with its settings: starting it again would not help."""
 
 OWNER_SECONDS = 60.0
-"""How long the others wait for the owner before they are started all the same; they wait for it themselves then."""
+"""Longest wait for the owner before the others are started; then they wait for it themselves."""
 
 DRAIN_SECONDS = 15.0
 """How long a process may take to end beyond its grace. Then it is killed."""
@@ -62,7 +62,7 @@ class Workers:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Keeps the processes running until the event is set; returns the exit code."""
-        with tempfile.TemporaryDirectory(prefix="namesrv-") as folder:  # only this user may look into it
+        with tempfile.TemporaryDirectory(prefix="namesrv-") as folder:  # only this user may read the folder
             place = Path(folder) / "owner.sock"
             tasks = [asyncio.create_task(self._keep(number, place)) for number in range(self._count)]
             stopped = asyncio.create_task(stop.wait())
@@ -118,7 +118,7 @@ class Workers:
 
 
 def _of_follower(settings: dict[str, object]) -> dict[str, object]:
-    """What is for the owner alone: everything on disk, and the one port for metrics."""
+    """Settings that are for the owner alone: everything on disk, and the one port for metrics."""
     return settings | {"data_dir": None, "audit_file_max_bytes": 0, "metrics_listen": ""}
 
 
@@ -136,7 +136,7 @@ def _reserve(listen: Endpoint) -> socket.socket:
 
 
 async def _eventually(probe: Callable[[], bool], within_seconds: float) -> bool:
-    """Looks again and again; returns whether it came true within the time."""
+    """Checks a condition again and again; returns whether it came true within the time."""
     deadline = time.monotonic() + within_seconds
     while not probe():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Counters that the event loop writes and whoever collects metrics reads: plain numbers."""
+"""Counters that the event loop writes and the collector of metrics reads: plain numbers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 """Seconds: from a watch that is told at once to one whose reader is about to be cut."""
 
 Kind = Literal["full", "increment", "refresh", "part", "query", "heartbeat"]
-"""What a broker's agent sent. A refresh is an increment without topics; the last of several parts counts as full."""
+"""The kinds of registrations. A refresh is an increment without topics; the last of several parts counts as full."""
 
 Result = Literal["changed", "unchanged", "staged", "refused"]
-"""What came of it. Parts before the last are staged."""
+"""The outcomes of a registration. Parts before the last are staged."""
 
 
 class DurationCounter:
-    """How many durations were how long."""
+    """A histogram of durations."""
 
     def __init__(self, bounds: tuple[float, ...] = LAG_BUCKETS) -> None:
         self.bounds = bounds
@@ -33,7 +33,7 @@ class DurationCounter:
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus has them: upper bound, and how many were at most as long."""
+        """The buckets in Prometheus' form: upper bound, and how many were at most as long."""
         cumulative, buckets = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self._counts, strict=True):
             cumulative += count
@@ -42,7 +42,7 @@ class DurationCounter:
 
 
 class Outcome:
-    """What comes of a registration: a context that counts it at its end."""
+    """The outcome of a registration: a context that counts it at its end."""
 
     __slots__ = ("_counts", "_kind", "result")
 
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class RegistrationCounter:
-    """How many registrations of which kind ended how."""
+    """The numbers of registrations by kind and outcome."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[Kind, Result]] = Counter()
@@ -70,7 +70,7 @@ class RegistrationCounter:
 
 
 def kind_of(request: pb.RegisterBrokerRequest) -> Kind:
-    """What kind of registration a request is."""
+    """The kind of registration that a request is."""
     if request.HasField("part"):
         return "full" if request.part.index + 1 == request.part.count else "part"
     if not request.HasField("base_version"):

@@ -1,4 +1,4 @@
-"""The listener: its port, the services of the contract, and those that every gRPC server has."""
+"""The listener: its port, the services of the contract, and the services that every gRPC server has."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def bind(
 
     Args:
         server: The server, of any engine.
-        settings: Where.
-        tls: What the listener shows; None: no TLS.
-        shares_port: Whether the port is taken already, by the process that started this one for that.
+        settings: Where to listen. tls: What the listener shows; None: no TLS. shares_port: Whether the supervisor holds
+            the port already for this process.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.
@@ -105,7 +104,7 @@ def add_services(
 
 
 def tls_name(settings: NamesrvSettings) -> str:
-    """What the log calls the listener's TLS."""
+    """The name of the listener's TLS in the log."""
     if not settings.listens_with_tls:
         return "none"
     return "server" if settings.tls_client_ca is None else "mutual"

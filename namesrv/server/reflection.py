@@ -1,6 +1,6 @@
 """Reflection: the services, calls and messages of this server, for tools that do not have the contract at hand.
 
-It is served under both names that it has. Their messages are the same bytes; newer tools ask for v1 alone.
+It is served under both of its names, v1 and v1alpha. Their messages are the same bytes; newer tools ask only for v1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
-"""What reflection is called."""
+"""The names of the reflection service."""
 
 _CALL = "ServerReflectionInfo"
 
@@ -83,6 +83,6 @@ def _file_of_v1() -> FileDescriptorProto:
     """The file of grpc.reflection.v1: v1alpha's under the later name."""
     alpha = FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(alpha)
-    alpha.options.Clear()  # v1alpha is deprecated, and where it lies in Go and Java matters to nobody here
+    alpha.options.Clear()  # v1alpha is deprecated, and its packages in Go and Java do not matter here
     alpha.name = "grpc/reflection/v1alpha/reflection.proto"  # as all tools have it
     return text_format.Parse(text_format.MessageToString(alpha).replace("v1alpha", "v1"), FileDescriptorProto())

@@ -1,4 +1,4 @@
-"""Log lines about brokers and operators, written in one place so that they look the same whatever caused them."""
+"""Log lines about brokers and operators, written in one place so that they always look the same."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log_registered(registration: Registration, result: RegisterBrokerResult, rev
 
 
 def log_topic_registered(topic: str, groups: int, revision: int) -> None:
-    """A topic was given to groups without a registration of theirs, and that changed something."""
+    """A call gave a topic to groups without their registration, and that changed something."""
     _log.info("topic_registered", topic=topic, groups=groups, revision=revision)
 
 
@@ -56,9 +56,9 @@ def log_removed(gone: RemovedBroker) -> None:
 
 
 def listen_for_mass_loss(manager: RouteInfoManager) -> None:
-    """Has a warning logged of every change by which the mass-loss guard holds brokers or brings them back.
+    """Makes every change by which the mass-loss guard holds brokers or brings them back log a warning.
 
-    A large fleet is held in several changes, and so are those that vanish later: each has a line of its own.
+    A large fleet is held in several changes, and brokers that vanish later in further ones: each has a line of its own.
     """
 
     def on_change(change: Change) -> None:

@@ -101,7 +101,7 @@ class NamesrvServer:
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
         self._watch_streams = WatchStreams(self._manager, self._durable.warm_up, clock)
-        # Peers that gave up on us during a stall show it within the time of a ping and its answer.
+        # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector)
@@ -220,14 +220,14 @@ class NamesrvServer:
             add_services(server, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
-        """Everything serves from the start, also before it is warm, but the lookups."""
+        """Sets the health: all services serve from the start; lookups only once the name server is warm."""
         warm = self._durable.warm_up.is_warm()
         for name in ("", *(service.full_name for service in SERVICES)):
             serves = warm or name != ROUTE_SERVICE.full_name
             await self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
 
     async def _on_warm(self) -> None:
-        """What is not there does not exist from now on."""
+        """The name server is warm: from now on, what is not there does not exist."""
         await self._set_health()
         await self._watch_streams.say_what_is_absent()
 

@@ -1,4 +1,4 @@
-"""The role of one process of several of a name server (``--workers``)."""
+"""The role of one of several processes of a name server (``--workers``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WorkerRole:
-    """Which one it is, and where they meet."""
+    """Which of the processes it is, and the socket where they meet."""
 
     socket: str
     """Unix socket on which the owner of the tables listens for the others."""

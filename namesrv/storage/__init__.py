@@ -1,4 +1,4 @@
-"""Files in the data directory: each written whole or not at all, with its copy, and read back with every doubt checked.
+"""Files in the data directory: each is written whole or not at all, has a copy, and is checked when it is read.
 
 Knows no gRPC and no event loop; ``namesrv.server.stores`` decides when they are written. Begin reading in
 ``data_dir`` and ``durable_file``.

@@ -42,8 +42,8 @@ _log = structlog.get_logger(__name__)
 class RotatingFile:
     """A file of lines and the full ones before it. Blocks: not for the event loop.
 
-    The one of ``logging`` prints errors where this raises them, leaves part of a line behind on a full disk, and lets
-    the file grow without end if only one is to be kept.
+    The rotating handler of ``logging`` prints errors instead of raising them, leaves part of a line behind on a full
+    disk, and lets the file grow without end if only one is kept.
     """
 
     def __init__(self, path: Path, max_bytes: int, count: int) -> None:
@@ -104,7 +104,7 @@ class RotatingFile:
                 disk.rename(self._numbered(number), self._numbered(number + 1))
 
     def _write_whole(self, file: FileIO, lines: bytes) -> None:
-        """A disk that runs full takes a part first, and says so when it is given the rest. Raises OSError."""
+        """Writes all bytes. A disk that runs full takes a part first, and refuses the rest. Raises OSError."""
         while lines:
             lines = lines[disk.write(file, self._path, lines) :]
 
@@ -113,10 +113,10 @@ class RotatingFile:
 
 
 class AuditFile:
-    """Takes changes without ever waiting, and has a thread write them.
+    """Takes changes without ever waiting; a thread writes them.
 
-    What is not written, because too much waits or the disk refuses it, is left out, logged now and then, and counted
-    by a line in the file as soon as it goes on.
+    Changes are left out when too many wait or the disk refuses them. That is logged now and then, and a line in the
+    file has their number as soon as writing goes on.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class AuditFile:
         self._rows_put = 0
         self._rows_taken = 0
         self._last_revision = 0
-        """Of all changes that came."""
+        """The last of all changes that came."""
         self._written_revision = 0
         """Up to this one, all are in the file or counted there."""
 
     def on_change(self, change: Change) -> None:
-        """Has a change written, or leaves it out if too much waits already. The listener of the change log."""
+        """Queues a change to be written, or leaves it out if too much waits already. The listener of the change log."""
         self._last_revision = change.revision
         rows_waiting = self._rows_put - self._rows_taken
         weight = change.weight
@@ -164,7 +164,7 @@ class AuditFile:
             self._full.log(revision=change.revision, waiting=self._waiting.qsize(), waiting_rows=rows_waiting)
             return
         self._rows_put += weight
-        # Without its link: otherwise one that waits would keep all that come after it in memory.
+        # Without its link: otherwise a waiting change would keep all that come after it in memory.
         self._waiting.put(replace(change, next=None))
 
     async def keep_writing(
@@ -192,7 +192,10 @@ class AuditFile:
             await sleep(backoff.after(failures))
 
     async def close(self, deadline_seconds: float) -> None:
-        """Has what waits written and ends the thread. There must be no more changes, and keep_writing be cancelled."""
+        """Writes what waits and ends the thread.
+
+        There must be no more changes, and keep_writing must be cancelled before.
+        """
         self._waiting.put(None)
         thread = self._thread if self._thread and not self._thread.done() else self._start_thread()
         done, _ = await asyncio.wait([thread], timeout=deadline_seconds)
@@ -235,7 +238,10 @@ class AuditFile:
         self._written_revision = revision
 
     def _gap_before(self, revision: int) -> list[dict[str, str | int]]:
-        """A line that counts what is missing before a revision, if anything is: revisions themselves have no gaps."""
+        """A line with the number of changes that are missing before a revision, if there are any.
+
+        Revisions have no gaps.
+        """
         first, last = self._written_revision + 1, revision - 1
         if first > last:
             return []
@@ -255,7 +261,7 @@ class AuditFile:
 
 
 class _Complaint:
-    """Logs a trouble when it begins, and then once in a while. For one thread."""
+    """Logs a problem when it begins, and then once in a while. For one thread."""
 
     def __init__(self, event: str, monotonic: Callable[[], float]) -> None:
         self._event = event
@@ -264,7 +270,7 @@ class _Complaint:
         self._count = 0
 
     def log(self, **details: object) -> None:
-        """The trouble was there once more."""
+        """The problem has occurred once more."""
         self._count += 1
         now = self._monotonic()
         if self._silent_until is None or now >= self._silent_until:

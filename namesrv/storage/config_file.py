@@ -1,4 +1,4 @@
-"""The file that holds what operators changed of the settings over the wire."""
+"""The file with the settings that operators changed over the wire."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _encode(texts: Mapping[str, str]) -> bytes:
 def _decode(content: bytes) -> dict[str, str]:
     try:
         texts = json.loads(content)
-    except (ValueError, RecursionError) as error:  # also a text that has no UTF-8
+    except (ValueError, RecursionError) as error:  # also a text that cannot be encoded in UTF-8
         raise BrokenFile("is not JSON in UTF-8") from error
     if not isinstance(texts, dict):
         raise BrokenFile("does not hold an object of texts")

@@ -15,7 +15,7 @@ class DataDirError(Exception):
 
 
 class DataDir:
-    """A data folder that this process alone uses, until ``close``."""
+    """A data folder that only this process uses, until ``close``."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""A small file in the data directory that survives a kill at any moment, and the copy of what was in it before."""
+"""A small file in the data directory that survives a kill at any moment, and a copy of its former content."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = structlog.get_logger(__name__)
 
 
 class BrokenFile(Exception):
-    """A file does not hold what it should. The text says why and reads on from the file's name: ``is not JSON``."""
+    """A file does not hold what it should. The text says why, and continues the file's name: ``is not JSON``."""
 
 
 class DurableFile(Generic[ContentT]):
     """A file and, beside it, its copy ``<name>.bak``.
 
     Whatever happens, one of the two holds the content that was made durable last. Once ``load`` has returned, the file
-    itself does, so a copy of it never replaces a good copy by a broken one.
+    itself holds it, so a copy of the file never replaces a good copy by a broken one.
     """
 
     def __init__(
@@ -44,9 +44,8 @@ class DurableFile(Generic[ContentT]):
 
         Args:
             file: The file; its folder exists.
-            empty: The content as long as there never was a file.
-            decode: Makes the content of the bytes of a file, or raises BrokenFile.
-            encode: Makes the bytes of a file.
+            empty: The content if there never was a file. decode: Makes the content from the bytes of a file, or raises
+                BrokenFile. encode: Makes the bytes of a file.
             write: Replaces a file as a whole and durably, or raises OSError.
         """
         self._file = file
@@ -59,11 +58,11 @@ class DurableFile(Generic[ContentT]):
     def load(self) -> ContentT:
         """Reads the content.
 
-        If the file is broken, or missing beside its copy, the copy takes its place, and a broken file is kept under
-        the name ``<name>.broken`` (RocketMQ does not start then; it never reads its copy).
+        If the file is broken, or missing while its copy is there, the copy takes its place, and a broken file is kept
+        under the name ``<name>.broken`` (RocketMQ does not start then; it never reads its copy).
 
         Raises:
-            DataDirError: Neither holds a content, or one of them cannot be read or written.
+            DataDirError: Neither has a usable content, or one of them cannot be read or written.
         """
         try:
             return self._load()
@@ -78,21 +77,21 @@ class DurableFile(Generic[ContentT]):
         """
         try:
             self._save(content)
-        except OSError as error:  # one of a write, such as that the disk is full, names no file
+        except OSError as error:  # an error of a write, such as a full disk, names no file
             error.filename = error.filename or str(self._file)
             raise
 
     def _save(self, content: ContentT) -> None:
         before = self._file.read_bytes() if self._file.exists() else None
         if before is not None and is_damaged(self._file, before):
-            before = None  # by the disk, since it was loaded: the copy is better
+            before = None  # the disk has damaged the file since it was loaded: the copy is better
         if before is not None:
             self._write(self._copy, before)
         try:
             self._write(self._file, self._encode(content))
         except OSError:
             with suppress(OSError):
-                self._put_back(before)  # the new file may be in place, and only its durability in doubt
+                self._put_back(before)  # the new file may be in place but not durable
             raise
 
     def _load(self) -> ContentT:

@@ -1,4 +1,4 @@
-"""The file that holds what operators decided, so that a restart does not undo it."""
+"""The file with operators' decisions, so that a restart does not undo them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from namesrv.core.records.rows import BrokerKey
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 
 INTENTS_FILE = "intents.json"
-"""Name of the file. It is no file of RocketMQ, whose operators decide again after every restart."""
+"""Name of the file. RocketMQ has no such file: its operators decide again after every restart."""
 
 _Millis = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """Milliseconds since the Unix epoch: what the wire can carry."""
@@ -63,7 +63,7 @@ class _Content(BaseModel):
 
 
 class IntentsFile(DurableFile[IntentTable]):
-    """``intents.json`` and its copy in a folder. Nothing is decided if there never was a file."""
+    """``intents.json`` and its copy in a folder. There are no intents if there never was a file."""
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
         """Touches nothing yet.
@@ -99,7 +99,7 @@ def _decode(content: bytes) -> IntentTable:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "content"
-        reason = " ".join(first["msg"].split())  # it quotes the file, which may break lines
+        reason = " ".join(first["msg"].split())  # the error quotes the file, which may contain line breaks
         raise BrokenFile(f"does not hold intents of version 1: {place}: {reason}") from error
     table = IntentTable.of(_intent(row) for row in rows)
     if len(table.intents) < len(rows):

@@ -41,7 +41,7 @@ def _decode(content: bytes) -> KvConfigTable:
         if not isinstance(namespaces, dict) or not all(_is_namespace(entries) for entries in namespaces.values()):
             raise BrokenFile(f"does not hold a {_TABLE} of texts")
         return KvConfigTable.of(namespaces)
-    except (ValueError, RecursionError) as error:  # also a text that has no UTF-8
+    except (ValueError, RecursionError) as error:  # also a text that cannot be encoded in UTF-8
         raise BrokenFile("is not JSON in UTF-8") from error
 
 

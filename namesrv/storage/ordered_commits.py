@@ -1,4 +1,4 @@
-"""Durable changes: one at a time, in the order they came, on disk first and in memory afterwards."""
+"""The queue of durable changes: one at a time, in the order they came, on disk first and in memory afterwards."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OrderedCommits:
         return await asyncio.shield(task)
 
     async def write(self, save: Callable[[ContentT], None], content: ContentT) -> None:
-        """Writes on the thread; for a commit whose turn it is.
+        """Writes on the thread. Only a commit whose turn it is may call it.
 
         Args:
             save: Makes the content durable, or raises OSError that names the file and leaves what was there.
@@ -66,7 +66,7 @@ class OrderedCommits:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, save, content)
         except OSError as error:
-            # The file's place is for the log only: it is no caller's business.
+            # The path of the file is for the log only; callers must not see it.
             _log.error(f"{self._what}_not_durable", file=error.filename, problem=error.strerror)
             raise NotDurable(error.strerror or "unknown problem") from error
 

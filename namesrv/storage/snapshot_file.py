@@ -25,7 +25,7 @@ SNAPSHOT_FILE = "routes.snapshot"
 """Name of the file. RocketMQ has none: its name server starts without routes."""
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Largest message. A length that is not one must not fill memory; the messages of a stream are below 1 MB."""
+"""Largest message. A damaged length must not fill memory; the messages of a stream are below 1 MB."""
 
 MAX_FILE_BYTES = 4 * 1024**3
 """Largest file: all of it is held in memory while it is loaded. The largest tables make some 100 MB."""
@@ -43,7 +43,7 @@ class SnapshotFile:
     """``routes.snapshot`` in a folder and, in ``routes.snapshot.bak``, the snapshot before it.
 
     Whatever happens, one of the two holds the snapshot that was committed last. A kill between the two renames of a
-    commit leaves the copy alone, which is loaded then; links would have no such gap, but not every disk has them.
+    commit leaves only the copy, which is loaded then. Links would have no such gap, but not every disk has them.
 
     It blocks: not for the event loop, and for one thread at a time.
     """
@@ -69,17 +69,17 @@ class SnapshotFile:
             try:
                 yield SnapshotWriter(stream, self._temporary, self._file, self._copy)
             finally:
-                with suppress(OSError):  # the disk may not take what is still buffered of a snapshot that is given up
+                with suppress(OSError):  # the disk may refuse the buffered rest of a snapshot that is given up
                     stream.close()
                 with suppress(OSError):  # the next snapshot overwrites it
                     disk.remove(self._temporary)
 
     def load(self) -> list[bytes] | None:
-        """The messages of the newest good snapshot; None if there is none. To be called before the first writer.
+        """The messages of the newest good snapshot; None if there is none. Call it before the first writer.
 
         A file that cannot be used is kept under the name ``routes.snapshot.broken``, and the snapshot before it is
-        taken instead. Never raises on account of a file, because a name server can start without a snapshot: what was
-        wrong is logged.
+        taken instead. Never raises because of a file, because a name server can start without a snapshot; the problem
+        is logged.
         """
         with suppress(OSError):  # left over by a process that was killed; the next snapshot overwrites it
             disk.remove(self._temporary)
@@ -99,7 +99,7 @@ class SnapshotFile:
         return messages
 
     def _put_aside(self) -> None:
-        """Keeps the file for whoever looks into it, and the next snapshot from taking it for the one before."""
+        """Keeps the file for examination, and prevents the next snapshot from making it the copy."""
         try:
             disk.rename(self._file, self._file.with_name(f"{SNAPSHOT_FILE}.broken"))
         except FileNotFoundError:
@@ -138,7 +138,7 @@ class SnapshotWriter:
         """Makes the snapshot durable and puts it in place of the one before, which becomes the copy.
 
         Raises:
-            OSError: It could not; what is loaded then is the snapshot before, or this one if that was in place already.
+            OSError: It failed; the next start loads the snapshot before, or this one if it was in place already.
         """
         disk.write(self._stream, self._temporary, self._digest.digest())
         disk.sync(self._stream, self._temporary)

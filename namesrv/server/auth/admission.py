@@ -71,7 +71,7 @@ class CallBounds:
 
 
 class Authorizer:
-    """Knows the permits in force and which groups a request is about; tells of refused calls."""
+    """Knows the permits in force and which groups a request is about; logs refused calls."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Authorizer:
         self._not_told = 0
 
     def refused(self, call: str, peer: str, error: CallRefused) -> None:
-        """A call was refused. A flood of them makes few lines."""
+        """Logs that a call was refused. A flood of them makes few lines."""
         now = self._monotonic()
         if now - self._told_at < REFUSAL_LOG_SECONDS:
             self._not_told += 1
@@ -96,7 +96,7 @@ class Authorizer:
 
 
 class Admission:
-    """The gate of one call of the contract."""
+    """The gate that every call of one method of the contract passes."""
 
     def __init__(self, method: MethodDescriptor, bounds: CallBounds, doorkeeper: Authorizer | None) -> None:
         """Makes it; without a doorkeeper everybody may call."""
@@ -109,8 +109,7 @@ class Admission:
         """A call begins; ``leave`` must follow unless this raises. None: there are no permits.
 
         Raises:
-            NotAuthenticated: Nobody knows who calls.
-            NotPermitted: Who calls may make no call of this service.
+            NotAuthenticated: It is not known who calls. NotPermitted: The caller may make no call of this service.
             Overloaded: There is no room for another one of its class.
         """
         principal = None

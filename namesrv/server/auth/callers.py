@@ -15,33 +15,37 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 FORWARDED_FOR_KEY = "namesrv-forwarded-for"
 FORWARDED_NAME_KEY = "namesrv-forwarded-name-bin"
-"""Metadata by which a worker process says whose call it hands on: the peer, and each name of its certificate."""
+"""Metadata in which a worker process names the caller whose call it hands on: the peer, and each name of its
+certificate.
+"""
 
 _WORKER = Principal("worker", lookup=True, administer=True)
-"""A worker process that calls for itself."""
+"""The caller when a worker process calls for itself."""
 
 MAX_SHOWN_NAME = 127
-"""Characters by which a certificate is called that the permits do not know."""
+"""Characters that name a certificate that the permits do not know."""
 
 _caller: ContextVar[Principal | None] = ContextVar("caller", default=None)
-"""Of the call that is being answered: each runs in a task, or at least a context, of its own."""
+"""The caller of the call that is being answered: each call runs in a task, or at least a context, of its own."""
 
 
 def caller_of(context: Context) -> str:
-    """What the journal calls whoever makes this call."""
+    """The name of this call's caller in the journal."""
     principal = _caller.get()
     return _peer(context) if principal is None else principal.name
 
 
 def check_permission(permission: Permission) -> None:
-    """Checks that whoever makes this call may do more than its service needs. Raises NotPermitted."""
+    """Checks that the caller may do more than the service of this call needs. Raises NotPermitted."""
     principal = _caller.get()
     if principal is not None:
         principal.check(permission)
 
 
 def identify(context: Context, permits: Permits) -> Principal:
-    """Finds out who calls, and has ``caller_of`` say so. A token, where there is one, decides over the certificate.
+    """Finds out who calls, and sets what ``caller_of`` returns.
+
+    If there is a token, it decides and not the certificate.
 
     Raises:
         NotAuthenticated: The call shows neither, or a token that the permits do not know.
@@ -74,7 +78,7 @@ def _of_certificate(context: Context, permits: Permits) -> Principal:
     names = list(certificate_names(context))
     if not names:
         raise NotAuthenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
-    # One that the permits do not know is known all the same, and may do nothing.
+    # A caller with a certificate that the permits do not know has a name, but may do nothing.
     return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
 
 
@@ -84,7 +88,7 @@ def _is_worker(context: Context) -> bool:
 
 
 def _forwarded(context: Context, wanted: str) -> list[str]:
-    """What a worker says of whom it calls for; nobody else is believed."""
+    """The caller that a worker names; only workers are believed."""
     if not _is_worker(context):
         return []
     values = (value for key, value in context.invocation_metadata() or () if key == wanted)
@@ -92,7 +96,7 @@ def _forwarded(context: Context, wanted: str) -> list[str]:
 
 
 def _peer(context: Context) -> str:
-    """The address of the caller, also if a worker hands its call on."""
+    """The address of the caller, also if a worker has handed its call on."""
     return next(iter(_forwarded(context, FORWARDED_FOR_KEY)), None) or context.peer()
 
 

@@ -13,7 +13,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 
 
 class NamedGroups:
-    """Tells the groups that a request names, and those that it would touch without naming them."""
+    """Finds the groups that a request names, and those that it would affect without naming them."""
 
     def __init__(self, manager: RouteInfoManager) -> None:
         self._manager = manager
@@ -36,7 +36,7 @@ class NamedGroups:
                     yield from self._at(key)
 
     def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[BrokerKey]:
-        """The group it names, and the one that its address belongs to: whoever takes an address removes who had it."""
+        """The group that it names, and the one that has its address now: taking an address removes the broker there."""
         yield BrokerKey(broker.cluster_name, broker.broker_name)
         yield from self._at(LiveKey(broker.cluster_name, broker.broker_addr))
 

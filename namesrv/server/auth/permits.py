@@ -1,4 +1,4 @@
-"""Permits: principals, how they are known, and what each may do."""
+"""Permits: principals, the certificates and tokens that identify them, and what each may do."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
 
 
 class Permission(Enum):
-    """What a call needs, by its service. The values are words for people."""
+    """The permission that a call needs, by its service. The values are words for people."""
 
     LOOKUP = "look up"
     """All calls of RouteService."""
     REGISTER = "register"
     """All calls of RegistrationService, for some broker groups."""
     ADMINISTER = "administer"
-    """All calls of AdminService, also those that only read: they tell who did what."""
+    """All calls of AdminService, also those that only read: they show who did what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class GroupPattern:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller that the permits know. What is not permitted is denied."""
+    """A caller that the permits know. It may do nothing that they do not grant."""
 
     name: str
     """What the journal and the log call it."""
@@ -79,7 +79,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Permits:
-    """All principals, by what they show."""
+    """All principals, by the certificates and tokens that they show."""
 
     by_certificate: Mapping[str, Principal] = field(default_factory=dict)
     """By a name in the client certificate: a URI or DNS name, or the common name if there is neither."""
@@ -99,9 +99,9 @@ class Permits:
 
 
 def token_key(digest: bytes) -> bytes:
-    """What a token is found by: its SHA-256, hashed again with a secret of this process.
+    """The key of a token: its SHA-256, hashed again with a secret of this process.
 
-    Whatever the time of a search depends on, callers can neither choose nor foresee it, so that time tells them nothing
-    about the tokens there are, however many: that is the constant-time comparison of all of them.
+    Callers can neither choose nor foresee these keys. So the time of a search tells them nothing about the tokens that
+    exist, just as a constant-time comparison with all of them would not.
     """
     return hmac.digest(_SECRET, digest, "sha256")

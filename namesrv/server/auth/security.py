@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Security:
-    """What the listener shows, and whom it lets do what."""
+    """The certificates of the listener, and the permits of its callers."""
 
     def __init__(self, settings: NamesrvSettings) -> None:
         """Reads the files.
@@ -35,7 +35,7 @@ class Security:
         _warn(settings, self._permits)
 
     def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
-        """Who keeps the permits; None if there are none and everybody may do everything.
+        """The doorkeeper with the permits; None if there are none and everybody may do everything.
 
         Args:
             manager: Where brokers register; None where none do.
@@ -58,7 +58,7 @@ class Security:
 
 
 def product_env_security(settings: NamesrvSettings) -> ClientSecurity | None:
-    """How the product environment's name servers are called; None without TLS. Raises CertificateError."""
+    """Credentials for calls to the product environment's name servers; None without TLS. Raises CertificateError."""
     return _as_client(
         settings,
         settings.product_env_tls_ca,
@@ -68,14 +68,14 @@ def product_env_security(settings: NamesrvSettings) -> ClientSecurity | None:
 
 
 def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
-    """How leaders are called; None without TLS. Raises CertificateError."""
+    """Credentials for calls to leaders; None without TLS. Raises CertificateError."""
     return _as_client(settings, settings.follow_tls_ca, settings.follow_token_file, settings.follow_tls_server_name)
 
 
 def _as_client(
     settings: NamesrvSettings, ca: Path | None, token: Path | None, name: str | None
 ) -> ClientSecurity | None:
-    """As a client this name server shows the certificate that it listens with, if it talks TLS at all."""
+    """The credentials of this name server as a client: with TLS, it shows the certificate that it listens with."""
     pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
     files = ClientFiles.of(ca, *pair, token, name)
     return None if files is None else ClientSecurity(files)
@@ -96,7 +96,7 @@ def _reloaded_permits(path: Path) -> HotReloaded[Permits]:
 
 
 def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> None:
-    """Tells of what is allowed and unwise."""
+    """Logs settings that are allowed but unwise."""
     if not settings.endpoint.is_loopback and not settings.listens_with_tls:
         what = "everybody on the network can read and change what is said here"
         _log.warning("listener_without_tls", listen=settings.listen, problem=what)

@@ -14,8 +14,9 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.background.channel_streams import ChannelStreams
 
 ORDER_NOTICE_PAUSE_SECONDS = 1.0
-"""At least this long between two notices of a changed ordered-topic configuration: an operator sets many keys in a row,
-and each notice goes to every channel."""
+"""Shortest time between two notices of a changed ordered-topic configuration: operators set many keys in a row, and
+each notice goes to every channel.
+"""
 
 CHANNEL_SLICE = 500
 """Channels that are told before giving way: about a millisecond."""
@@ -53,8 +54,8 @@ class ChannelNotices:
     def _tell_min_id_change(self, before: BrokerData | None, after: BrokerData) -> None:
         """Tells the group's brokers of its lowest id (RocketMQ 5: NOTIFY_MIN_BROKER_ID_CHANGE, 905).
 
-        As there, not of a group's first broker, and of a lost one only where a slave may stand in. Also, otherwise than
-        there, of a lowest broker that gets a higher id.
+        As in RocketMQ, a group's first broker causes no notice, and a lost one only where a slave may stand in. Unlike
+        in RocketMQ, a lowest broker that gets a higher id causes one, too.
         """
         if before is None or after.min_id == before.min_id:
             return

@@ -17,7 +17,7 @@ from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_removed
 
 DOUBTED_SECONDS = 60.0
-"""How long a broker may take to register again after its channel ended because of us: the longest period of agents."""
+"""Time that a broker has to register again after we ended its channel: the longest period of agents."""
 
 _log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class ChannelStreams:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
         while True:
             ended = [await self._ended.get()]
-            while not self._ended.empty():  # ends that come together are judged together
+            while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
             lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]
             for gone in await self._writer.apply_unbounded(self._manager.on_channel_destroy(lost)):
@@ -94,7 +94,7 @@ class ChannelStreams:
         return list(self._events)
 
     def send(self, channel_id: str, event: pb.OpenChannelResponse) -> None:
-        """Tells a channel's holder something. One that is too far behind with reading is closed."""
+        """Sends an event to a channel's holder. A channel whose reader is too far behind is closed."""
         events = self._events.get(channel_id)
         if events is None:
             return
@@ -104,7 +104,7 @@ class ChannelStreams:
             events.put_nowait(event)
 
     def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
-        """Tells a channel's holder why, then ends the stream. A holder that does not read is ended all the same."""
+        """Tells a channel's holder why, then ends the stream. The stream of a holder that does not read ends, too."""
         events = self._events.get(channel_id)
         if events is None:
             return

@@ -1,4 +1,4 @@
-"""Frees pinned snapshots that nobody asks for any more."""
+"""The expiry of pinned snapshots that nobody asks for any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The detector of stalls of this process, so that nobody is blamed for not having reached it."""
+"""The detector of stalls of this process, so that no broker is removed for not having reached it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 import structlog
 
 TICK_SECONDS = 0.25
-"""How often it is checked that the event loop runs."""
+"""Time between two checks that the event loop runs."""
 
 STALL_SECONDS = 1.0
 """A tick that comes later than this is a stall: the process was stopped, or starved of its processor."""
 
 DELAYS_SECONDS = 60.0
-"""How long the delay of a tick is remembered: what status calls tell."""
+"""How long the delay of a tick is remembered, for status calls."""
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class StallDetector:
 
         Args:
             monotonic: The clock, in seconds.
-            on_stall: Told the length of each stall in seconds, before anything else can draw conclusions.
+            on_stall: Called with the length of each stall in seconds, before other code can draw conclusions.
             doubtful_seconds: How long after a stall the ends of channels say nothing.
         """
         self._monotonic = monotonic
@@ -63,7 +63,7 @@ class StallDetector:
 
     async def watch(self) -> None:
         """Checks again and again. Runs until cancelled."""
-        self._next_tick = self._monotonic() + TICK_SECONDS  # before this, nobody ticked
+        self._next_tick = self._monotonic() + TICK_SECONDS  # there were no ticks before this
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.tick()

@@ -13,7 +13,8 @@ from namesrv.core.slices import ResultT, Sliced
 from namesrv.garbage_collection import collecting
 
 MOST_TURNS = 50
-"""Turns of the event loop that are given away after a slice if nobody needs them: together half a millisecond."""
+"""Turns of the event loop that are given away after a slice if no other work needs them: together half a millisecond.
+"""
 
 
 class TableWriter:
@@ -41,7 +42,7 @@ class TableWriter:
     async def apply_unbounded(self, change: Sliced[ResultT]) -> ResultT:
         """Applies a change that must not be refused, because it is on disk already or the server's own.
 
-        Whoever calls bounds how many wait.
+        The caller bounds how many wait.
 
         Raises:
             CallRefused: What the change raises.
@@ -59,7 +60,7 @@ class TableWriter:
 
 
 async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] = time.perf_counter) -> ResultT:
-    """Drives steps to their end, and after each gives the event loop back for as long as it took.
+    """Drives steps to their end, and after each gives the event loop back for as long as the step took.
 
     One turn is not enough: a call needs several until it is answered, and would wait for a slice before each of them.
     """
@@ -72,8 +73,8 @@ async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] =
             return result
         ended = clock()
         for _ in range(MOST_TURNS):
-            # On one core the engine's threads, which read calls and write answers, wait for this one, which Linux lets
-            # run on for milliseconds. That was most of what a lookup waited for beside a large change.
+            # On one core the engine's threads, which read calls and write answers, wait for this thread, and Linux lets
+            # it run on for milliseconds. Beside a large change, lookups waited mostly for that.
             os.sched_yield()
             await asyncio.sleep(0)
             if clock() - ended >= ended - began:

@@ -1,4 +1,4 @@
-"""The open streams of changes: they are woken a few at a time, and told when the name server shuts down."""
+"""The open streams of changes: they are woken a few at a time, and ended when the name server shuts down."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ WAKE_SLICE = 8
 """Readers that are woken before giving way: sending to so many takes a millisecond or two."""
 
 BOOKMARK_SECONDS = 30
-"""How often a watch of which nothing changed is told the revision, so that it can resume from a late one."""
+"""Period of bookmarks for a watch without changes, so that it can resume from a late revision."""
 
 RETURNS_PER_SECOND = 1_000
-"""How many readers are to come back a second, where all are told at once to go elsewhere."""
+"""Readers that shall come back in one second when all are told at once to go elsewhere."""
 
 FIRST_RETURN_SECONDS = 0.1
 """The earliest."""
@@ -46,7 +46,7 @@ class WatchStream:
     call: str
     opened_at_millis: int
     reader: Follower
-    """What it has been sent; a RouteWatch if it is of some topics."""
+    """Its position among the changes; a RouteWatch if it is of some topics."""
     woken: asyncio.Event
     """Set when there may be something to send."""
 
@@ -68,7 +68,7 @@ class WatchStreams:
 
         Args:
             manager: Whose changes they are of.
-            warm_up: Whether what is not in the tables does not exist.
+            warm_up: Knows whether the name server is warm: what is not in the tables does not exist.
             clock: Tells when a stream was opened.
             rng: Spreads returns after a shutdown.
             max_watchers: Most open streams.
@@ -90,7 +90,7 @@ class WatchStreams:
         self.lag = DurationCounter()
         """How long changes took until the transport had them, once for each reader."""
         self._published_at: float | None = None
-        """When the oldest change was published that has not been passed over."""
+        """When the oldest change was published that has not been read."""
         self._watch_streams: dict[int, WatchStream] = {}
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
@@ -154,7 +154,7 @@ class WatchStreams:
             self.watches.unfollow(follower)
 
     def replica_feed(self) -> ReplicaFeed:
-        """What a reader gets beyond the tables that is a read-only copy of this name server."""
+        """The feed beyond the tables, for a reader that is a read-only copy of this name server."""
         return ReplicaFeed(self._manager, self._is_warm, self._clock.monotonic)
 
     def after(self, number: int, limit: int) -> list[WatchStream]:
@@ -170,7 +170,7 @@ class WatchStreams:
         return self._manager.revision - watcher.reader.revision
 
     async def tell_changes(self) -> None:
-        """Passes changes over and wakes those whom they concern. Runs until cancelled."""
+        """Reads changes and wakes the readers that they concern. Runs until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -181,17 +181,17 @@ class WatchStreams:
                     reader.behind_since = published_at
                 reader.wake()
                 if count % WAKE_SLICE == 0:
-                    await asyncio.sleep(0)  # these run now, and what came in meanwhile after them
+                    await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
                     await self._settle()
 
     def sent(self, watcher: WatchStream) -> None:
-        """A message has left for a reader: what it was woken for is in it."""
+        """A message has left for a reader: it has the changes that the reader was woken for."""
         if watcher.reader.behind_since is not None:
             self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
             watcher.reader.behind_since = None
 
     async def give_bookmarks(self) -> None:
-        """Has watches of which nothing changes told the revision, some each second. Runs until cancelled."""
+        """Sends bookmarks to watches without changes, some each second. Runs until cancelled."""
         for part in itertools.cycle(range(BOOKMARK_SECONDS)):
             await asyncio.sleep(1.0)
             await run_cooperatively(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
@@ -203,12 +203,12 @@ class WatchStreams:
         self._changed.set()
 
     async def close(self) -> None:
-        """Tells all readers to go elsewhere, each at another time, so that they do not all come there at once."""
+        """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
         await self.end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
 
     async def end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
-        """Ends all streams, each with the error that is made for its reader."""
+        """Ends all streams, each with an error made for its reader."""
         for count, watcher in enumerate(list(self._watch_streams.values()), 1):
             watcher.reader.failure = failure_of(watcher.reader)
             watcher.woken.set()

@@ -24,7 +24,7 @@ def build_server(
         shares_port: Whether other processes of this name server listen on the same port.
 
     Raises:
-        NotInEnvoy: The engine is envoy, and this process is none.
+        NotInEnvoy: The engine is envoy, and this process is not an Envoy.
     """
     if settings.engine == "envoy":
         from namesrv.server.engines.envoy.engine import EnvoyServer  # noqa: PLC0415 - its packages may be missing

@@ -1,6 +1,6 @@
-"""The native engine (pygrpc-native), with what it gets wrong for long streams put right, and no task for some calls.
+"""The native engine (pygrpc-native), with a mend for its stalled streams, and no task for calls that never wait.
 
-Pinned to one version, because all that has an underscore here is private there.
+Its version is pinned, because names with an underscore here are private there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CLOSE_SECONDS = 5.0
 class NativeServer(native_aio.Server):
     """A ``grpc.aio`` server whose HTTP/2 runs in Rust.
 
-    As it comes, a full stream blocks a thread of the loop's default executor: as many stalled readers as that has
-    threads starve every other stream and hang the shutdown. Here a full stream is tried again without a thread.
+    In the package itself a full stream blocks a thread of the loop's default executor: as many stalled readers as that
+    has threads starve every other stream and hang the shutdown. Here a full stream is tried again without a thread.
     """
 
     async def stop(self, grace: float | None = None) -> None:

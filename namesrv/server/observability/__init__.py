@@ -1,4 +1,4 @@
-"""Metrics, traces and readiness of a name server, for those who look after it.
+"""Metrics, traces and readiness of a name server, for its operators.
 
 Begin reading in ``exports``.
 """

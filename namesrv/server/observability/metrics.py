@@ -36,7 +36,7 @@ class Sources:
     watchers: WatchStreams
     registrations: RegistrationCounter
     certificates: Callable[[], Mapping[str, Validity]]
-    """By what they are used for: listener or client."""
+    """Certificates by their use: listener or client."""
     snapshot_age: Callable[[], float | None]
     """Seconds since the snapshot file last held what the tables held; None if it never has."""
 
@@ -57,7 +57,7 @@ class NamesrvMetrics(Collector):
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
     def ready(self) -> str | None:
-        """What lookups wait for; None if they can rely on what is here."""
+        """Why lookups cannot rely on the tables yet; None if they can."""
         if self._sources.manager.frozen:
             return "shutting down"
         return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"

@@ -1,4 +1,4 @@
-"""Calls to a copy: those that read are answered by the copy of the moment, the others by the leader alone."""
+"""Calls to a copy: the current copy answers those that read; only the leader answers the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that a worker process hands on to the one that owns the tables, and on whose behalf.
+"""Calls that a worker process hands on to the owner of the tables, with the identity of their callers.
 
 The owner listens for its workers on a Unix socket in a folder of their own. Nobody else reaches it, so what they say
 there about who calls is believed.
@@ -98,7 +98,7 @@ def _seconds_left(context: Context) -> float:
 
 
 def _on_behalf_of(context: Context) -> tuple[tuple[str, str | bytes], ...]:
-    """Who calls: what the caller sent of itself, and what only this end of its connection knows."""
+    """The caller as metadata: what it sent of itself, and what only this end of its connection knows."""
     sent = [(key, value) for key, value in context.invocation_metadata() or () if key in HANDED_ON]
     names = [(FORWARDED_NAME_KEY, name.encode()) for name in certificate_names(context)]
     return (*sent, *names, (FORWARDED_FOR_KEY, context.peer()))

@@ -1,4 +1,4 @@
-"""The stream of changes from a leader: connected, kept up, resumed, begun anew."""
+"""The stream of changes from a leader: how it is connected, resumed and begun anew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENCE_SECONDS = 10.0
 
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
-"""Pauses between two tries double between these, give or take a half."""
+"""Pauses between two tries double between these two, plus or minus a half."""
 JITTER = (0.5, 1.5)
 
 MAX_MESSAGE_BYTES = 64 << 20
@@ -78,13 +78,13 @@ class LeaderStream:
         self._failures = 0
         self._intake: ReplicaIntake | None = None
         self.leader_name = ""
-        """What the leader calls itself; empty if none was ever reached."""
+        """The leader's name; empty if none was ever reached."""
         self.problem = "not connected yet"
         """Why there is no stream; empty if there is one."""
 
     @property
     def leader(self) -> str:
-        """Whom it follows, or tries to."""
+        """The leader that it follows, or tries to."""
         return self._leaders[self._turn % len(self._leaders)]
 
     async def run(self) -> None:

@@ -40,7 +40,7 @@ class ReplicaMetrics(Collector):
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
     def ready(self) -> str | None:
-        """What lookups wait for; None if they can rely on what is here."""
+        """Why lookups cannot rely on the copy; None if they can."""
         return self._source.problem()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -35,7 +35,7 @@ class LeadersWarmUp(WarmUp):
         return self._copy.warm
 
     def must_wait(self) -> bool:
-        """Never: a copy that is there has all that its leader has."""
+        """Never set: a copy that is served has all that its leader has."""
         return False
 
 
@@ -72,7 +72,7 @@ class Copy:
         """What answers those of AdminService that only read."""
 
     async def run(self) -> None:
-        """What has to run as long as the copy is served. Runs until cancelled."""
+        """Runs the background work of the copy while it is served. Runs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watchers.tell_changes())
             tasks.create_task(self.watchers.give_bookmarks())

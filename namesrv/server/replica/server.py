@@ -42,8 +42,9 @@ from namesrv.server.stores.config_store import ConfigStore
 from namesrv.server.worker_role import WorkerRole
 
 REACHED_SECONDS = 1.0
-"""How long a worker holds an answer of the owner back until it has the change itself: whoever changed something, and
-looks it up over the same connection, finds it."""
+"""How long a worker holds an answer of the owner back until it has the change itself, so that a caller finds its own
+change over the same connection.
+"""
 
 HEALTH_SECONDS = 0.5
 """Pause between two looks at whether the copy has become too old."""
@@ -59,7 +60,7 @@ class ReplicaServer:
         """Binds the listener.
 
         Args:
-            settings: Whom to follow and how to serve.
+            settings: Which leaders to follow and how to serve.
             place: If this is a worker process: where the owner of the tables is, which is followed instead.
 
         Raises:
@@ -160,7 +161,7 @@ class ReplicaServer:
             version=__version__,
         )
 
-    # What the metrics read
+    # Read by the metrics
 
     @property
     def manager(self) -> ReplicaManager | None:
@@ -168,7 +169,7 @@ class ReplicaServer:
         return self._copy.manager if self._copy else None
 
     def status(self) -> pb.ReplicaStatus:
-        """Whom it follows, and how far behind it is."""
+        """The leader that it follows, and how far behind it is."""
         status = pb.ReplicaStatus(
             leader=self._stream.leader if self._place is None else str(self.endpoint),
             leader_name=self._stream.leader_name,
@@ -182,7 +183,7 @@ class ReplicaServer:
         return status
 
     def problem(self) -> str | None:
-        """Why lookups cannot rely on what is here; None if they can."""
+        """Why lookups cannot rely on the copy; None if they can."""
         behind, stale_seconds = self._behind_seconds(), self._settings.follow_stale_millis / 1000
         if self._stopping:
             return "shutting down"
@@ -203,7 +204,7 @@ class ReplicaServer:
         return ReplicaIntake(lambda identity: ReplicaManager(identity, self._clock), self._name)
 
     async def _on_bookmark(self, manager: ReplicaManager) -> None:
-        """A copy, the one that is served or the next one, is as its leader is."""
+        """A copy, the served one or the next one, has just caught up with its leader."""
         if self._copy is None or self._copy.manager is not manager:
             if not self._takes_over(manager):
                 return
@@ -287,13 +288,13 @@ class ReplicaServer:
                     await self._moved.wait()
 
     def _served(self) -> Copy:
-        """The copy of the moment. Raises RegistryWarming if there is none yet."""
+        """The current copy. Raises RegistryWarming if there is none yet."""
         if self._copy is None:
             raise RegistryWarming(f"anything: there is no copy of {self._stream.leader}")
         return self._copy
 
     async def _keep_health(self) -> None:
-        """A copy grows too old without anything happening. Runs until cancelled."""
+        """Checks now and then whether the copy has become too old. Runs until cancelled."""
         while True:
             await asyncio.sleep(HEALTH_SECONDS)
             await self._set_health()

@@ -20,14 +20,15 @@ MAX_WAITING_CONFIG_CHANGES = 100
 """Most calls that wait until the disk has taken the changes before them."""
 
 ApplySettings = Callable[[NamesrvSettings, Sequence[ConfigPut], Cause], None]
-"""Told the settings in force after a change, the keys whose value changed, also those that take effect with the next
-start only, and what led to it. On the event loop: it must be quick and must not raise."""
+"""Called with the settings in force after a change, the keys whose value changed (also those that take effect only with
+the next start), and the cause. It runs on the event loop: it must be quick and must not raise.
+"""
 
 _log = structlog.get_logger(__name__)
 
 
 class _Prepared(NamedTuple):
-    """What a change would make of everything."""
+    """The outcome that a change would have."""
 
     texts: Mapping[str, str]
     """What is to be in the file."""
@@ -48,7 +49,7 @@ class ConfigStore:
         frozen: Callable[[], bool],
         max_waiting: int = MAX_WAITING_CONFIG_CHANGES,
     ) -> None:
-        """Lays what operators changed before over the settings, which it wins over: theirs is the last word.
+        """Applies what operators changed before to the settings; their values win.
 
         Args:
             settings: From flags, environment and file.
@@ -66,14 +67,14 @@ class ConfigStore:
         self._commits = OrderedCommits("config", max_waiting)
         self._texts: Mapping[str, str] = file.load() if file is not None else {}
         self.settings = settings if file is None else _overridden(settings, self._texts, file)
-        """The settings in force. A change that needs a restart does not show here."""
+        """The settings in force. A change that needs a restart is not visible here."""
         self._at_next_start = self.settings
 
     async def change(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
         """Changes settings, all or none, and returns the ones whose value changed once they are durable.
 
-        What is set to the value that it has already is stored as well, so that it outlives another flag, but it is no
-        change. A change whose turn has come is made even if its caller goes away.
+        A setting that gets the value that it has already is stored, too, so that it wins over a later flag, but it is
+        not a change. A change whose turn has come is made even if its caller goes away.
 
         Args:
             values: New values as text, by key.

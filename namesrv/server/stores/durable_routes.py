@@ -34,7 +34,7 @@ class DurableRoutes:
         settings: NamesrvSettings,
         data_dir: DataDir | None,
     ) -> None:
-        """Loads everything into an empty manager. Blocks: for the time before anybody is answered.
+        """Loads everything into an empty manager. Blocks, so call it before anybody is answered.
 
         Raises:
             DataDirError: The KV configuration or the intents cannot be loaded; a snapshot file that cannot is no error.
@@ -55,7 +55,7 @@ class DurableRoutes:
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """What has to run all the time."""
+        """The background work that has to run all the time."""
         tasks = [self.kv_config.print_all_periodically(), self.intents.lift_ended()]
         if self._audit_file is not None:
             tasks.append(self._audit_file.keep_writing())

@@ -34,8 +34,9 @@ LONGEST_RETRY_SECONDS = 60.0
 INTENT_ENDED = Cause("intent ended")
 
 IntentChange = Callable[[IntentTable], IntentTable]
-"""Makes a changed table of the current one; returns the same one if there is nothing to change. May raise
-CallRefused."""
+"""Makes a changed table from the current one; returns the same one if there is nothing to change. May raise
+CallRefused.
+"""
 
 
 class IntentStore:
@@ -49,7 +50,7 @@ class IntentStore:
         wall_millis: Callable[[], int],
         max_waiting: int = MAX_WAITING_INTENT_CHANGES,
     ) -> None:
-        """Loads the intents into the manager, which must be empty: they are about what comes later.
+        """Loads the intents into the manager, which must be empty: intents apply to what registers later.
 
         Args:
             manager: Has the intents in force.
@@ -143,7 +144,7 @@ class IntentStore:
             raise ShuttingDown
         before = self._manager.intents
         after = change(before)
-        # A file from elsewhere may be over the limit: then there may only be fewer.
+        # A file from elsewhere may be over the limit: then only changes to fewer intents are allowed.
         if len(after.intents) > max(len(before.intents), MAX_INTENTS):
             raise LimitExceeded("intents", len(after.intents), MAX_INTENTS)
         return after

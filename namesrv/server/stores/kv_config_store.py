@@ -18,7 +18,9 @@ from namesrv.storage.ordered_commits import OrderedCommits
 
 FIRST_PRINT_SECONDS = 60.0
 PRINT_SECONDS = 600.0
-"""When the configuration is logged first, and the pause after that (RocketMQ: KVConfigManager.printAllPeriodically)."""
+"""Seconds to the first logging of the configuration, and the pause after that (RocketMQ:
+KVConfigManager.printAllPeriodically).
+"""
 
 PRINTED_CHARACTERS = 40
 """Characters of a value that are logged."""
@@ -27,7 +29,7 @@ PRINT_SLICE = 100
 """Keys that are logged before giving way: about two milliseconds."""
 
 KvChange = Callable[[KvConfigTable], KvConfigTable]
-"""Makes a changed table of the current one; returns the same one if there is nothing to change."""
+"""Makes a changed table from the current one; returns the same one if there is nothing to change."""
 
 _log = structlog.get_logger(__name__)
 

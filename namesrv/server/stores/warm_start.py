@@ -1,4 +1,4 @@
-"""The snapshot file in the life of a name server: read at its start, written while it runs, written last at its end."""
+"""The use of the snapshot file: read at the start, written while the name server runs, written last at its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 def load_routes(manager: RouteInfoManager, file: SnapshotFile, clock: Clock) -> None:
     """Puts the routes of the snapshot file into an empty manager, whose intents must be in force already.
 
-    A file that cannot be used is logged, and the start is a cold one. Blocks: for the time before anybody listens.
+    A file that cannot be used is logged, and the start is a cold one. Blocks, so call it before anybody listens.
     """
     messages = file.load()
     if messages is None:
@@ -50,7 +50,7 @@ def load_routes(manager: RouteInfoManager, file: SnapshotFile, clock: Clock) -> 
 
 
 async def watch_warm_up(warm_up: WarmUp, on_warm: Callable[[], Awaitable[None]], sleep: Sleep = asyncio.sleep) -> None:
-    """Waits until the name server is warm, says so once, and ends. What it waits for is logged."""
+    """Waits until the name server is warm, announces it once, and ends. The log says what it waits for."""
     if not warm_up.is_warm():
         brokers = warm_up.brokers_to_hear()
         _log.info("namesrv_warming", **({"brokers": brokers} if brokers else {"seconds": warm_up.warm_up_seconds}))
@@ -63,8 +63,8 @@ async def watch_warm_up(warm_up: WarmUp, on_warm: Callable[[], Awaitable[None]],
 class SnapshotWrites:
     """Writes the snapshot file, from a thread of its own.
 
-    Nothing is written before the name server is warm: until then the file holds more than the tables do. A disk that
-    takes nothing costs nothing but the file: the problem is logged once, and tried again is at the next interval.
+    Nothing is written before the name server is warm: until then the file holds more than the tables do. When the disk
+    refuses the file, nothing else suffers: the problem is logged once, and the next interval tries again.
     """
 
     def __init__(
@@ -78,8 +78,7 @@ class SnapshotWrites:
 
         Args:
             manager: What is written.
-            warm_up: Tells from when on.
-            file: Where to.
+            warm_up: Knows when the name server is warm. file: The file to write.
             monotonic: The clock, seconds.
         """
         self._manager = manager
@@ -93,7 +92,7 @@ class SnapshotWrites:
         self._problem: str | None = None
         self._thread = DaemonExecutor(1, "snapshot-file")
         self._closing: asyncio.Future[None] | None = None
-        """The end of the last write, which a disk that hangs may hold up."""
+        """Done when the last write has ended, which a hanging disk may delay."""
 
     def age_seconds(self) -> float | None:
         """Time since the file last held what the tables held; None if it never has."""
@@ -121,7 +120,7 @@ class SnapshotWrites:
         try:
             async with asyncio.timeout(deadline_seconds) as deadline:
                 await self._write()
-        except OSError as error:  # the end of the deadline is one, too
+        except OSError as error:  # running out of time is a failure of the disk, too
             over = f"the disk took longer than {deadline_seconds:g} s"
             self._note_problem(over if deadline.expired() else error.strerror or str(error))
         else:
@@ -142,7 +141,7 @@ class SnapshotWrites:
             for message in messages:
                 await on_thread(writer.append, message)
             await on_thread(writer.commit)
-        finally:  # the thread does one thing after the other, so the file is closed after what it may still be at
+        finally:  # the thread works in order, so the file is closed after any write that is still under way
             self._closing = on_thread(writing.close)
         await asyncio.shield(self._closing)
 

@@ -1,1 +1,1 @@
-"""The envoy engine: this program inside Envoy (PyPI pyvoy), and gRPC as an application of ASGI, the thinnest way."""
+"""The envoy engine: this program inside Envoy (PyPI pyvoy), with gRPC as a thin ASGI application."""

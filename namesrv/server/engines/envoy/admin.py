@@ -24,7 +24,7 @@ class EnvoyAdmin:
         self._socket = socket
 
     async def post(self, target: str) -> None:
-        """Has it do something. Raises AdminFailed."""
+        """Makes Envoy do something. Raises AdminFailed."""
         await self._ask("POST", target)
 
     async def number(self, stat: str) -> int:

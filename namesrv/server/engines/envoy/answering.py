@@ -1,4 +1,4 @@
-"""What an HTTP request must be to be a call, and how its handler is run."""
+"""The check that an HTTP request is a call, and the run of its handler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from namesrv.server.engines.envoy.messages import MessageReader, RefusedRequest
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 CONTENT_TYPE = b"application/grpc"
-"""What the content types of calls begin with."""
+"""The prefix of calls' content types."""
 
 _NOT_GRPC = 415
 
@@ -30,7 +30,7 @@ def is_grpc(headers: Headers) -> bool:
 
 
 def refuse_other_protocol(send: Send) -> None:
-    """Answers a request that is no call."""
+    """Answers a request that is not a call."""
     send({"type": "http.response.start", "status": _NOT_GRPC, "headers": [(b"content-type", b"text/plain")]})
     send({"type": "http.response.body", "body": b"this server speaks gRPC only\n", "more_body": False})
 
@@ -48,7 +48,7 @@ async def conclude(call: Call, answering: Awaitable[Any], path: str) -> None:
     except RefusedRequest as refused:
         call.set_status(refused.code, refused.details)
     except grpc.aio.AbortError:
-        pass  # the call knows with what
+        pass  # the call knows its status
     except asyncio.CancelledError:
         if call.code() is grpc.StatusCode.OK:
             call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
@@ -88,11 +88,11 @@ async def _handled(call: Call, handler: Handler | None, headers: Headers) -> Any
     request: Any = call.requests() if handler.request_streaming else await _only_request(call)
     if not handler.response_streaming:
         assert handler.unary_unary is not None, "no call of ours streams its request and answers once"
-        answering_once: Any = handler.unary_unary  # the stubs know of the blocking kind only
+        answering_once: Any = handler.unary_unary  # the stubs know only the blocking kind
         return await answering_once(request, call)
     answering: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
     answers = answering(request, call)
-    del request  # a stream may last, and has taken from it what it needs
+    del request  # a stream may last long, and does not need the body any more
     if hasattr(answers, "__aiter__"):
         async for answer in answers:
             await call.write(answer)

@@ -1,6 +1,6 @@
-"""Envoy's configuration. What it does not bound by itself stands here: a listener that the world may reach.
+"""Envoy's configuration, with the bounds that a listener needs that the world may reach.
 
-Each of these was measured under attack; docs/limits.md says what a client sees of it.
+Each bound was measured under attack; docs/limits.md says what a client sees of it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from namesrv.server.engines.envoy.admin import ADMIN_SOCKET
 from namesrv.server.engines.envoy.inside import CERTIFICATES_FOLDER
 
 CONNECTION_BUFFER_BYTES = 64 * 1024
-"""What Envoy holds for a connection that does not read, in each direction, before it has us wait."""
+"""Bytes that Envoy holds for a connection that does not read, in each direction, before it makes us wait."""
 
 STREAM_WINDOW_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 1024 * 1024
-"""What a client may send before we have taken any of it; Envoy's own are 16 MiB and more."""
+"""Bytes that a client may send before we have taken any of them; Envoy's own defaults are 16 MiB and more."""
 
 MAX_HEADERS_KIB = 2 * MAX_METADATA_BYTES // 1024
 """Headers that Envoy takes. Between our limit and this one a call gets a status that says what is wrong."""
@@ -50,7 +50,7 @@ MAX_ENVOY_THREADS = 2
 """More of them read HTTP/2 faster than one event loop answers."""
 
 _CALL_PATH = "^/[A-Za-z0-9_.]+/[A-Za-z0-9_]+$"
-"""Other paths are refused by Envoy: one that is no UTF-8 would never be answered by pyvoy."""
+"""Envoy refuses other paths: pyvoy would never answer one that is not UTF-8."""
 
 _TYPES = "type.googleapis.com/envoy."
 _HTTP = f"{_TYPES}extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
@@ -110,7 +110,8 @@ def bootstrap(
 
 def _runtime() -> Config:
     return {
-        # Each reset call has cost a task by the time it is known; taken one at a time, they wait their turn.
+        # Each reset call has cost a task by the time the reset is known; taken one at a time, calls wait for their
+        # turn.
         "http.max_requests_per_io_cycle": 1,
         "overload.premature_reset_total_stream_count": MAX_YOUNG_RESETS,
         "overload.premature_reset_min_stream_lifetime_seconds": 1,
@@ -172,7 +173,7 @@ def _call_paths_only() -> Config:
 
 def _application(application: str, *, asyncio_debug: bool) -> Config:
     """The filter that runs us, as pyvoy configures it. One worker thread: two would be two event loops."""
-    loop: Literal["asyncio", "uvloop"] = "asyncio" if asyncio_debug else "uvloop"  # uvloop does not tell what is slow
+    loop: Literal["asyncio", "uvloop"] = "asyncio" if asyncio_debug else "uvloop"  # uvloop does not say which callback is slow
     config = PyvoyServer(application, worker_threads=1, lifespan=True, loop=loop).get_envoy_config()
     listener = config["static_resources"]["listeners"][0]
     filters: list[Config] = listener["filter_chains"][0]["filters"][-1]["typed_config"]["http_filters"]
@@ -201,10 +202,10 @@ def _where_secret_is(name: str, folder: Path) -> Config:
 
 
 def secrets(files: ListenerFiles, folder: Path) -> dict[str, Config]:
-    """The files by which Envoy finds certificates, by their names.
+    """The files in which Envoy finds the paths of certificates, by their names.
 
-    They name files and hold no key. Envoy reads those again when something is moved into a folder of ours: after they
-    have been found good here, however they were replaced.
+    They hold no key. Envoy reads the certificates again when something is moved into a folder of ours; we do that after
+    we have found them good.
     """
     watched = {"watched_directory": {"path": str(folder / CERTIFICATES_FOLDER)}}
     pair = {"certificate_chain": _file(files.certificate), "private_key": _file(files.key), **watched}

@@ -1,4 +1,4 @@
-"""One call: its request from ASGI's receive, its answers to ASGI's send, and what gRPC's servicers ask of a context."""
+"""One call: its request from ASGI's receive, its answers to ASGI's send, and the context that gRPC's servicers use."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     def unread(self) -> asyncio.Future[None] | None:
         """Done when the client has taken the last message of a stream, or has gone; None if it is already.
 
-        Whatever has ended meanwhile, Envoy holds the message, and pyvoy keeps the end back, for as long as it takes.
+        Until then Envoy holds the message and pyvoy keeps the end back, even if the call has ended meanwhile.
         """
         return None if self._sending is None or self._sending.done() else self._sending
 
-    # What the engine does with a call.
+    # Methods that the engine calls.
 
     def set_deadline(self, seconds: float) -> None:
         """Ends the call after this time."""
@@ -105,11 +105,11 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
 
     def set_status(self, code: grpc.StatusCode, details: str) -> None:
-        """What the client is told at the end."""
+        """The trailers that tell the client how the call ended."""
         self._code, self._details = code, details
 
     def finish(self, answer: Any = None) -> None:
-        """Sends the answer of a unary call, if it ended well, and how it ended.
+        """Sends the answer of a unary call, if it ended well, and the trailers.
 
         Does not wait. pyvoy takes an event when it is handed over; a reader that reads nothing must not hold us up.
         """
@@ -144,7 +144,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         while (message := await self.read()) is not END:
             yield message
 
-    # What servicers ask of their context.
+    # Methods that servicers call on their context.
 
     async def read(self) -> Any:
         """The next message of the request; EOF after the last. Raises RefusedRequest."""
@@ -230,7 +230,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         return names_of(forwarded[0]) if forwarded else {}
 
     def peer_identity_key(self) -> str | None:
-        """Under which key ``auth_context`` has who the client is."""
+        """The key under which ``auth_context`` has the client's identity."""
         return next((key for key in ("peer_uri", "peer_dns", "x509_common_name") if self.auth_context().get(key)), None)
 
     def peer_identities(self) -> Iterable[bytes] | None:
@@ -243,7 +243,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         return None if self._expires is None else max(0.0, self._expires - asyncio.get_running_loop().time())
 
     def trailing_metadata(self) -> Any:
-        """What goes with the status."""
+        """The metadata that goes with the status."""
         return self._trailing
 
     def code(self) -> grpc.StatusCode:

@@ -20,17 +20,18 @@ from namesrv.server.engines.envoy.polling import PeerPoll
 from namesrv.server.engines.envoy.prompt import NOTHING_TO_RUN, PromptCalls, Scope, is_plain
 
 PROMPT_SECONDS, PROMPT_PER_SECOND = 0.5, 4_000
-"""How soon the end of a stream is noticed whose end means something, and how many of them are asked after at most."""
+"""Period of polling for streams whose end means something by itself, and most polls in a second."""
 
 IDLE_SECONDS, IDLE_PER_SECOND = 10.0, 1_000
-"""The same for other streams: most of these find out when they write."""
+"""The same for other streams: most of these notice the end when they write."""
 
 MAX_UNREAD = 1_000
-"""Most streams that have ended while their readers, who live, take nothing: Envoy cannot be told to reset them, and
-holds a message for each. Beyond, streams are refused, but channels of brokers are not."""
+"""Most ended streams whose readers still live and take nothing: Envoy cannot be told to reset them, and holds a message
+for each. Beyond it other streams are refused, but not channels of brokers.
+"""
 
 CUT_SECONDS = 1.0
-"""How long calls that are cut at the end may take to end, and then Envoy to send what they said last."""
+"""Time that cut calls have to end at shutdown, and then Envoy to send their last messages."""
 
 _PAUSE_SECONDS = 0.01
 _ACTIVE_REQUESTS = "http.grpc.downstream_rq_active"
@@ -60,14 +61,14 @@ class EnvoyServer(grpc.aio.Server):
         self._idle = PeerPoll(IDLE_SECONDS, IDLE_PER_SECOND)
         self._calls: set[Call] = set()
         self._unread: set[asyncio.Future[None]] = set()
-        """What readers have not taken yet of streams that have ended: Envoy holds it."""
+        """Messages of ended streams that readers have not taken yet: Envoy holds them."""
         self._stopping = False
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
         inside.answer = self.answer
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        """Nothing: whoever calls this adds each method, too."""
+        """Does nothing: callers of this add each method, too."""
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
         """Adds the methods of a service."""
@@ -142,7 +143,7 @@ class EnvoyServer(grpc.aio.Server):
 
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more connections and calls, lets those under way end, then cuts them."""
-        if not self._background:  # Envoy waits to be let listen, and answers nobody
+        if not self._background:  # Envoy waits for us to let it listen, and answers nobody
             self._stopped.set()
             return
         self._at_once.give_tasks()
@@ -177,7 +178,7 @@ class EnvoyServer(grpc.aio.Server):
             _log.info("answers_not_all_taken")
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature
-        """Waits until it has stopped; whether the time was over before."""
+        """Waits until it has stopped; returns whether the time ran out before."""
         try:
             async with asyncio.timeout(timeout):
                 await self._stopped.wait()

@@ -1,4 +1,4 @@
-"""What gRPC puts into HTTP/2's headers and trailers: metadata, deadlines, status, and who the peer is."""
+"""The HTTP/2 headers and trailers of gRPC: metadata, deadlines, status, and the peer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 HEADER_OVERHEAD_BYTES = 32
-"""What HTTP/2 counts for each header besides its name and value (RFC 9113, 6.5.2)."""
+"""Bytes that HTTP/2 counts for each header besides its name and value (RFC 9113, 6.5.2)."""
 
 CERTIFICATE_HEADER = b"x-forwarded-client-cert"
-"""Where Envoy says which certificate the client showed; it replaces one that a client sends."""
+"""The header in which Envoy names the client's certificate; Envoy replaces one that a client sends."""
 
 _ENVOYS_OWN = (b"x-envoy-", b"x-forwarded-")
 _TRANSPORT = frozenset(
@@ -30,7 +30,7 @@ _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-
 _MAX_TIMEOUT_DIGITS = 8
 
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-"""What grpc-message carries as it is; all else is percent-encoded."""
+"""Characters that grpc-message carries as they are; all others are percent-encoded."""
 
 
 def timeout_seconds(value: bytes) -> float:

@@ -1,4 +1,4 @@
-"""Who a client is by its certificate, which Envoy has checked and passes on with each call."""
+"""The identity of a client by its certificate, which Envoy has checked and passes on with each call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 KNOWN_CERTIFICATES = 4_096
-"""Certificates that are kept read, about 3 kB each: reading one takes longer than a lookup."""
+"""Most parsed certificates that are kept, about 3 kB each: parsing one takes longer than a lookup."""
 
 _CERTIFICATE = b'Cert="'
 
@@ -19,8 +19,8 @@ _CERTIFICATE = b'Cert="'
 def names_of(forwarded: bytes) -> Mapping[str, Sequence[bytes]]:
     """The names in a client's certificate, keyed as grpcio keys them.
 
-    The certificate itself is read and not the names that Envoy could list: these are not escaped, so that one name may
-    look like two.
+    They are read from the certificate itself. Envoy could list them, but does not escape them, so one name may look
+    like two.
 
     Args:
         forwarded: The value of Envoy's header; empty without a certificate.
@@ -31,7 +31,7 @@ def names_of(forwarded: bytes) -> Mapping[str, Sequence[bytes]]:
     encoded = forwarded[begin + len(_CERTIFICATE) :].partition(b'"')[0]
     try:
         return _names_in(x509.load_pem_x509_certificate(unquote_to_bytes(encoded)))
-    except ValueError:  # an authority signed what is no X.509: whoever shows it has no name
+    except ValueError:  # an authority signed a certificate that is not valid X.509: its holder gets no name
         return {}
 
 

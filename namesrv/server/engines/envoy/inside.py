@@ -1,4 +1,4 @@
-"""What the program that became Envoy left for the one inside it: a private folder, and what is in it."""
+"""The hand-over from the program that became Envoy to the one inside it: a private folder and its files."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Application = Callable[..., Coroutine[Any, Any, None]]
 
 
 class NotInEnvoy(RuntimeError):
-    """This process is no Envoy."""
+    """This process is not an Envoy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What is handed over, as JSON."""
+    """The values that are handed over, as JSON."""
 
     settings: dict[str, Any]
     """Those of ``namesrv serve``."""
@@ -50,19 +50,21 @@ class Handed:
     port: int
     """Where to listen; never 0."""
     working_folder: str
-    """Where relative paths begin. Envoy starts in its private folder, which pyvoy takes modules from."""
+    """The folder that relative paths start from. Envoy itself starts in its private folder, from which pyvoy takes
+    modules.
+    """
     port_descriptor: int | None
-    """Holds the port until Envoy has it; None: whoever started this process holds it."""
+    """Holds the port until Envoy has it; None: the supervisor holds it."""
     place: WorkerRole | None = None
     """Which of several processes this is; None: the only one."""
 
     def write(self, folder: Path) -> None:
-        """Leaves it in the folder."""
+        """Writes it into the folder."""
         (folder / _HANDED_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Handed:
-        """Finds it in the folder."""
+        """Reads it from the folder."""
         found = json.loads((folder / _HANDED_FILE).read_text(encoding="utf-8"))
         place = found.pop("place")
         return cls(**found, place=None if place is None else WorkerRole(**place))
@@ -79,7 +81,7 @@ class Inside:
     folder: Path
     handed: Handed
     answer: Application = _not_yet
-    """What answers requests."""
+    """The application that answers requests."""
     may_listen: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once calls can be answered; Envoy waits for it."""
 

@@ -1,4 +1,4 @@
-"""How ``namesrv serve --engine envoy`` becomes Envoy: one process, and the name server in it."""
+"""The launch of ``namesrv serve --engine envoy``: the process becomes Envoy, with the name server in it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def become_envoy(
 
     Args:
         settings: How to serve.
-        place: Which of several processes on the port this is, which the one that started it holds; None: the only one.
+        place: Which of several processes on one port this is, for which the supervisor holds the port; None: the only
+            one.
         application: What runs inside. Benchmarks put a probe around it.
 
     Raises:
@@ -80,7 +81,7 @@ def _taken_port(settings: NamesrvSettings) -> socket.socket:
 def _furnish(
     folder: Path, settings: NamesrvSettings, port: socket.socket | None, place: WorkerRole | None, application: str
 ) -> None:
-    """Puts into the folder what Envoy reads, and what the name server in it does."""
+    """Writes the files for Envoy, and for the name server in it, into the folder."""
     from namesrv.server.engines.envoy.bootstrap import bootstrap, secrets  # noqa: PLC0415 - imports what may be missing
 
     host, number = settings.endpoint if port is None else port.getsockname()[:2]
@@ -104,7 +105,7 @@ def _arguments(folder: Path, log_format: LogFormat, place: WorkerRole | None) ->
 
 
 def _environment() -> dict[str, str]:
-    """What a Python in Envoy needs. Raises CannotLaunch."""
+    """The variables that a Python in Envoy needs. Raises CannotLaunch."""
     try:
         import cryptography  # noqa: F401, PLC0415 - the extra may not be installed
         from pyvoy._server import get_envoy_environ  # noqa: PLC0415
@@ -118,7 +119,7 @@ def _environment() -> dict[str, str]:
 
 
 def _private_folder() -> Path:
-    """A folder that only this user can look into. Those of killed servers are removed: nobody holds their locks.
+    """A folder that only this user can read. Removes those of killed servers, whose locks nobody holds.
 
     Raises:
         CannotLaunch: There is no room for one, or its name would be too long.

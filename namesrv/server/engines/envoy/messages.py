@@ -1,7 +1,7 @@
-"""gRPC's messages on the wire: five bytes that declare, and as many bytes as they declared.
+"""gRPC's messages on the wire: five bytes that declare a length, and as many bytes.
 
 The declared length is checked before the bytes are collected, and a compressed message is unpacked no further than the
-limit: what a peer claims takes no memory.
+limit: a declared length takes no memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _PREFIX = struct.Struct("!BI")
 _COMPRESSED = 1
 
 ENCODINGS = ("identity", "deflate", "gzip")
-"""How requests may be compressed. Answers are not: routes are small."""
+"""The encodings of requests. Answers are not compressed: routes are small."""
 
 _WINDOW_BITS = {"deflate": zlib.MAX_WBITS, "gzip": 16 + zlib.MAX_WBITS}
 
 
 class RefusedRequest(Exception):
-    """A request is not what gRPC says, or larger than it may be. Holds the status to end the call with."""
+    """A request breaks gRPC's format, or is too large. Holds the status to end the call with."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)
@@ -37,7 +37,7 @@ def framed(message: bytes) -> bytes:
 
 
 def whole_message(body: bytes) -> bytes | None:
-    """The message of a body that holds nothing else; None unless that is certain, and it is not compressed."""
+    """The message of a body that has exactly one, not compressed; None unless that is certain."""
     size = len(body) - _PREFIX.size
     return (
         body[_PREFIX.size :]
@@ -53,7 +53,7 @@ class MessageReader:
         """Makes it.
 
         Raises:
-            RefusedRequest: Nobody here knows this encoding.
+            RefusedRequest: The encoding is not supported.
         """
         if encoding not in ENCODINGS:
             raise RefusedRequest(grpc.StatusCode.UNIMPLEMENTED, f"no such compression here: {encoding[:32]}")
@@ -62,10 +62,9 @@ class MessageReader:
         self._held = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        """Takes what came.
+        """Takes received bytes.
 
-        Raises:
-            RefusedRequest: The message that begins declares more bytes than it may have.
+        Raises: RefusedRequest: The message that begins declares more bytes than it may have.
         """
         self._held += chunk
         if len(self._held) >= _PREFIX.size:
@@ -75,7 +74,7 @@ class MessageReader:
         """The next message; None until all of it is there.
 
         Raises:
-            RefusedRequest: It is larger than it may be, or compressed in another way than was said.
+            RefusedRequest: It is too large, or not compressed as was declared.
         """
         if len(self._held) < _PREFIX.size:
             return None
@@ -113,6 +112,6 @@ class MessageReader:
         return RefusedRequest(grpc.StatusCode.INTERNAL, f"a message cannot be unpacked as {self._encoding}")
 
     def _too_large(self, size: int) -> RefusedRequest:
-        # The words of grpcio, so that a client need not know which engine it meets.
+        # The same words as grpcio's, so that a client need not know which engine runs.
         details = f"Received message larger than max ({size} vs. {self._max_bytes})"
         return RefusedRequest(grpc.StatusCode.RESOURCE_EXHAUSTED, details)

@@ -1,4 +1,4 @@
-"""Finds out which clients have gone: pyvoy tells of it only when it is asked."""
+"""The polling for clients that have gone: pyvoy reports them only when it is asked."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class PeerPoll:
         return len(self._calls)
 
     def add(self, call: Asked) -> None:
-        """Asks after this one from now on."""
+        """Polls for this call from now on."""
         self._calls[call] = None
 
     def discard(self, call: Asked) -> None:
-        """It has ended."""
+        """The call has ended."""
         self._calls.pop(call, None)
 
     def take_turn(self) -> None:
-        """Asks after those that have not been for longest."""
+        """Polls for those calls that have waited longest."""
         for _ in range(min(self._most_per_turn, -(-len(self._calls) // TURNS_PER_PERIOD))):
             call = next(iter(self._calls))
             self._calls.move_to_end(call)

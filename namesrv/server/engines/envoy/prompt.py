@@ -1,8 +1,8 @@
 """Calls that are answered at once, in the callback that brings their request, without a task.
 
-pyvoy makes a task for each request, and waiting for a request's body takes a future more. Both together cost as much
+pyvoy makes a task for each request, and waiting for a request's body takes one future more. Both together cost as much
 as all else that a lookup does here. So the application gives pyvoy nothing to run for such a call, and the body is
-asked for at once. A request that is not plain, or does not come soon and whole, gets its task after all.
+asked for at once. A request that is not plain, or is not complete soon, gets its task after all.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from namesrv.server.engines.envoy.headers import HEADER_OVERHEAD_BYTES, Headers,
 from namesrv.server.engines.envoy.messages import RefusedRequest, whole_message
 
 SOON_SECONDS = 0.1
-"""A request that has not come by then gets a task, and its deadline counts from there. Shorter ones get one at once."""
+"""A request that has not come by then gets a task, and its deadline counts from there. Calls with shorter deadlines get
+one at once.
+"""
 
 Scope = Mapping[str, Any]
 InTask = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class NothingToRun:
-    """What the application gives to pyvoy for a call that needs no task, and the task that pyvoy makes of it."""
+    """A stand-in for what pyvoy runs, and for its task, where a call needs no task."""
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Nothing: pyvoy would only look whether the task has failed."""
+        """Does nothing: pyvoy would only check whether the task has failed."""
 
 
 NOTHING_TO_RUN = cast("Coroutine[Any, Any, None]", NothingToRun())
 
 
 def task_factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
-    """What the event loop makes tasks with: as ever, but for a call that needs none."""
+    """The task factory of the event loop: the usual one, except for a call that needs no task."""
     return coroutine if coroutine is NOTHING_TO_RUN else asyncio.Task(coroutine, loop=loop, **options)
 
 
@@ -99,9 +101,9 @@ class PromptCalls:
 
 
 def is_plain(headers: Headers) -> bool:
-    """Whether a request is certainly a call, and one that needs no word about its headers, nor a deadline watched."""
+    """Whether a request is certainly a call whose headers need no refusal and whose deadline needs no watching."""
     fields = dict(headers)
-    # An upper bound, which is quickly taken: it counts what Envoy added, too.
+    # An upper bound that is quick to compute: it also counts the headers that Envoy added.
     size = len(b"".join(chain.from_iterable(headers))) + HEADER_OVERHEAD_BYTES * len(headers)
     return (
         size < MAX_METADATA_BYTES
