@@ -1,4 +1,4 @@
-"""Keeps one broker registered, from start to stop (RocketMQ: BrokerController)."""
+"""The controller that keeps one broker registered, from start to stop (RocketMQ: BrokerController)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from groundwork.connections.security_settings import certificates
 from groundwork.endpoints import Endpoint
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
-"""When calls without an answer are looked for (RocketMQ: NettyRemotingClient's scanResponseTable)."""
+"""Period of the scan for calls without an answer (RocketMQ: NettyRemotingClient's scanResponseTable)."""
 JOIN_SECONDS = 2.0
 """Time for the periodic threads to end once nothing holds them up."""
 
@@ -129,12 +129,12 @@ class BrokerController:
 
     @property
     def metrics_listening_on(self) -> Endpoint | None:
-        """Where metrics are; None if nowhere."""
+        """The address of the metrics listener; None if there is none."""
         return self._observation.endpoint
 
     @property
     def master(self) -> Master | None:
-        """The master, of a slave that has learnt it."""
+        """The master, if the broker is a slave that knows it."""
         return self._results.master
 
     def start(self) -> None:
@@ -326,7 +326,7 @@ class BrokerController:
         )
 
     def _not_alive(self) -> str | None:
-        """What is wrong if periodic registrations have ended although nobody stopped them; None if they have not."""
+        """The problem if periodic registrations have ended although nobody stopped them; None if they go on."""
         ended = self._periodic.ident is not None and not self._periodic.is_alive() and not self._stopping.is_set()
         return "the thread that registers periodically has ended" if ended else None
 
@@ -387,7 +387,7 @@ class BrokerController:
         return SWEEP_SECONDS
 
     def _master_agent(self) -> Endpoint | None:
-        """Where a slave copies its topics from; None where the broker itself does that."""
+        """The copying of topics from a slave's master; None where the broker itself does that."""
         settings, master = self._settings, self.master
         if self._topic_configs.follows:
             return None

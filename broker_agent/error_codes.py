@@ -39,7 +39,7 @@ RETRY_AFTER_SECONDS: dict[type[CallRefused], float] = {
     errors.NotDurable: 1.0,
     errors.ShuttingDown: 1.0,
 }
-"""Where a retry helps: when."""
+"""After which time a retry helps, for the errors where one does."""
 
 FAILURES = Failures(
     ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS),

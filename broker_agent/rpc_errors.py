@@ -41,7 +41,7 @@ class SystemTopic(CallRefused):
 
 
 class TopicsFollowed(CallRefused):
-    """The topics are the broker's own business."""
+    """The topics belong to the broker, which alone changes them."""
 
     def __init__(self) -> None:
         super().__init__("topics.json belongs to the broker and is only followed here: change topics at the broker")
@@ -55,7 +55,7 @@ class NotMaster(CallRefused):
 
 
 class TopicsFileChanged(CallRefused):
-    """Somebody else writes the file that the agent owns."""
+    """Another process writes the file that the agent owns."""
 
     def __init__(self, file: str) -> None:
         super().__init__(

@@ -21,7 +21,7 @@ from groundwork.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 
 DEFAULT_LISTEN = "127.0.0.1:10920"
-"""Where the agent answers, unless told otherwise: on loopback, one above RocketMQ's own port 10919."""
+"""Default address of the ordinary listener: on loopback, one above RocketMQ's own port 10919."""
 FAST_PORT_OFFSET = -2
 """Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 beside 10911)."""
 
@@ -52,7 +52,7 @@ _Address = Annotated[str, AfterValidator(_address)]
 
 
 class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
-    """What the agent registers, where, and how often. Times are in milliseconds."""
+    """Settings of ``broker-agent serve``: what it registers, where, and how often. Times are in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix="BROKER_AGENT_")
 

@@ -1,4 +1,4 @@
-"""The broker itself: what it is now, and what name servers are told of it.
+"""The broker itself: its present state, and the registrations made of it.
 
 Imports topics and settings. Begin reading in ``current_broker``.
 """

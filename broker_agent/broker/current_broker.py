@@ -1,4 +1,4 @@
-"""The broker as it is now: what the settings said, and what calls and clients have changed since."""
+"""The broker as it is now: the settings, and what calls and clients have changed since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker_agent.topics.table import MAX_STATE_VERSION
 
 
 class CurrentBroker:
-    """Holds the broker's state and makes registrations of it; as long as nothing changes, always the same one."""
+    """Holds the broker's state and makes registrations of it. While nothing changes, it returns the same one."""
 
     def __init__(self, state: BrokerState, topic_configs: TopicConfigManager, timing: Timing) -> None:
         """Creates it.
@@ -32,7 +32,7 @@ class CurrentBroker:
 
     @property
     def state(self) -> BrokerState:
-        """The broker but for its topics."""
+        """The broker without its topics."""
         return self._state
 
     def identity(self) -> route_data_pb2.BrokerIdentity:
@@ -75,7 +75,7 @@ class CurrentBroker:
             return after
 
     def change_permission(self, permission: int) -> None:
-        """Changes what the broker allows. The table is registered under a version of now."""
+        """Changes what the broker allows. The table gets a version with the present time."""
         with self._lock:
             version = self._state.version_of(self._topic_configs.table)
             now = int(self._timing.wall_clock() * 1000)
@@ -84,7 +84,7 @@ class CurrentBroker:
             )
 
     def change_filter_servers(self, addresses: tuple[str, ...]) -> bool:
-        """Takes the addresses of the filter servers; says whether they are others than before."""
+        """Takes the addresses of the filter servers; returns whether they differ from those before."""
         with self._lock:
             if self._state.filter_servers == addresses:
                 return False

@@ -18,13 +18,13 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
 MAX_MESSAGE_TOPICS = 50_000
 """Most topics in one message: a name server parses it in one go, during which it answers nobody."""
 _TOPIC_FRAME_BYTES = 4
-"""What a topic takes in its message besides itself: tag and length."""
+"""Bytes that a topic takes in its message besides itself: tag and length."""
 _READ_AND_WRITE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """The broker but for its topics. Replaced whole when a role, a permission or the filter servers change."""
+    """The broker without its topics. Replaced whole when a role, a permission or the filter servers change."""
 
     cluster_name: str
     broker_name: str
@@ -88,7 +88,7 @@ class BrokerState:
 class Registration:
     """Broker and topics at one moment, for any name server: no message names a channel yet.
 
-    Messages are made once, when they are first asked for, whatever the number of name servers.
+    Messages are made once for all name servers, when they are first asked for.
     """
 
     def __init__(self, broker: BrokerState, table: TopicConfigTable) -> None:
@@ -118,7 +118,7 @@ class Registration:
             return self._full
 
     def increment_from(self, held: Registration) -> pb.RegisterBrokerRequest | None:
-        """Only what is different from a registration that a name server holds; None if that takes the whole table.
+        """Only the difference from a registration that a name server holds; None if that takes the whole table.
 
         Between two equal ones it has no topics: it renews, and brings the answer of a registration.
         """
@@ -155,8 +155,8 @@ class Registration:
     def _topic_message(self, topic: TopicConfig) -> route_data_pb2.TopicConfig:
         """One topic as it is registered.
 
-        If the broker may not be read or not be written, no topic promises more: its permission is masked by the
-        broker's. That is RocketMQ 5's rule (BrokerController.registerBrokerAll); version 4 replaced the topic's own.
+        No topic promises more than the broker allows: its permission is masked by the broker's. That is RocketMQ 5's
+        rule (BrokerController.registerBrokerAll); version 4 replaced the topic's own.
         """
         downgraded = self.broker.permission & _READ_AND_WRITE != _READ_AND_WRITE
         return route_data_pb2.TopicConfig(

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from broker_agent.connections.reopening import ReopeningRules
 
 NO_RETRIES = ("grpc.enable_retries", 0)
-"""We retry ourselves, with pauses and bounds. gRPC tries a call again at once and without bound as long as it has not
-taken note that the connection is dead, in memory that is kept: a process that was stopped for longer than a name server
-waits for its pings took up to a gigabyte in the second after it."""
+"""We retry ourselves, with pauses and bounds. Until gRPC notices that the connection is dead, it repeats a call at once
+and without bound, and keeps the memory: a process that had been stopped for longer than a name server waits for its
+pings took up to a gigabyte in the next second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class ConnectionOptions:
     """When a channel that ended is opened again."""
 
     def as_grpc(self) -> list[tuple[str, int]]:
-        """The options of gRPC that bring this about."""
+        """These as options of gRPC."""
         return [
             NO_RETRIES,
             ("grpc.keepalive_time_ms", self.keepalive_time_millis),
@@ -37,9 +38,10 @@ class ConnectionOptions:
             ("grpc.http2.ping_timeout_ms", self.keepalive_timeout_millis),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
-            # This one is, in spite of its name, the time that one attempt to connect may take.
+            # In spite of its name this is the time that one attempt to connect may take.
             ("grpc.min_reconnect_backoff_ms", self.connect_timeout_millis),
-            # Below our own backoff, so that each of our attempts is a real one and not gRPC's memory of the last.
+            # Below our own backoff, so that each of our attempts really connects and does not repeat gRPC's last
+            # failure.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.

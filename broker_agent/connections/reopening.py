@@ -21,9 +21,8 @@ class ReopeningRules:
 class Reopening:
     """Exponential backoff with jitter for one name server.
 
-    A name server that says that it is shutting down will be away for longer than a fault of the network, and so is one
-    that cannot be reached: then the wait is anything up to the longest, so that a thousand agents do not come back in
-    the same second.
+    A name server that says that it is shutting down, or cannot be reached, will be away for longer than a fault of the
+    network. Then the wait is anything up to the longest, so that a thousand agents do not come back in the same second.
     """
 
     def __init__(self, rules: ReopeningRules, timing: Timing) -> None:
@@ -33,7 +32,7 @@ class Reopening:
         self._failures = 0
 
     def succeeded(self) -> None:
-        """The name server took a registration: the next wait is a short one again."""
+        """The name server has accepted a registration, so the next wait is a short one again."""
         self._failures = 0
 
     def next_wait(self, *, shutting_down: bool) -> float:

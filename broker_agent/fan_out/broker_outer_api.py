@@ -36,10 +36,10 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class BrokerOuterAPI:
     """Fans each call out to the name servers: a pool, one task each, a latch, results in a copy-on-write list.
 
-    What a caller gets never changes afterwards: an answer that comes after the latch has let the caller go is logged
-    and not applied. RocketMQ asks all name servers whether the table changed, waits for all of them, and then sends it
-    to all; here each task asks its own name server and registers only if that one said so or did not answer, so that
-    a name server that hangs delays no other's registration.
+    The results of a caller never change afterwards: an answer that comes after the latch has let the caller go is
+    logged and not applied. RocketMQ asks all name servers whether the table changed, waits for all of them, and then
+    sends it to all. Here each task asks its own name server, and registers only if that one says so or does not answer.
+    So a name server that hangs delays no other's registration.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class BrokerOuterAPI:
             The answers in the order in which they came. Of name servers that failed, or hold the table already: none.
         """
         if force:
-            registration.full()  # a large table takes a second to encode, which is not the name servers' fault
+            registration.full()  # a large table takes a second to encode, which must not count as the name servers' time
         deadline = self._timing.clock() + timeout_seconds
 
         def task(target: NamesrvTarget) -> RegisterBrokerResult | None:
@@ -210,7 +210,7 @@ class BrokerOuterAPI:
         )
 
     def suspend(self) -> None:
-        """Registers nothing until ``resume``: the broker is not there."""
+        """Registers nothing until ``resume``, because the broker is not there."""
         with self._lock:
             self._suspended = True
 
@@ -220,7 +220,7 @@ class BrokerOuterAPI:
             self._suspended = False
 
     def hand_over_all(self, *, timeout_seconds: float) -> None:
-        """Tells every name server that another agent takes the broker over, which is about to end its channels."""
+        """Tells every name server that another agent will take the broker over; call it before the channels end."""
         deadline = self._timing.clock() + timeout_seconds
 
         def task(target: NamesrvTarget) -> None:

@@ -1,4 +1,4 @@
-"""java.util.concurrent.CopyOnWriteArrayList, which RocketMQ's BrokerOuterAPI collects its answers in."""
+"""A copy-on-write list as java.util.concurrent has it: RocketMQ's BrokerOuterAPI collects its answers in one."""
 
 from __future__ import annotations
 

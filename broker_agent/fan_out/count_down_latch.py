@@ -1,4 +1,4 @@
-"""java.util.concurrent.CountDownLatch, which RocketMQ's BrokerOuterAPI joins its tasks with."""
+"""A count-down latch as java.util.concurrent has it: RocketMQ's BrokerOuterAPI joins its tasks with one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CountDownLatch:
         self._zero = threading.Condition()
 
     def count_down(self) -> None:
-        """Takes one off. At zero all waiters go on; below zero the count never goes."""
+        """Takes one off. At zero all waiters go on; the count never goes below zero."""
         with self._zero:
             self._count = max(0, self._count - 1)
             if self._count == 0:

@@ -22,7 +22,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class _Turn(NamedTuple):
-    """Work, and who is told that it has ended."""
+    """Work, and the function to call when it has ended."""
 
     work: Work
     ended: Work
@@ -63,7 +63,7 @@ class TargetLane:
             return self._start(_Turn(work, ended))
 
     def put(self, work: Work, ended: Work = _nothing) -> bool:
-        """Runs the work in the pool, right after what runs already; takes the place of work that waits for that.
+        """Runs the work in the pool, right after the work that runs already. It replaces work that waits for the same.
 
         Args:
             work: What to do.
@@ -84,7 +84,7 @@ class TargetLane:
         return True
 
     def close(self) -> Future[None] | None:
-        """Starts nothing further. Returns what still runs, to be waited for."""
+        """Starts nothing further. Returns the work that still runs, to be waited for."""
         with self._lock:
             self._closed = True
             dropped, self._next = self._next, None

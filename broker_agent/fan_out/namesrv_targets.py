@@ -1,4 +1,4 @@
-"""The name servers that the broker is registered with: as many as the list has, as long as it has them."""
+"""The name servers that the broker is registered with: always those of the list."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NamesrvTargets:
         self._closed = False
 
     def take(self, endpoints: tuple[Endpoint, ...], *, open_now: bool = True) -> None:
-        """Has exactly these name servers called from now on. Does not wait for any of them.
+        """Makes exactly these the name servers to call from now on. Does not wait for any of them.
 
         Args:
             endpoints: All of them.
@@ -83,6 +83,6 @@ class NamesrvTargets:
             thread.join()
 
     def sweep(self) -> None:
-        """Ends what has been waiting for too long. Called once a second."""
+        """Ends calls and attempts that have waited for too long. Called once a second."""
         for target in self._outer_api.targets:
             target.sweep()

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 class OuterExecutor:
     """A pool with a bound on threads and on work that waits for one.
 
-    RocketMQ's throws when it is full, on a path where nobody catches it, so that the latch of the round never counts
-    down; here the caller is told and counts down itself.
+    RocketMQ's pool throws when it is full, and nothing catches that, so the latch of the round never counts down. Here
+    the caller learns of it and counts down itself.
     """
 
     def __init__(self, threads: int, queue: int) -> None:

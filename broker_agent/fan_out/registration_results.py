@@ -1,4 +1,4 @@
-"""Answers to registrations, joined: the broker's master, and which topics are ordered."""
+"""The combined answers to registrations: the broker's master, and which topics are ordered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """What a slave knows of its master."""
+    """The master as a slave knows it."""
 
     addr: str
     """Where clients reach it."""
@@ -37,7 +37,7 @@ class RegistrationResults:
 
         Args:
             is_slave: Whether the broker is a slave now.
-            ha_master_address: Where a slave replicates from whatever the answers say; None to take their word.
+            ha_master_address: Where a slave replicates from, whatever the answers say; None to use the answers.
             update_order_topics: Told which topics are ordered.
         """
         self._is_slave = is_slave
@@ -73,7 +73,7 @@ class RegistrationResults:
             self._master = None
 
     def _learn_master(self, results: Results) -> None:
-        """Takes the first master that is named; keeps what is known if none is.
+        """Takes the first master that is named; if none is, keeps the known one.
 
         RocketMQ takes the first answer's, even if that name server has no master yet, and so pauses the slave.
         """

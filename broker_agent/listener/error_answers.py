@@ -13,9 +13,9 @@ from broker_agent.rpc_errors import CallRefused, MalformedRequest
 
 
 class ErrorAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only generic in its stubs
-    """Answers whatever a servicer raises: CallRefused as it says, everything else as a defect.
+    """Answers every error of a servicer: CallRefused with its code and reason, all others as a defect.
 
-    Requests that come alone are parsed here, because gRPC answers bytes that are no message with INTERNAL.
+    Requests of unary calls are parsed here, because gRPC answers bytes that are not a message with INTERNAL.
     """
 
     def intercept_service(

@@ -11,7 +11,10 @@ from groundwork.telemetry.call_observers import CallObserver, MethodObserver
 
 
 class ObservedAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only generic in its stubs
-    """Must stand before what turns errors into answers. Streams and the services of others are left alone."""
+    """Must come before the interceptor that turns errors into answers.
+
+    Leaves streams and the services of others alone.
+    """
 
     def __init__(self, observers: Sequence[CallObserver], package: str) -> None:
         """Watches the calls of a package's services."""
@@ -36,7 +39,7 @@ class ObservedAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only 
         )
 
     def _of(self, method: str) -> list[MethodObserver]:
-        """Made once for each call that there is."""
+        """Made once for each call of the contract."""
         if method not in self._of_methods:
             found = [observer.of(method, streams=False) for observer in self._observers]
             self._of_methods[method] = [of_method for of_method in found if of_method is not None]

@@ -1,4 +1,4 @@
-"""Certificates of the agent, for those that it listens to and those that it calls."""
+"""Certificates of the agent, for its listeners and for its calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class AgentSecurity:
-    """The agent's certificates and token. None of the fields is there without TLS."""
+    """The agent's certificates and token. All fields are None without TLS."""
 
     def __init__(self, settings: AgentSettings) -> None:
         """Reads the files.
@@ -26,7 +26,9 @@ class AgentSecurity:
             """For both listeners."""
             self.to_name_servers = settings.client_security()
             self.to_agents = _to_agents(settings)
-            """For a slave: how its master's agent is called. Agents of a fleet are alike: with TLS if this one is."""
+            """For a slave: the credentials for calls to its master's agent. Agents of a fleet are alike: that one has
+            TLS if this one has.
+            """
         except CertificateError as error:
             raise StartError(str(error)) from error
         if self.listener is None:
@@ -36,7 +38,7 @@ class AgentSecurity:
                     _log.warning("listener_without_tls", listen=str(listen), problem=problem)
 
     def look(self) -> None:
-        """Looks whether the listeners' files have changed, so that this is told also while nobody connects."""
+        """Checks whether the listeners' files have changed, so that a change is logged also while nobody connects."""
         if self.listener is not None:
             self.listener.look()
 

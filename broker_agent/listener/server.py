@@ -1,4 +1,4 @@
-"""A gRPC listener of the agent: health checks, and whatever services are put on it."""
+"""A gRPC listener of the agent: health checks, and the services that are added to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AddService = Callable[[grpc.Server], None]
 
 
 class _OwnErrorAnswers(ErrorAnswers):
-    """Leaves the health service alone, whose streams take no thread only as gRPC gets them."""
+    """Leaves the health service alone: its streams take no thread only if gRPC gets the original handler."""
 
     def intercept_service(
         self,
@@ -80,7 +80,7 @@ class AgentServer:
         self._server = grpc.server(
             self._pool,
             interceptors=[ObservedAnswers(observers, pb.DESCRIPTOR.package), _OwnErrorAnswers()],
-            # By default gRPC shares a port that another server of this user already has, and gets half of its calls.
+            # By default gRPC would share a port with another server of this user, and get half of its calls.
             options=[("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=MAX_WAITING_CALLS,
         )

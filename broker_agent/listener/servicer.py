@@ -1,4 +1,4 @@
-"""BrokerAgentService: the status, and what an operator changes of the broker by call."""
+"""BrokerAgentService: the agent's status, and the calls by which an operator changes the broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class AgentCalls(Protocol):
-    """Who does what the calls ask for."""
+    """The part of the agent that does the work of the calls."""
 
     def status(self) -> pb.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""

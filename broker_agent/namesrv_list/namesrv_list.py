@@ -1,4 +1,4 @@
-"""The list of name servers in force, and who is told when it changes."""
+"""The list of name servers in force, with a listener for its changes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def namesrv_list_of(
 class NamesrvList:
     """The name servers in force: each address behind each name.
 
-    An empty list never replaces one with something in it: a DNS or an address server that has lost its mind must not
-    take the broker out of every route.
+    An empty list never replaces one that is not empty: a faulty DNS or address server must not take the broker out of
+    every route.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class NamesrvList:
         return self._endpoints
 
     def on_change(self, listener: Listener) -> None:
-        """Calls with the new list after each change, one call at a time; the listener must return quickly.
+        """Calls the listener with the new list after each change, one call at a time; it must return quickly.
 
-        The list that is in force when ``start`` returns is told nobody.
+        There is no call for the list that is in force when ``start`` returns.
         """
         self._listeners = (*self._listeners, listener)
 
@@ -124,7 +124,7 @@ class NamesrvList:
             self._source.start(self._take_names)
 
     def stop(self) -> None:
-        """Tells nobody anything further and ends all threads, in 2 s at most."""
+        """Calls no listener any more and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
             ending: list[NameSource | ResolvedName] = [*self._by_name.values()]

@@ -18,8 +18,9 @@ RESOLVE_PERIOD_SECONDS = 30.0
 RESOLVE_JITTER = 0.2
 """Share of the period that a lookup may come earlier or later, so that a fleet does not ask in one beat."""
 GONE_AFTER_LOOKUPS = 2
-"""An address is given up once so many lookups in a row lacked it: some DNS servers answer with a changing part of what
-they have, and each name server that is given up is unregistered from."""
+"""Lookups in a row without an address after which it is given up. Some DNS servers answer with a changing part of their
+addresses, and the broker is unregistered from each name server that is given up.
+"""
 FIRST_RETRY_SECONDS = 1.0
 """Longest wait after the first lookup that failed; it doubles from failure to failure, up to the period."""
 
@@ -32,15 +33,15 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
     """The addresses behind a name, by the operating system, sorted.
 
-    Those of IPv4 if there are any, else those of IPv6: a name with both kinds is far more often one name server that
-    can be reached in two ways than two of them, and it need not be registered with twice.
+    Those of IPv4 if there are any, else those of IPv6: a name with both kinds is nearly always one name server that can
+    be reached in two ways, and it need not be registered with twice.
 
     Raises:
         OSError: The name cannot be resolved.
     """
     try:
         found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # what Python says of a label that the DNS cannot carry
+    except UnicodeError as error:  # Python's error for a label that the DNS cannot carry
         raise OSError(f"{name.host!r} is no name of the DNS: {error}") from error
     hosts = {(family, str(address[0])) for family, _, _, _, address in found}
     preferred = socket.AF_INET if any(family == socket.AF_INET for family, _ in hosts) else socket.AF_INET6
@@ -136,7 +137,7 @@ class ResolvedName:
             self._on_change()
 
     def _failed(self, error: OSError) -> float:
-        """Keeps what is known and says so once, not at each failure."""
+        """Keeps the known addresses and logs that once, not at each failure."""
         if not self._failures:
             kept = [str(address) for address in self._addresses]
             _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)

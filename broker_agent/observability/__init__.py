@@ -1,4 +1,4 @@
-"""Metrics and traces of an agent, for those who look after it.
+"""Metrics and traces of an agent, for its operators.
 
 Begin reading in ``exports``.
 """

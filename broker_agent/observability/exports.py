@@ -56,7 +56,7 @@ class AgentObservability(Exports):
                 raise StartError(f"setting metrics_listen: {error}") from error
 
     def interceptors(self, target: Endpoint) -> Interceptors:
-        """What watches the calls to a name server."""
+        """The interceptors that watch the calls to a name server."""
         measured = None if self._client_calls is None else self._client_calls.interceptor(str(target))
         traced = None if self.telemetry is None else self.telemetry.traced_calls(str(target))
         return [interceptor for interceptor in (measured, traced) if interceptor is not None]

@@ -24,8 +24,8 @@ T = TypeVar("T")
 def is_retryable(error: BaseException) -> bool:
     """Whether the same call may succeed a moment later.
 
-    A channel that is gone counts: by then another one is open. A name server that shuts down says so, and is not asked
-    again; what else is refused stays refused.
+    A channel that is gone counts: by then another one is open. A name server that is shutting down says so, and is not
+    asked again. Other refusals are final, too.
     """
     if not isinstance(error, NameServerError):
         return False

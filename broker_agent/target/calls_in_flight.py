@@ -27,9 +27,9 @@ class CallInFlight:
     _swept: bool = False
 
     def begun(self, cancel: Callable[[], object]) -> None:
-        """The call is on its way, and this ends it."""
+        """The call has begun, and this function ends it."""
         self._cancel = cancel
-        if self._swept:  # in between; either this sees it, or the sweep sees how to end the call
+        if self._swept:  # swept in between: either this sees that, or the sweep finds the function that ends the call
             cancel()
 
     def sweep(self) -> None:
@@ -44,9 +44,9 @@ class CallInFlight:
 class CallsInFlight:
     """Bounds the calls under way and ends those that outlive their deadline.
 
-    RocketMQ bounds them by a semaphore (65,535) and frees what it holds for answers that never come once a second.
-    gRPC ends calls itself at their deadline, so a swept call means that its timer did not run, or that the peer keeps
-    a call open that no longer counts.
+    RocketMQ bounds them by a semaphore (65,535), and once a second frees what it holds for answers that never come.
+    gRPC ends calls itself at their deadline. So a swept call means that gRPC's timer did not run, or that the peer
+    keeps a call open that no longer counts.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:

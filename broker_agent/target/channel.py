@@ -18,25 +18,25 @@ from groundwork.endpoints import Endpoint
 CLOSE_SECONDS = 2.0
 """Time for the reader thread to end."""
 OPENED_SECONDS = 10.0
-"""Time for the first message of a channel. Something else that has the port may take a stream and say nothing."""
+"""Time for the first message of a channel. Another program at the port may accept a stream and say nothing."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class ChannelListener(Protocol):
-    """Who is told what happens on a channel. Called from its reader thread; must not block."""
+    """A listener to what happens on a channel. Called from its reader thread; must not block."""
 
     def channel_opened(self) -> None:
         """A channel is open; nothing is registered over it yet. Called with the channel's condition held."""
 
     def channel_ready(self) -> None:
-        """As above, called without it."""
+        """The same, called without the condition."""
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
         """It ended, or could not be opened."""
 
     def channel_event(self, event: pb.OpenChannelResponse) -> None:
-        """The name server said something."""
+        """The name server sent an event."""
 
 
 class NamesrvChannel:
@@ -126,7 +126,10 @@ class NamesrvChannel:
             self._closed.wait(self._reopening.next_wait(shutting_down=shutting_down))
 
     def _read(self) -> tuple[str, bool, bool]:
-        """Opens a channel and reads its events to the end. Returns why it ended, if for long, and if it was open."""
+        """Opens a channel and reads its events to the end.
+
+        Returns why it ended, whether for long, and whether it was open.
+        """
         with self._changed:
             if self._closed.is_set():
                 return "closed by the agent", False, False

@@ -1,4 +1,4 @@
-"""One name server, as the agent sees it: its connection, its channel, and the calls to it."""
+"""One name server as the agent sees it: its connection, its channel, and the calls to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerResult:
-    """What a name server answered to a registration (RocketMQ: RegisterBrokerResult)."""
+    """The answer of a name server to a registration (RocketMQ: RegisterBrokerResult)."""
 
     endpoint: Endpoint
     """Who answered."""
@@ -53,7 +53,7 @@ class RegisterBrokerResult:
 
 
 class TargetListener(Protocol):
-    """Who is told what happens at a name server. Called from the target's own threads; must not block."""
+    """A listener to what happens at a name server. Called from the target's own threads; must not block."""
 
     def registration_wanted(self, target: NamesrvTarget) -> None:
         """A channel is open that has no registration yet, or the name server asks for the full table."""
@@ -65,7 +65,7 @@ class TargetListener(Protocol):
 class NamesrvTarget:
     """Holds a channel to one name server open, in a thread of its own, and makes the calls to it.
 
-    The calls may come from any thread. None of them tries twice: that is the caller's business.
+    The calls may come from any thread. None of them retries: callers do that.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class NamesrvTarget:
         self._connection.close()
 
     def sweep(self) -> None:
-        """Ends what has been waiting for too long. Called once a second."""
+        """Ends calls and attempts that have waited for too long. Called once a second."""
         self._channel.sweep()
 
     def register(self, registration: Registration, deadline: float) -> RegisterBrokerResult:
@@ -252,19 +252,19 @@ class NamesrvTarget:
             if self._channel.id is not None:
                 self._channel.gone(self._channel.id)
 
-    # What the channel says
+    # Events of the channel
 
     def channel_opened(self) -> None:
         """Nothing is registered over a new channel."""
         self.state.channel_opened()
 
     def channel_ready(self) -> None:
-        """Has the registration made."""
+        """Asks for the registration."""
         self.record.event(agent_pb.NamesrvEvent.KIND_CHANNEL_OPENED)
         self._listener.registration_wanted(self)
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
-        """What was registered over the channel is gone with it."""
+        """The channel has ended, and with it the registration over it."""
         self.state.channel_ended()
         self.record.failed(why)
         if was_open:
@@ -272,7 +272,7 @@ class NamesrvTarget:
         self.record.not_registered(why)
 
     def channel_event(self, event: pb.OpenChannelResponse) -> None:
-        """Notes what the name server says; events that are not known are passed over."""
+        """Takes an event of the name server; unknown events are ignored."""
         kind = event.WhichOneof("event")
         if kind == "full_registration_wanted":
             self.state.want_full()

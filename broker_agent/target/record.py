@@ -17,13 +17,13 @@ MAX_EVENTS = 16
 """Latest events that are kept."""
 
 CallResult = Literal["accepted", "unchanged", "changed", "failed"]
-"""How a call ended that was to keep the broker registered; the two in the middle are answers to a question."""
+"""The outcomes of calls that keep the broker registered; the two in the middle are answers to a question."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class TargetRecord:
-    """Remembers how one name server is doing; logs each change of that once and not at each call.
+    """Remembers the state of one name server, and logs each change of it once and not at each call.
 
     All methods may be called from any thread.
     """
@@ -52,7 +52,7 @@ class TargetRecord:
 
     @property
     def counts(self) -> Mapping[tuple[pb.RegistrationKind, CallResult], int]:
-        """Calls so far that were to keep the broker registered."""
+        """Calls so far that keep the broker registered."""
         with self._lock:
             return dict(self._counts)
 
@@ -63,7 +63,7 @@ class TargetRecord:
             return None if self._confirmed_at is None else self._timing.clock() - self._confirmed_at
 
     def status(self) -> pb.NamesrvTargetStatus:
-        """Everything, but for what is only known elsewhere."""
+        """The status, without the parts that are only known elsewhere."""
         with self._lock:
             status = pb.NamesrvTargetStatus()
             status.CopyFrom(self._status)
@@ -78,13 +78,13 @@ class TargetRecord:
             self._events.append(pb.NamesrvEvent(kind=kind, at_millis=at_millis, detail=detail))
 
     def call_ended(self, seconds: float, error: str) -> None:
-        """A call took so long, and failed if there is an error."""
+        """A call has ended after this time; it failed if there is an error."""
         with self._lock:
             self._status.last_latency_millis = seconds * 1000
             self._status.last_error = error
 
     def count(self, kind: pb.RegistrationKind, result: CallResult) -> None:
-        """A call that was to keep the broker registered has ended."""
+        """A call that keeps the broker registered has ended."""
         with self._lock:
             self._counts[kind, result] += 1
 
@@ -94,7 +94,7 @@ class TargetRecord:
             self._status.last_error = error
 
     def answered(self, namesrv_name: str) -> None:
-        """The name server gave its name."""
+        """The name server has told its name."""
         with self._lock:
             self._status.namesrv_name = namesrv_name
 

@@ -1,4 +1,4 @@
-"""The sync of one name server with the broker: it is sent nothing, a question, what changed, or everything."""
+"""The sync of one name server with the broker: the agent sends nothing, a question, the changes, or everything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResu
 from broker_agent.timing.clock import Timing
 
 HOLDER_SECONDS = 1.0
-"""Time to ask who holds the broker id: worth no more, for it only tells people about two agents with one id."""
+"""Time to ask who holds the broker id. It is short, because the answer only warns of two agents with one id."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -72,18 +72,18 @@ class RegistrationSync:
         """Whether the name server holds another version, or did not say (RocketMQ: needRegister counts that, too)."""
         now = self._timing.clock()
         try:
-            # Half of the time: an answer that never comes must leave enough for the registration itself.
+            # Half of the time, so that enough is left for the registration itself if the answer never comes.
             return target.need_register(registration, now + (deadline - now) / 2)
         except NameServerError as error:
             _log.debug("query_data_version_failed", endpoint=str(target.endpoint), error=str(error))
             return True
 
     def _may_take_id(self, target: NamesrvTarget, registration: Registration, deadline: float) -> bool:
-        """Whether nobody else holds the broker's id there, or it is to be taken from whoever does.
+        """Whether the broker's id is free there, or this registration shall take it from another address.
 
         Two agents that claim one id would otherwise take it from each other at each period, and every route would
-        change as often. So whoever starts, changes its role or opens a channel takes the id; a periodic round of the
-        other one leaves it and says so.
+        change as often. So an agent that starts, changes its role or opens a channel takes the id. A periodic round of
+        the other agent leaves it and logs that.
         """
         claim = target.state.claims_id
         if not target.state.id_doubtful or (claim and target.state.generation is not None):

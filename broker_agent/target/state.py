@@ -9,8 +9,9 @@ from broker_agent.errors import NameServerError
 from broker_agent.timing.clock import Timing
 
 FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS = 60.0, 3_600.0
-"""How long a table that a name server refused for good is not sent to it again, if neither of the two changes; doubled
-each time. A table that is too large would otherwise be sent, all its parts, at every period."""
+"""How long a table that a name server refused for good is not sent to it again while neither table nor channel changes;
+doubled each time. Otherwise all parts of a table that is too large would be sent at every period.
+"""
 _REFUSED_FOR_GOOD = frozenset({"INVALID_FIELD", "LIMIT_EXCEEDED"})
 
 
@@ -62,7 +63,7 @@ class TargetState:
 
     @property
     def held(self) -> Registration | None:
-        """What the name server holds; None if that is nothing, or not known."""
+        """The registration that the name server holds; None if it holds none, or that is not known."""
         with self._changed:
             return self._held
 
@@ -73,12 +74,12 @@ class TargetState:
             return self._generation
 
     def refuses(self, registration: Registration) -> bool:
-        """Whether the name server has refused just this for good, a short while ago."""
+        """Whether the name server has refused exactly this for good, a short while ago."""
         with self._changed:
             return registration.same_as(self._refused) and self._timing.clock() < self._refused_until
 
     def claim_id(self) -> None:
-        """Has the next registration take the broker id from whoever holds it: the broker has a new role."""
+        """Makes the next registration take the broker id from another holder, because the broker has a new role."""
         with self._changed:
             self._claim = True
 
@@ -98,7 +99,7 @@ class TargetState:
             self._held, self._wanted, self._claim = None, True, True
 
     def channel_ended(self) -> None:
-        """What was registered over the channel is gone with it."""
+        """The channel has ended, and with it the registration over it."""
         with self._changed:
             self._held, self._wanted, self._refused = None, True, None
 
@@ -108,14 +109,17 @@ class TargetState:
             self._wanted = False
 
     def accepted(self, registration: Registration, generation: int, *, channel_is_open: bool) -> None:
-        """The name server took a registration; if its channel has ended since, it has removed the broker again."""
+        """The name server accepted a registration; if its channel has ended since, it has removed the broker again."""
         with self._changed:
             self._generation = generation
             self._answer_wanted = self._claim = self._id_doubtful = False
             self._held = registration if channel_is_open else None
 
     def failed(self, registration: Registration, error: NameServerError) -> None:
-        """A registration failed. Whether the name server took it is not known, so nothing is taken to be held there."""
+        """A registration failed.
+
+        It is not known whether the name server accepted it, so it counts as holding nothing.
+        """
         reason = error.rich.reason
         with self._changed:
             self._held, self._wanted = None, True
@@ -133,7 +137,7 @@ class TargetState:
             return lost
 
     def unregistering(self) -> int | None:
-        """The agent itself is about to remove the registration. Returns the generation that it means."""
+        """The agent itself is about to remove the registration. Returns its generation."""
         with self._changed:
             self._held, self._wanted = None, True
             return self._generation

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where the agent takes time and chance from."""
+    """The agent's clocks and source of randomness."""
 
     clock: Callable[[], float] = time.monotonic
     """Monotonic seconds: every deadline and delay goes by it."""

@@ -10,9 +10,9 @@ import structlog
 from broker_agent.timing.clock import Timing
 
 QUIET_SECONDS = 0.1
-"""A registration follows the last change by this: most changes come alone."""
+"""Time from the last change to the registration. It is short because most changes come alone."""
 LONGEST_SECONDS = 1.5
-"""A registration follows the first change by no more than this, however many follow it."""
+"""Longest time from the first change to the registration, however many changes follow."""
 BETWEEN_SECONDS = 1.0
 """Time from one such registration to the next one."""
 JOIN_SECONDS = 2.0

@@ -11,7 +11,7 @@ Wait = Callable[[threading.Event, float], bool]
 """Waits until the event is set or that many seconds have passed, and says whether it is set."""
 
 AFTER_BUG_SECONDS = 10.0
-"""Pause after the work has raised what it should not: too long to fill the log, short enough to recover."""
+"""Pause after the work has raised an unexpected error: too long to fill the log, short enough to recover."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ class Attribute:
     """One attribute that topics can have."""
 
     values: frozenset[str]
-    """What it can be."""
+    """The check of its values."""
     changeable: bool
     """Whether a topic that exists may get, change or lose it."""
 
@@ -49,7 +49,7 @@ def altered_attributes(
         known: What attributes there are.
 
     Raises:
-        InvalidField: One is not known, may not change, has another value than it can, is not there to be taken away,
+        InvalidField: An attribute is not known, may not change, cannot have this value, is not there to be taken away,
             or is named twice.
     """
     after = dict(current or {})

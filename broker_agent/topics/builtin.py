@@ -8,7 +8,7 @@ from broker_agent.topics.table import TopicConfig
 from groundwork.topic_rules import MAX_NAME_LENGTH
 
 AUTO_CREATE_TOPIC = "TBW102"
-"""The topic whose queues a topic gets that is made by sending to it (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC)."""
+"""The template of topics that are made by sending to them (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC)."""
 
 _INHERIT, _READ_WRITE = 1, 6
 _DEFAULT_QUEUES = 16
@@ -36,7 +36,7 @@ _SYSTEM_TOPICS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BuiltInTopicsConfig:
-    """What decides on the built-in topics. Fields are named after RocketMQ's BrokerConfig and have its defaults."""
+    """The settings of the built-in topics. Fields are named after RocketMQ's BrokerConfig and have its defaults."""
 
     cluster_name: str
     broker_name: str
@@ -57,7 +57,7 @@ class BuiltInTopicsConfig:
 def built_in_topics(config: BuiltInTopicsConfig) -> tuple[TopicConfig, ...]:
     """The built-in topics, in the order that RocketMQ makes them in; those of version 5 at the end.
 
-    A topic that is made of the cluster's or the broker's name is left out if that makes its name too long.
+    A topic with the cluster's or the broker's name in its own is left out if its name would be too long.
     """
     inherited = _INHERIT | _READ_WRITE
     queues, cluster = config.default_topic_queue_nums, config.cluster_name
@@ -81,7 +81,7 @@ def built_in_topics(config: BuiltInTopicsConfig) -> tuple[TopicConfig, ...]:
 
 
 def is_system_topic(name: str, built_in: frozenset[str]) -> bool:
-    """Whether a topic is the broker's own, which nobody changes by call (RocketMQ: TopicValidator.isSystemTopic)."""
+    """Whether a topic is the broker's own, which no call may change (RocketMQ: TopicValidator.isSystemTopic)."""
     return name in _SYSTEM_TOPICS or name in built_in or name.startswith(_SYSTEM_PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""A topics.json that belongs to a broker: read again whenever it changes, never written."""
+"""A topics.json that belongs to a broker: the agent reads it again whenever it changes, and never writes it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from broker_agent.topics.table import (
 from broker_agent.topics.topics_file import Signature, copy_of, signature_of
 
 POLL_SECONDS = 0.25
-"""Longest time between two looks at the file: some file systems tell nobody of changes, and a folder that comes back
-is not the one that was watched."""
+"""Longest time between two looks at the file: some file systems do not report changes, and a folder that comes back is
+not the watched one.
+"""
 BROKEN_SECONDS = 3.0
 """How long a file may be broken or missing before that is a fault: the broker may be writing it."""
 CONFIRM_SECONDS = 2.0
@@ -37,7 +38,7 @@ START_SECONDS = 2.0
 """How long the start waits for a file that is broken."""
 _RETRY_SECONDS = 0.05
 _DEBOUNCE_MILLIS, _STEP_MILLIS = 100, 50
-"""Changes within so short a time are one; the watcher wakes up so often."""
+"""Changes within this time count as one; it is also the period of the watcher."""
 _JOIN_SECONDS = 2.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -73,7 +74,7 @@ class FollowedTopics:
 
     @property
     def problem(self) -> str | None:
-        """What has been wrong with the file for some seconds; None if nothing has."""
+        """The problem that the file has had for some seconds; None if there is none."""
         return self._problem
 
     def first_table(self, without_file: TopicConfigTable | None = None) -> TopicConfigTable:
@@ -144,7 +145,7 @@ class FollowedTopics:
     def _content(self) -> bytes | None:
         """What is in the file; None if it was written meanwhile, so that the next look must read it again.
 
-        A broker that replaces the file leaves us the old one, which is whole, too.
+        If the broker replaces the file meanwhile, we read the old one, which is complete, too.
         """
         self._signature = None
         try:
@@ -213,7 +214,7 @@ class FollowedTopics:
         watched = folder.stat()
         for _changes in watchfiles.watch(
             folder,
-            watch_filter=None,  # also links on the way to the file may change, as a mounted configuration's do
+            watch_filter=None,  # links on the way to the file may change, too, as those of a mounted configuration do
             debounce=_DEBOUNCE_MILLIS,
             step=_STEP_MILLIS,
             stop_event=self._stopping,

@@ -1,4 +1,4 @@
-"""Keeps the broker's topic table and tells who wants to know about its changes (RocketMQ: TopicConfigManager)."""
+"""The manager of the broker's topic table, with listeners for its changes (RocketMQ: TopicConfigManager)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MAX_TOPICS = 200_000
 """Most topics that calls can make: what a name server takes in one registration."""
 
 Listener = Callable[[TopicConfigTable], None]
-"""Hears of each table, in order, in the thread that made it. Must return quickly and change no topics itself."""
+"""Called with each new table, in order, in the thread that made it. Must return quickly and change no topics itself."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigChange:
-    """What a change has made, or would make, of a topic."""
+    """A topic before and after a change that was made, or would be."""
 
     before: TopicConfig | None
     """None if there was no such topic."""
@@ -106,7 +106,8 @@ class TopicConfigManager:
         log_skipped_topics(path, table)
         missing = [topic for topic in built_in if table.get(topic.topic_name) is None]
         if missing or loaded is None:
-            # RocketMQ leaves the version as it is, and name servers that know it never hear of what is new.
+            # RocketMQ leaves the version as it is, and name servers that know this version never learn of the new
+            # topics.
             table = table.with_topics(missing, table.data_version.next(_millis(timing)))
             try:
                 file.save(table)
@@ -179,7 +180,7 @@ class TopicConfigManager:
         return self._table.topics
 
     def create_or_update(self, topic: TopicConfig) -> TopicConfigChange:
-        """Puts a topic in, whole. The caller answers for its fields; see ``edit``."""
+        """Puts a whole topic in. The caller has checked its fields; see ``edit``."""
         return self.edit(topic.topic_name, lambda _before: topic)
 
     def edit(
@@ -243,7 +244,7 @@ class TopicConfigManager:
     def next_state_version(self) -> DataVersion:
         """Takes a version with a higher state version, as a change of the broker's role does.
 
-        Where the file is followed, the higher state version is in memory only: it is put over what the file says.
+        Where the file is followed, the higher state version is in memory only, and replaces the file's.
 
         Raises:
             CallRefused: It could not be made durable.
@@ -276,7 +277,7 @@ class TopicConfigManager:
             if version == self._version_read:
                 version = before.data_version
                 if read.topics != before.topics:
-                    # Edited by hand: name servers that know the version would never ask for what is new.
+                    # Edited by hand: name servers that know the version would never ask for the new topics.
                     later = max(_millis(self._timing), version.timestamp_millis + 1)
                     version = replace(version, timestamp_millis=later)
             elif self._state_version > (version.state_version or 0):

@@ -92,7 +92,7 @@ def version_message(version: DataVersion) -> route_data_pb2.DataVersion:
 
 
 def version_of(message: route_data_pb2.DataVersion) -> DataVersion:
-    """The version that a message means."""
+    """The version in a message."""
     return DataVersion(
         timestamp_millis=message.timestamp_millis,
         counter=message.counter,

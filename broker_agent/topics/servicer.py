@@ -1,4 +1,4 @@
-"""Answers TopicConfigService: how topics are changed and read over the wire."""
+"""TopicConfigService: the calls that change and read topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 1_000, 10_000
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 """Most bytes of a page, half of what gRPC takes by default: attributes may be long."""
 KEPT_TABLES = 4
-"""Tables that lists under way can still be of. Each is shared with the manager or a few megabytes."""
+"""Most tables that are kept for lists under way. Each is shared with the manager, or takes a few megabytes."""
 
 
 class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServicer):
@@ -35,7 +35,7 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
 
         Args:
             manager: Keeps the topics.
-            is_slave: Whether the broker is a slave now: then its topics are the master's business.
+            is_slave: Whether the broker is a slave now: then only the master changes its topics.
         """
         self._manager = manager
         self._is_slave = is_slave
@@ -119,12 +119,12 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
         return answer
 
     def _check_master(self) -> None:
-        if self._is_slave() and not self._manager.follows:  # a follower has its own, truer reason
+        if self._is_slave() and not self._manager.follows:  # a manager that follows a file has a better reason of its own
             raise NotMaster
 
 
 class ListedTables:
-    """The last few tables that lists have begun with, so that all pages of a list are of one."""
+    """The tables of the last few lists that have begun, so that all pages of a list are of one table."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[DataVersion, TopicConfigTable] = OrderedDict()

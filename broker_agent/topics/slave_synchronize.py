@@ -1,4 +1,4 @@
-"""Copies a master's topics to its slave (RocketMQ: SlaveSynchronize)."""
+"""The copying of a master's topics to its slave (RocketMQ: SlaveSynchronize)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOIN_SECONDS = 2.0
 """Time for the thread to end."""
 _CHANNEL_OPTIONS = (
     NO_RETRIES,
-    # Below our own periods, so that each of our attempts is a real one and not gRPC's memory of the last.
+    # Below our own periods, so that each of our attempts really connects and does not repeat gRPC's last failure.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.

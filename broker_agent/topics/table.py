@@ -1,4 +1,4 @@
-"""A broker's topic table, and how it is read from the topics.json that RocketMQ's TopicConfigManager writes."""
+"""A broker's topic table, and its reader from the topics.json that RocketMQ's TopicConfigManager writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class BrokenTopics(AgentError):
-    """A text is no topics.json. The error names topic, field, value and rule in one line."""
+    """A text is not a topics.json. The error names topic, field, value and rule in one line."""
 
 
 class UnreadableTopics(BrokenTopics):
@@ -67,7 +67,7 @@ class DataVersion:
     def next(self, now_millis: int, state_version: int | None = None) -> DataVersion:
         """The version after a change.
 
-        Its counter is larger and its time no earlier, whatever the clock does (RocketMQ takes the clock's word).
+        Its counter is larger and its time no earlier, whatever the clock does (RocketMQ trusts the clock).
 
         Args:
             now_millis: Now, milliseconds since the Unix epoch.
@@ -105,7 +105,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class UnknownParts:
-    """What a topics.json has beside the table, to be written back as it came."""
+    """The parts of a topics.json beside the table, to be written back as they came."""
 
     root: Mapping[str, Any] | None = None
     """Unknown fields of the file."""
@@ -123,7 +123,7 @@ class TopicConfigTable:
     topics: tuple[TopicConfig, ...]
     """In the order of the file."""
     unknown: UnknownParts = field(default_factory=UnknownParts)
-    """What else the file has."""
+    """The other parts of the file."""
     _by_name: Mapping[str, TopicConfig] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicC
     """Makes the table of the content of a topics.json. Topics that are skipped are named in its unknown parts.
 
     Raises:
-        BrokenTopics: It is no topics.json, or has a topic that breaks a rule and bad topics are refused.
+        BrokenTopics: It is not a topics.json, or has a topic that breaks a rule and bad topics are refused.
     """
     if len(content) > MAX_FILE_BYTES:
         raise BrokenTopics(f"the file is larger than {MAX_FILE_BYTES} bytes")
@@ -204,7 +204,7 @@ def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicC
 
 
 def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
-    """Names in the log, once, what a table is without."""
+    """Logs once which topics a table lacks because they break a rule."""
     skipped = table.unknown.skipped_topics
     if skipped:
         names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
@@ -319,7 +319,7 @@ def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, A
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON leaves open what a key given twice means, so neither meaning is guessed."""
+    """Refuses a key that is given twice: JSON does not define what it means."""
     members = dict(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()

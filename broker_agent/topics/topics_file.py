@@ -1,4 +1,6 @@
-"""The topics.json that the agent owns: written in RocketMQ's format, as a whole and durably, the one before kept."""
+"""The topics.json that the agent owns: written in RocketMQ's format, as a whole and durably, with a copy of the one
+before.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Signature(NamedTuple):
-    """What tells one content of a file from another without reading it."""
+    """A signature that tells one content of a file from another without reading it."""
 
     device: int
     inode: int
@@ -111,7 +113,7 @@ class TopicsFile:
         return table
 
     def save(self, table: TopicConfigTable) -> None:
-        """Makes a table durable, and what was in the file before its copy.
+        """Makes a table durable, and the former content of the file its copy.
 
         Raises:
             TopicsFileChanged: Another process has written the file since.
@@ -154,7 +156,7 @@ def encode_topics(table: TopicConfigTable) -> bytes:
         '"dataVersion"': _object(_version(table.data_version, unknown.data_version), 1),
         '"topicConfigTable"': _object(topics, 1),
     }
-    # Half of a surrogate pair, which JSON may name and UTF-8 cannot hold, goes back to how JSON names it.
+    # Half of a surrogate pair is legal in JSON but not in UTF-8, so it is written as JSON's escape.
     return _object(_by_name(root), 0).encode("utf-8", errors="backslashreplace")
 
 
@@ -200,6 +202,6 @@ def _object(members: Mapping[str, str], depth: int) -> str:
 
 
 def _json(value: Any, depth: int) -> str:
-    """Any JSON value at a depth of tabs. Line breaks inside texts are escaped, so all that are left are layout."""
+    """Any JSON value at a depth of tabs. Line breaks inside texts are escaped, so all others are layout."""
     text = json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
     return text.replace("\n", "\n" + "\t" * depth)
