@@ -1,4 +1,7 @@
-"""Starts the program ``route-pipeline``, or says what to install for it: the wheel alone brings no Spark."""
+"""The start of the program ``route-pipeline``.
+
+It says what to install if Spark is missing, as the wheel brings none.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ DEFAULT_TIMEOUT = Timeouts().total
 EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2
-"""Exit code when what was asked for makes no sense, or the machine lacks something: nothing was tried."""
+"""Exit code when the command line is wrong, or the machine lacks something: nothing was tried."""
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a report that goes to a file or a pipe."""

@@ -9,7 +9,7 @@ from route_client.routes.route import MessageQueue
 
 
 class AllocateAveragely:
-    """Each client gets neighbouring queues; the first clients get one more if it does not come out even."""
+    """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
 
     name = "AVG"
 

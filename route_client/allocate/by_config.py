@@ -8,7 +8,7 @@ from route_client.routes.route import MessageQueue
 
 
 class AllocateByConfig:
-    """Whatever the client was told, whoever else there is."""
+    """The queues that the client was configured with, whatever other clients there are."""
 
     name = "CONFIG"
 

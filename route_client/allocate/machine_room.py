@@ -49,7 +49,7 @@ class AllocateByMachineRoomNearby:
     """Each room's queues to the room's clients; queues of rooms without clients to everybody."""
 
     def __init__(self, inner: AllocateStrategy, resolver: MachineRoomResolver) -> None:
-        """Takes how queues are shared within a room, and who is where."""
+        """Takes the strategy within a room, and the rooms of brokers and clients."""
         self._inner = inner
         self._resolver = resolver
 

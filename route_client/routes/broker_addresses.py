@@ -51,8 +51,8 @@ class BrokerAddrTable:
     ) -> FoundBroker | None:
         """A group's broker to pull from.
 
-        The one wanted; if that is a slave and missing, the one with the next id; then any of the group unless only the
-        one wanted will do. None if no kept route has the group.
+        The wanted one; if that is a slave and missing, the one with the next id; then any of the group, unless only the
+        wanted one will do. None if no kept route has the group.
         """
         for group in self._named(broker_name, cluster_name):
             addrs = dict(group.broker_addrs)
@@ -77,7 +77,7 @@ class BrokerAddrTable:
 
 
 def any_broker_of(route: TopicRoute, rng: random.Random) -> str | None:
-    """A random group's master, or any of its brokers: whom to ask for a group's consumers. None without brokers."""
+    """A random group's master, or any of its brokers, to ask for a group's consumers. None without brokers."""
     groups = [group for group in route.broker_datas if group.broker_addrs]
     if not groups:
         return None

@@ -1,4 +1,4 @@
-"""The routes that the client knows, and how answers change them. Pure: time comes from the clock it is given."""
+"""The cache of routes, and how answers change it. Pure: time comes from the clock that it is given."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a name server says about a topic."""
+    """The answer of a name server about a topic."""
 
     topic: str
     route: TopicRoute | None
@@ -44,15 +44,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class KnownRoute:
-    """What the client knows about a topic."""
+    """The route of a topic as the client knows it."""
 
     topic: str
     route: TopicRoute | None
     """None if the topic does not exist, as far as the client knows."""
     stale: Stale | None = None
-    """None if a name server stands by it now."""
+    """None if a name server confirms it now."""
     origin: Origin | None = None
-    """Who said so; None for a route from disk."""
+    """The name server that it is from; None for a route from disk."""
     revision: int = 0
     """The origin's revision. Means nothing beside another origin's."""
 
@@ -80,7 +80,7 @@ class RouteChange:
 
 @dataclass(slots=True)
 class Counters:
-    """What happened so far."""
+    """Counters of what happened so far."""
 
     answers: int = 0
     """Answers taken in."""
@@ -100,7 +100,7 @@ class Counters:
 class _Entry:
     known: KnownRoute
     origin: Origin | None
-    """Of the last answer, held back or not."""
+    """The origin of the last answer, held back or not."""
     revision: int
     held: Answer | None = None
     held_until: float = 0.0

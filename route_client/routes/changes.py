@@ -1,4 +1,4 @@
-"""Changes on their way to whoever wants them: one buffer each, merged by topic, so that nobody can be too slow."""
+"""Buffers of changes, one for each reader, merged by topic, so that no reader can be too slow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class ChangeBuffer:
     """Changes that wait for one reader, oldest topic first, one for each topic at most.
 
     A change of a topic that still waits is merged into it: from the first before to the last after. Changes that undo
-    each other are not told at all. So the buffer never holds more than the topics that the client keeps.
+    each other are dropped. So the buffer never holds more than the topics that the client keeps.
     """
 
     def __init__(self, topics: Collection[str] | None = None) -> None:
-        """Takes which topics the reader wants; None means all."""
+        """Takes the topics that the reader wants; None means all."""
         self._topics = None if topics is None else frozenset(topics)
         self._waiting: dict[str, RouteChange] = {}
         self.merged = 0
-        """Changes that were merged into one that waited."""
+        """Changes that were merged into a waiting one."""
 
     def put(self, change: RouteChange) -> bool:
         """Adds a change; returns whether the reader wants it."""

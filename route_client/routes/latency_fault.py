@@ -1,4 +1,4 @@
-"""Brokers to leave alone for a while (RocketMQ: LatencyFaultToleranceImpl and MQFaultStrategy)."""
+"""Brokers to avoid for a while (RocketMQ: LatencyFaultToleranceImpl and MQFaultStrategy)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class FaultItem:
 
 
 class LatencyFaults:
-    """The brokers that calls took long to, or failed at. May be used from any thread."""
+    """The brokers that were slow or failed. May be used from any thread."""
 
     def __init__(self, clock: Callable[[], float], rng: random.Random) -> None:
-        """Takes a monotonic clock, in seconds, and what breaks ties between equal brokers."""
+        """Takes a monotonic clock, in seconds, and a source of randomness for ties between equal brokers."""
         self._clock = clock
         self._rng = rng
         self._items: dict[str, FaultItem] = {}

@@ -40,8 +40,8 @@ class PublishInfo:
 def publish_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> PublishInfo:
     """The queues of a route that a producer may send to.
 
-    With an ordered configuration its queues, whatever permissions, groups and masters the route has. Otherwise the
-    writable queues of groups with a master, by broker name.
+    With an ordered configuration these are its queues, whatever permissions, groups and masters the route has.
+    Otherwise they are the writable queues of groups with a master, by broker name.
 
     Args:
         topic: Name of the topic.

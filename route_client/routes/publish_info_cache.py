@@ -1,4 +1,4 @@
-"""Publish info of each topic, made once a route. Pure; may be used from any thread."""
+"""The publish info of each topic, made once for each route. Pure; may be used from any thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Made:
 
 
 class PublishInfoCache:
-    """Remembers what was made of the last route of each topic."""
+    """Remembers the publish info of the last route of each topic."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
-"""Safety rules: an answer that loses all brokers of a topic is believed at once, or held back.
+"""Safety rules: whether an answer that loses all brokers of a topic is believed at once or held back.
 
 Registries that pushed an empty list after a restart, or behind a partition, have taken whole fleets down. So the client
-goes on with the brokers it knows unless the name server says of each of them why it really went.
+goes on with the brokers that it knows, unless the name server gives a real reason for each of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ REALLY_WENT = frozenset(
         pb.REMOVAL_REASON_LOSS_CONFIRMED,
     }
 )
-"""Somebody decided it or saw it. The others only say that the name server hears nothing: a channel that ended or a
-silence may be the fault of the network between the two, and GROUP_GONE follows from whatever ended the last broker."""
+"""Reasons that somebody decided or observed. The others only say that the name server hears nothing: the network
+between the two may be the cause of an ended channel or a silence, and GROUP_GONE follows from the end of the last
+broker.
+"""
 
 
 @dataclass(frozen=True, slots=True)

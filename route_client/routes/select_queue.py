@@ -12,10 +12,13 @@ from route_client.routes.route import MessageQueue
 
 
 class QueueSelector:
-    """Goes round the queues of a topic, from a random one on. May be used from any thread; changes no shared list."""
+    """Takes the queues of a topic in turn, from a random one on.
+
+    May be used from any thread; changes no shared list.
+    """
 
     def __init__(self, rng: random.Random, faults: LatencyFaults | None = None) -> None:
-        """Takes where to begin, and the faults to avoid if that is on (RocketMQ: sendLatencyFaultEnable)."""
+        """Takes a source of randomness, and the faults to avoid, if that is on (RocketMQ: sendLatencyFaultEnable)."""
         self._index = itertools.count(rng.randrange(1 << 16))
         self._faults = faults
 

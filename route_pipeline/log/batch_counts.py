@@ -19,7 +19,7 @@ _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_col
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What a batch brought of one name server."""
+    """The counts of a batch for one name server."""
 
     rows: int
     """Rows of the log."""

@@ -11,7 +11,7 @@ from route_pipeline.log.store import RouteStore
 
 
 def read_parquet(spark: SparkSession, folder: Path) -> DataFrame:
-    """A folder of Parquet. The scheme is said, because a cluster's default file system may be another one."""
+    """A folder of Parquet. The path has its scheme, because a cluster's default file system may be another one."""
     return spark.read.parquet(f"file:{folder}")
 
 

@@ -1,7 +1,7 @@
-"""Keeps the log small: one folder of few files for each day that is over, and nothing older than wanted.
+"""Compaction, which keeps the log small: one folder of few files for each past day, and nothing older than wanted.
 
-A day that is compacted has the same rows. A day that is too old loses what was over by then: of each key, the version
-that was there at the end of it stays, so that the history from then on is the same.
+A day that is compacted has the same rows. A day that is too old loses the versions that ended in it. Of each key, the
+version that was there at the end of the day stays, so the history from then on is the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CompactionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did."""
+    """The outcome of a compaction."""
 
     days: tuple[str, ...]
     """Days whose files were put together."""
@@ -89,13 +89,13 @@ def compact(spark: SparkSession, store: RouteStore, today: date, keep_days: int 
 
 
 def _drop(spark: SparkSession, store: RouteStore, old: list[Path]) -> None:
-    """Puts what outlasted the old days in place of the last of them, and takes the others away."""
+    """Puts the rows that outlasted the old days in place of the last of these days, and removes the others."""
     rows = spark.read.option("basePath", f"file:{store.changes}").parquet(*(f"file:{folder}" for folder in old))
     rows = rows.drop("date", "run", "batch_id")
     lasting = current(history(rows)).select(
         *KEY, F.col("valid_from_epoch").alias("epoch"), F.col("valid_from_revision").alias("revision")
     )
-    # The first row of a version, and no snapshots: nothing is missing in a snapshot that is not there.
+    # The first row of a version, and no snapshots: without a snapshot, no row counts as missing in it.
     kept = rows.where(F.col("op") == "put").join(lasting, [*KEY, "epoch", "revision"], "left_semi")
     kept = kept.dropDuplicates([*KEY, "epoch", "revision"])
     _replace(store, old, kept, LASTING_RUN)

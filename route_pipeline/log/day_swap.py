@@ -1,8 +1,8 @@
-"""Puts what a compaction made in the place of days of the log, so that it may be killed at any step.
+"""The exchange of days of the log for their compacted form, which may be killed at any step.
 
-A day is exchanged with what was made of it in one step, where the file system can do that: whoever lists the log sees
-the one or the other. Where it cannot, there is a moment without the day; ``missing_day`` tells readers of it. If days
-before it go with it, a list of them comes with the exchange. Whoever writes to the log next takes away what is left.
+Where the file system can do it, a day and its compacted form are exchanged in one step, so a reader that lists the log
+sees one or the other. Elsewhere there is a moment without the day; ``missing_day`` tells readers of it. If days before
+it go with it, the new folder has a list of them. The next writer to the log removes what is left.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from groundwork.files import disk
 
 _STAGED, _ASIDE, _REPLACED = "compacted-", "old-", "replaced-"
 _LIST = "_replaces.json"
-"""In the folder of a day: the days before it that its rows stand for, too. Spark and Arrow pass over the name."""
+"""A file in the folder of a day: the days before it that its rows stand for, too. Spark and Arrow ignore the name."""
 
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def staged_day(work: Path, day: str) -> Path:
-    """Where to write what a day is to be replaced with; ``day`` is the name of its folder."""
+    """The folder for the replacement of a day; ``day`` is the name of the day's folder."""
     return work / f"{_STAGED}{day}"
 
 
@@ -54,7 +54,7 @@ def replace_days(changes: Path, work: Path, days: list[str]) -> None:
 
 
 def finish_replacing(changes: Path, work: Path) -> None:
-    """Ends what was begun, as far as it was decided: what is only staged is taken away.
+    """Ends an exchange that was begun. A replacement that is only staged is removed.
 
     Raises:
         OSError: It could not.
@@ -67,7 +67,8 @@ def finish_replacing(changes: Path, work: Path) -> None:
     for listed in changes.glob(f"date=*/{_LIST}"):
         for day in json.loads(listed.read_text(encoding="utf-8")):
             if (changes / day).exists():
-                # A day goes as a whole: a removal without the row before it is nothing, the row alone is a lie.
+                # A day goes as a whole: a removal means nothing without the row before it, and that row alone would be
+                # wrong.
                 disk.rename(changes / day, work / f"{_REPLACED}{day}")
         disk.remove(listed)
     for kind in (_STAGED, _ASIDE, _REPLACED):

@@ -1,4 +1,4 @@
-"""The log as a Delta table, beside the log itself: what a batch, a compaction or retention changed there follows here.
+"""The log as a Delta table, beside the log itself: changes by a batch, a compaction or retention follow here.
 
 The Parquet log stays what everything is computed from, so nothing but this needs Delta Lake. A batch is copied when it
 is whole and can be copied again: its rows take the place of those that the table has of it.

@@ -1,6 +1,6 @@
 """The history of every row (SCD type 2), computed from the change log: what was there, from when to when, why it ended.
 
-A version ends by a change or removal of its key, or by a snapshot that does not have it: then it was removed while
+A version ends by a change or removal of its key, or by a snapshot that does not have it. Then it was removed while
 nobody looked, and the reason says so. Equal rows that follow one another, as a snapshot's after those of the changes,
 are one version.
 """
@@ -23,16 +23,16 @@ NOT_IN_SNAPSHOT = "NOT_IN_SNAPSHOT"
 """Reason of an end: it was missing in a later snapshot; when and why it went is not known."""
 
 KEY = ("namesrv", "table_name", "key")
-"""What identifies the versions of one row."""
+"""Columns that identify the versions of one row."""
 
 _META = (*KEY, "epoch", "revision", "changed_at", "op", "from_snapshot", "reason", "after_revision")
 VALUES = tuple(column.name for column in CHANGE_COLUMNS if column.name not in _META)
-"""What a version says of its row."""
+"""Columns that a version has of its row."""
 
-# Each registration renews these two, also one that changes nothing and so is no change in the log.
+# Each registration renews these two, also one that changes nothing and so is not in the log.
 _NOT_COMPARED = ("generation", "has_channel")
 COMPARED = tuple(name for name in VALUES if name not in _NOT_COMPARED)
-"""What makes a version another one."""
+"""Columns whose change makes a new version."""
 
 
 def history(changes: DataFrame) -> DataFrame:
@@ -78,7 +78,7 @@ _ORDER = ("epoch", "revision", "from_snapshot")
 
 
 def _with_version_numbers(rows: DataFrame) -> DataFrame:
-    """Numbers the versions of each key; a removal is one of its own, and so is its repetition no more."""
+    """Numbers the versions of each key. A removal is a version of its own; a repeated removal is not another one."""
     by_key = Window.partitionBy(*KEY).orderBy(*_ORDER)
 
     def before(column: Column | str) -> Column:

@@ -1,4 +1,4 @@
-"""Appends what name servers tell to the change log: once, or as long as wanted.
+"""The ingest: it appends the rows of name servers to the change log, once or as long as wanted.
 
 Spark's stream gives batches; the tasks of each check its rows and write them (:mod:`route_pipeline.log.staging`), and
 the files of those that succeeded are published by a rename (see :mod:`route_pipeline.log.store`).
@@ -27,7 +27,7 @@ from route_pipeline.source.options import ReadRequest
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 _BEING_WRITTEN = "_temporary"
-"""Folder of a batch's files that no task has ended yet, or that the failed ones left."""
+"""Folder of a batch's files that tasks still write, or that failed tasks left."""
 
 OnBatch = Callable[[list[Summary]], None]
 
@@ -43,7 +43,7 @@ class IngestResult:
     run_id: str
     """The run that it went on with."""
     summaries: tuple[Summary, ...]
-    """What its batches brought, by batch and name server."""
+    """The summaries of its batches, by batch and name server."""
 
     @property
     def rows(self) -> int:
@@ -99,7 +99,7 @@ class Appender:
         self.on_batch(summaries)
 
     def _stage(self, rows: DataFrame, batch: Batch, at: datetime) -> None:
-        """Lets the tasks write the batch, and puts the files of those that succeeded together."""
+        """Lets the tasks write the batch, and collects the files of those that succeeded."""
         folder = batch.staged / _BEING_WRITTEN
         try:
             folder.mkdir(parents=True)
@@ -204,7 +204,7 @@ def follow(
 
 
 def _check_driver() -> None:
-    """Checks that Spark's driver is of this process: it is what publishes a batch and holds the lock of the folder.
+    """Checks that Spark's driver is in this process. The driver publishes batches and holds the lock of the folder.
 
     Raises:
         IngestError: It is behind Spark Connect.

@@ -1,4 +1,4 @@
-"""Rules that every row of the change log keeps. What breaks one is put aside, with the reason, and counted."""
+"""Rules that every row of the change log keeps. A row that breaks one is put aside, with the reason, and counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from route_pipeline.schemas import READS, TIMESTAMP
 from route_pipeline.source.change_rows import BACK, CHANGES_READ, HOLE, LOST, PUT, REMOVE, SNAPSHOT
 
 PROBLEM = "problem"
-"""Column of rows that were put aside: which rule the row breaks."""
+"""Column of rows that were put aside, with the rule that the row breaks."""
 
 MAX_QUEUES = 65_535
 """Most queues of a topic on one broker group, by the wire contract."""
@@ -30,7 +30,7 @@ def problems_of(rows: pa.RecordBatch) -> pa.Array | None:
         rows: Rows of the table ``changes``.
 
     Returns:
-        The column ``problem``; None if no row breaks a rule, which is as good as always.
+        The column ``problem``; None if no row breaks a rule, which is nearly always so.
     """
     found: pa.Array | None = None
     for problem, broken in _rules(rows):

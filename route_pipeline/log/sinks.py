@@ -1,4 +1,4 @@
-"""Formats that the log can be kept in, with which Spark: said before anything is started."""
+"""Formats of the log, and the versions of Spark that can write them: checked before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patience with Spark's Python workers: Spark waits ten seconds for one to start, and nothing can be set about that.
+"""Retries for slow Python workers of Spark: Spark waits ten seconds for one to start, and no setting changes that.
 
 On a machine with more to do than cores, Python alone may need longer. Nothing has been read then.
 """
@@ -12,7 +12,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from route_pipeline.spark_errors import SPARK_ERRORS
 
 STARTS = 5
-"""How often a query is started before it fails: a minute or two, in which a burst of work is over."""
+"""How often a query is started before it fails: this takes a minute or two, in which a burst of work passes."""
 
 _TOO_SLOW = "Python worker failed to connect back"
 

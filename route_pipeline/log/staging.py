@@ -1,8 +1,8 @@
-"""Files that the tasks of a batch write: Parquet, by Arrow, where the rows arrive.
+"""The files of a batch: each task writes Parquet with Arrow where its rows arrive.
 
 Spark plans a batch, hands its parts to tasks, and repeats those that fail; the rows themselves never go through Java,
-which would take them apart and put them together again, one by one. A task names its files by chance: what an attempt
-left that Spark does not know to have succeeded is never looked at.
+which would take them apart and put them together again, one by one. A task gives its files random names. Files of an
+attempt that Spark does not know to have succeeded are never read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PartsReader(NamesrvStreamReader):
     """Plans batches, and gives each part on as a row."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The part itself, as Spark brought it here."""
+        """The part itself, as Spark has sent it."""
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(partition)], pa.binary())], schema=_PARTS)
 
 
@@ -112,7 +112,7 @@ class Stager:
         return [file.path.name for file in (good, bad) if file.is_there]
 
     def _sort(self, rows: pa.RecordBatch, good: _File, bad: _File) -> None:
-        """Writes the rows: most often there is none that breaks a rule."""
+        """Writes the rows. Mostly none of them breaks a rule."""
         problems = problems_of(rows)
         stamped = rows.append_column(_STAMP, pa.repeat(pa.scalar(self.ingested_at, TIMESTAMP), rows.num_rows))
         if problems is None:

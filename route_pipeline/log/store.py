@@ -77,7 +77,7 @@ class RouteStore:
 
     @classmethod
     def create(cls, folder: Path) -> RouteStore:
-        """Takes a folder that is ours, empty, or not there yet.
+        """Opens a folder to write to: it is ours, empty, or not there yet.
 
         Raises:
             StoreError: It holds something else, or cannot be written to.
@@ -191,10 +191,10 @@ class RouteStore:
         return self.ingests / f"run={run.run_id}" / f"batch_id={batch_id}.parquet"
 
     def _clean_up(self) -> None:
-        """Ends what a killed compaction left half done; batches under way are of nobody once the lock is ours."""
+        """Ends what a killed compaction left half done. Once the lock is ours, batches under way have no writer."""
         self.changes.mkdir(exist_ok=True)
         finish_replacing(self.changes, self.work)
-        # Spark refuses a checkpoint that it could not write the first offsets of, as on a full disk. No batch is of it.
+        # Spark refuses a checkpoint whose first offsets it could not write, as on a full disk. It has no batch.
         begun = {offsets.parent.parent for offsets in self._checkpoints.glob("*/offsets/[0-9]*")}
         for left in (*self.work.iterdir(), *set(self._checkpoints.glob("*")) - begun):
             if left.is_dir():
@@ -242,7 +242,7 @@ class Batch:
     """The file that makes it whole."""
 
     def publish(self, good: str, bad: str) -> None:
-        """Moves the rows to their place, the bad ones first: the good ones say that the batch is there.
+        """Moves the rows to their place, the bad ones first, because the good ones make the batch exist.
 
         Args:
             good: Name of the folder of good rows below ``staged``.

@@ -1,6 +1,6 @@
 """The summary of each batch: one row for each name server, with what was read and what is missing.
 
-They are small and read on the driver, with Arrow: no Spark job is worth it.
+They are small and are read on the driver with Arrow, without a Spark job.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Summary:
     epoch: str
     """Its process lifetime."""
     revision: int
-    """What is known of it is of this revision."""
+    """The revision that is known of it."""
     rows: int
     """Rows of it, without those put aside."""
     quarantined: int
@@ -85,7 +85,7 @@ def gap_of(reads: Iterable[Mapping[str, Any]], before: Summary | None) -> str | 
 
 
 def point_of(reads: Iterable[Mapping[str, Any]], before: Summary | None) -> tuple[str, int]:
-    """Up to which epoch and revision a name server is known after a batch."""
+    """The epoch and revision up to which a name server is known after a batch."""
     known = [(read["epoch"], read["revision"]) for read in reads if read["op"] in (SNAPSHOT, CHANGES_READ)]
     if before is not None:
         known.append((before.epoch, before.revision))

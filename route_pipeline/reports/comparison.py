@@ -180,7 +180,7 @@ def _namesrvs(rows: DataFrame, known: dict[str, Summary], lost: set[str]) -> tup
 
 def _differences(rows: DataFrame, namesrv_count: int) -> tuple[TableDifferences, ...]:
     """Tables that differ, in two jobs: one finds and counts the keys, the other fetches the rows of those shown."""
-    # JSON, because Spark's hash passes over nulls: (null, 'a') and ('a', null) would be the same.
+    # JSON, because Spark's hash ignores nulls: (null, 'a') and ('a', null) would be the same.
     content = F.xxhash64(F.to_json(F.struct(*COMPARED)))
     differing = (
         rows.groupBy("table_name", "key")

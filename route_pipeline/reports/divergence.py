@@ -1,8 +1,8 @@
 """Divergence: where name servers disagreed, since when, for how long. They never talk, so some of it is normal.
 
-Times of two name servers are by two clocks. Nothing here sets one against the other: each disagreement is told twice,
-by the wall times of the name servers and by the time at which the log saw it, and :func:`clock_leads` says how far the
-clocks are apart at least.
+Times of two name servers are by two clocks. Nothing here compares the two clocks: each disagreement is given twice, in
+the wall times of the name servers and in the times at which the log saw it. :func:`clock_leads` gives the least
+distance between the clocks.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def divergence(changes: DataFrame, versions: DataFrame, by: str = WALL_TIME) -> 
         DataFrame.unionByName,
         [
             compared.select("table_name", "key", "namesrv", F.col(began).alias("at"), content.alias("content")),
-            # A version that follows at once begins at the same time, and comes after: it is what counts.
+            # A version that follows at once begins at the same time and comes later in the order: it counts.
             compared.where(F.col("end_reason").isNotNull() & (F.col("end_reason") != "CHANGED")).select(
                 "table_name", "key", "namesrv", F.col(ended).alias("at"), F.lit(0).cast("bigint").alias("content")
             ),
             _absent_at_first(compared, firsts),
         ],
     )
-    # Two events of one name server at one time: what is there counts, not what went.
+    # Of two events of one name server at one time, the presence counts and not the removal.
     events = events.groupBy("table_name", "key", "namesrv", "at").agg(
         F.max_by("content", F.col("content") != 0).alias("content")
     )
@@ -76,7 +76,7 @@ def _first_known(changes: DataFrame, column: str) -> DataFrame:
 
 
 def _absent_at_first(versions: DataFrame, firsts: DataFrame) -> DataFrame:
-    """From its first snapshot on, a name server that does not have a key says no rather than nothing."""
+    """Adds that a name server, from its first snapshot on, lacks the keys that it does not have, instead of nothing."""
     keys = versions.select("table_name", "key").distinct()
     absent = F.lit(0).cast("bigint").alias("content")
     return keys.crossJoin(F.broadcast(firsts)).select(
@@ -85,7 +85,7 @@ def _absent_at_first(versions: DataFrame, firsts: DataFrame) -> DataFrame:
 
 
 def _states(events: DataFrame, names: list[str]) -> DataFrame:
-    """What every name server says of a key after each time at which one of them changed its mind."""
+    """The state of a key at every name server after each time at which it changed at one of them."""
     by_key = Window.partitionBy("table_name", "key").orderBy("at")
     wide = events.groupBy("table_name", "key", "at").pivot("namesrv", names).agg(F.first("content"))  # type: ignore[arg-type]
     says = [F.last(F.col(f"`{name}`"), ignorenulls=True).over(by_key).alias(name) for name in names]

@@ -91,7 +91,7 @@ def _lines(title: str, series: Series) -> str:
     def draw(axes: Axes) -> None:
         for number, (name, points) in enumerate(series.items()):
             times, values = zip(*points, strict=True)
-            # Several name servers that agree lie on one another: the later ones are thinner, and dashed.
+            # Lines of name servers that agree lie on one another: the later ones are thinner, and dashed.
             style: dict[str, Any] = {"linewidth": max(1.0, 3.0 - number), "linestyle": "-" if number == 0 else "--"}
             axes.step(times, values, where="post", label=name, marker="." if len(points) < 3 else "", **style)
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Questions that people ask of the history, answered as rows for people."""
+"""Answers to questions about the history, as rows for people."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def events_of(versions: DataFrame, topic: str) -> list[Event]:
 
 
 def utc(micros: int) -> datetime:
-    """A time from Spark, which would hand it out in the time zone of this machine."""
+    """A time from Spark in UTC; Spark itself would give it in the time zone of this machine."""
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
 
 

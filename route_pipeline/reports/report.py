@@ -1,4 +1,4 @@
-"""Prints what is known of the name servers, as tables for people."""
+"""The printed report on the name servers, as tables for people."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _difference_table(differences: TableDifferences, namesrvs: tuple[NamesrvSumm
 
 
 def _cell(difference: Difference, namesrv: str) -> str:
-    """What one name server has under a key: only the columns that differ, or whether it has the key at all."""
+    """The value of one name server under a key: only the columns that differ, or whether it has the key at all."""
     mine = difference.values.get(namesrv)
     if mine is None:
         return "absent"
