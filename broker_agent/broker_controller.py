@@ -387,7 +387,7 @@ class BrokerController:
         return SWEEP_SECONDS
 
     def _master_agent(self) -> Endpoint | None:
-        """The copying of topics from a slave's master; None where the broker itself does that."""
+        """The agent that a slave copies its topics from; None where the broker itself copies them."""
         settings, master = self._settings, self.master
         if self._topic_configs.follows:
             return None

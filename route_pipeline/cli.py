@@ -1,6 +1,6 @@
 """The start of the program ``route-pipeline``.
 
-It says what to install if Spark is missing, as the wheel brings none.
+The wheel brings no Spark; where it is missing, the program says what to install.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class BrokerOuterAPI:
             The answers in the order in which they came. Of name servers that failed, or hold the table already: none.
         """
         if force:
-            registration.full()  # a large table takes a second to encode, which must not count as the name servers' time
+            registration.full()  # encoding a large table takes a second, which must not count as the name servers' time
         deadline = self._timing.clock() + timeout_seconds
 
         def task(target: NamesrvTarget) -> RegisterBrokerResult | None:

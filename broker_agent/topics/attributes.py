@@ -16,7 +16,7 @@ class Attribute:
     """One attribute that topics can have."""
 
     values: frozenset[str]
-    """The check of its values."""
+    """The values that it can have."""
     changeable: bool
     """Whether a topic that exists may get, change or lose it."""
 

@@ -119,7 +119,7 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
         return answer
 
     def _check_master(self) -> None:
-        if self._is_slave() and not self._manager.follows:  # a manager that follows a file has a better reason of its own
+        if self._is_slave() and not self._manager.follows:  # a manager that follows a file has its own, better reason
             raise NotMaster
 
 

@@ -1,6 +1,4 @@
-"""The topics.json that the agent owns: written in RocketMQ's format, as a whole and durably, with a copy of the one
-before.
-"""
+"""The topics.json that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ __all__ = ["CannotListen", "DataDirError", "serve_until"]
 async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerRole | None = None) -> None:
     """Serves until the event is set.
 
-    Args: settings: How to serve. stop: When to end. place: Which of several processes this is; None: the only one.
+    Args:
+        settings: How to serve.
+        stop: When to end.
+        place: Which of several processes this is; None: the only one.
 
     Raises:
         CannotListen: The address, certificates or permits cannot be used.

@@ -55,8 +55,9 @@ def bind(
 
     Args:
         server: The server, of any engine.
-        settings: Where to listen. tls: What the listener shows; None: no TLS. shares_port: Whether the supervisor holds
-            the port already for this process.
+        settings: Where to listen.
+        tls: What the listener shows; None: no TLS.
+        shares_port: Whether the supervisor holds the port already for this process.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.

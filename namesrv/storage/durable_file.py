@@ -44,8 +44,9 @@ class DurableFile(Generic[ContentT]):
 
         Args:
             file: The file; its folder exists.
-            empty: The content if there never was a file. decode: Makes the content from the bytes of a file, or raises
-                BrokenFile. encode: Makes the bytes of a file.
+            empty: The content if there never was a file.
+            decode: Makes the content from the bytes of a file, or raises BrokenFile.
+            encode: Makes the bytes of a file.
             write: Replaces a file as a whole and durably, or raises OSError.
         """
         self._file = file

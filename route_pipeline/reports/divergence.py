@@ -76,7 +76,7 @@ def _first_known(changes: DataFrame, column: str) -> DataFrame:
 
 
 def _absent_at_first(versions: DataFrame, firsts: DataFrame) -> DataFrame:
-    """Adds that a name server, from its first snapshot on, lacks the keys that it does not have, instead of nothing."""
+    """The absence of each key at each name server, from its first snapshot on: lacking a key is not unknown."""
     keys = versions.select("table_name", "key").distinct()
     absent = F.lit(0).cast("bigint").alias("content")
     return keys.crossJoin(F.broadcast(firsts)).select(

@@ -109,7 +109,8 @@ class Admission:
         """A call begins; ``leave`` must follow unless this raises. None: there are no permits.
 
         Raises:
-            NotAuthenticated: It is not known who calls. NotPermitted: The caller may make no call of this service.
+            NotAuthenticated: It is not known who calls.
+            NotPermitted: The caller may make no call of this service.
             Overloaded: There is no room for another one of its class.
         """
         principal = None

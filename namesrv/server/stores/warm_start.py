@@ -78,7 +78,8 @@ class SnapshotWrites:
 
         Args:
             manager: What is written.
-            warm_up: Knows when the name server is warm. file: The file to write.
+            warm_up: Knows when the name server is warm.
+            file: The file to write.
             monotonic: The clock, seconds.
         """
         self._manager = manager

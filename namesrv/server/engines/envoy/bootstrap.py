@@ -173,7 +173,7 @@ def _call_paths_only() -> Config:
 
 def _application(application: str, *, asyncio_debug: bool) -> Config:
     """The filter that runs us, as pyvoy configures it. One worker thread: two would be two event loops."""
-    loop: Literal["asyncio", "uvloop"] = "asyncio" if asyncio_debug else "uvloop"  # uvloop does not say which callback is slow
+    loop: Literal["asyncio", "uvloop"] = "asyncio" if asyncio_debug else "uvloop"  # uvloop names no slow callback
     config = PyvoyServer(application, worker_threads=1, lifespan=True, loop=loop).get_envoy_config()
     listener = config["static_resources"]["listeners"][0]
     filters: list[Config] = listener["filter_chains"][0]["filters"][-1]["typed_config"]["http_filters"]

@@ -64,7 +64,8 @@ class MessageReader:
     def feed(self, chunk: bytes) -> None:
         """Takes received bytes.
 
-        Raises: RefusedRequest: The message that begins declares more bytes than it may have.
+        Raises:
+            RefusedRequest: The message that begins declares more bytes than it may have.
         """
         self._held += chunk
         if len(self._held) >= _PREFIX.size:
