@@ -1,4 +1,4 @@
-"""Keeps an eye on one name server: asks it again and again, for all viewers together.
+"""The observer of one name server: it asks the name server again and again, for all viewers together.
 
 It is polled, not watched: what changes without a revision (when a broker was heard of last, what the guard does,
 whether it is warm) is part of what people look at, and an unanswered question shows that a name server is gone.

@@ -1,4 +1,4 @@
-"""Removes clients whose channel ended, or who have been silent (RocketMQ: ClientHousekeepingService)."""
+"""The removal of clients whose channel ended or that have been silent (RocketMQ: ClientHousekeepingService)."""
 
 from __future__ import annotations
 

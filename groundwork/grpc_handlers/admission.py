@@ -1,4 +1,4 @@
-"""What a call must get past before it is answered: a gate, and room in memory. By default both are open."""
+"""The admission of a call before it is answered: a gate, and room in memory. By default both are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call ends with when something was raised: one rule for every listener of a program, asyncio or not."""
+"""The error that a call ends with after an exception: one rule for every listener of a program, asyncio or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings routes to disk and back beside the event loop, on one thread."""
+"""The thread that writes routes to disk and reads them, beside the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the cache up to date: one session after the other, each with one name server for as long as that works."""
+"""The keeper of the cache: one session after the other, each with one name server for as long as that works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the changes between two revisions of one name server, or one shard of them, whole or not at all."""
+"""The reader of changes between two revisions of one name server, or of one shard of them: whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns snapshots and changes into Arrow record batches of the table ``changes``."""
+"""The conversion of snapshots and changes into Arrow record batches of the table ``changes``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the route snapshot of one name server, or one shard of it, whole or not at all."""
+"""The reader of one name server's route snapshot, or of one shard of it: whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the chunks of a snapshot into Arrow record batches of the pipeline's tables."""
+"""The conversion of a snapshot's chunks into Arrow record batches of the pipeline's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to explain a route from: what the tables say now, and what the change log knows of the past."""
+"""The evidence that explains a route: the tables as they are now, and the past in the change log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why broker groups are or are not in a topic's route: from the tables, the intents and the change log."""
+"""Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log."""
 
 from __future__ import annotations
 

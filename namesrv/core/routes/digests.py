@@ -1,4 +1,4 @@
-"""Digests of what each broker group reports, by which name servers are compared with little traffic."""
+"""Digests of what each broker group reports, to compare name servers with little traffic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP_COST = 5
 """How many topics a group counts as whose digest is known already."""
 
 MAX_TRIES = 20
-"""How often a digest is begun of a group that changes all the time. Each try takes some 2 ms for 1,000 topics."""
+"""Most tries at the digest of a group that changes all the time. Each try takes some 2 ms for 1,000 topics."""
 
 
 class Position(NamedTuple):

@@ -22,7 +22,7 @@ APPLY_SLICE = 50
 
 
 class OperatorOutcome(NamedTuple):
-    """What an operator's change did, or would do."""
+    """The outcome of an operator's change that was made, or would be."""
 
     blast_radius: BlastRadius
     queue_data_count: int

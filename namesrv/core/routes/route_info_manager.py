@@ -1,4 +1,4 @@
-"""The route tables and what happens to them (RocketMQ: RouteInfoManager)."""
+"""The manager of the route tables: registrations, signs of life, lookups (RocketMQ: RouteInfoManager)."""
 
 from __future__ import annotations
 

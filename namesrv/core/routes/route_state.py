@@ -30,7 +30,7 @@ BROKER_CHANNEL_EXPIRED_TIME = 120.0
 
 
 class NamesrvIdentity(NamedTuple):
-    """Which name server, and which lifetime of it."""
+    """The identity of a name server: its name and its epoch."""
 
     name: str
     epoch: str

@@ -1,4 +1,4 @@
-"""The warm-up after a start: until it is over, a name server cannot say that something is not there."""
+"""The warm-up after a start: until it is over, a name server cannot say that a topic does not exist."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class WarmUp:
         return self._is_warm
 
     def brokers_to_hear(self) -> int:
-        """How many brokers of the snapshot file have not registered again and are not gone."""
+        """The number of brokers of the snapshot file that have not registered again and are not gone."""
         return sum(why is Unconfirmed.SNAPSHOT_FILE for why in self._manager.unconfirmed.values())
 
     @property
     def warm_up_seconds(self) -> float:
-        """How long it takes where no snapshot file tells whom to wait for."""
+        """How long it takes if no snapshot file names the brokers to wait for."""
         return self._warm_up_seconds
 
     def must_wait(self) -> bool:

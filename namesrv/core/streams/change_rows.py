@@ -71,10 +71,14 @@ def change_messages(
 ) -> Iterator[bytes]:
     """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
 
-    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn. Args:
-    change: The first change to send; None if there is none. The caller must not hold on to it: every change after it
-    would stay in memory. up_to_revision: The last revision to send. identity: Name and epoch that headers carry. part:
-    Which rows to send.
+    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn.
+
+    Args:
+        change: The first change to send; None if there is none. The caller must not hold on to it: every change after
+            it would stay in memory.
+        up_to_revision: The last revision to send.
+        identity: Name and epoch that headers carry.
+        part: Which rows to send.
     """
     visited = 0
     while change is not None and change.revision <= up_to_revision:

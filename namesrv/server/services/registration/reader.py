@@ -1,4 +1,4 @@
-"""How registrations are read: whole, before they stand in line for the tables, so that a bad one never does."""
+"""The reader of registrations: it reads each whole before it waits for the tables, so that a bad one never waits."""
 
 from __future__ import annotations
 
