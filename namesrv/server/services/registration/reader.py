@@ -14,22 +14,26 @@ from namesrv.core.errors import LimitExceeded, Overloaded
 from namesrv.core.records.rows import Registration
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import ResultT, Sliced, run_sync
-from namesrv.garbage_collection import collecting
-from namesrv.server.background.table_writer import run_cooperatively
+from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.parts import RegistrationParts
 
 
 class RegistrationReader:
-    """Makes records of registrations. Large ones are read one at a time, in slices, while lookups go on.
+    """Makes records of registrations. Large ones are read one at a time, in slices that take turns with the writer's.
 
     Several at once would each have a slice in every turn of the event loop, and a lookup would wait for all of these.
     """
 
     def __init__(
-        self, manager: RouteInfoManager, parts: RegistrationParts, max_topics: int = limits.MAX_TOPICS_UNDER_WAY
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        parts: RegistrationParts,
+        max_topics: int = limits.MAX_TOPICS_UNDER_WAY,
     ) -> None:
         self._manager = manager
+        self._writer = writer
         self._parts = parts
         self._turn = asyncio.Lock()
         self._topics = 0
@@ -76,7 +80,7 @@ class RegistrationReader:
         if len(request.topic_configs) < requests.READ_SLICE:
             return run_sync(steps)  # one slice, which need not wait for large ones
         async with self._turn:
-            return await run_cooperatively(collecting(steps))
+            return await self._writer.beside_changes(steps)
 
     def _whole(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Sliced[Registration | int]:
         yield from requests.check_body_crc32(request)

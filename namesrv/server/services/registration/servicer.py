@@ -44,7 +44,7 @@ class RegistrationServicer:
         self._writer = writer
         self._channels = channels
         self._parts = parts
-        self._reader = RegistrationReader(manager, parts)
+        self._reader = RegistrationReader(manager, writer, parts)
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -34,6 +35,29 @@ def test_changes_run_one_after_another_and_others_run_in_between() -> None:
     changes = [event for event in events if event != "lookup"]
     assert changes == ["a0", "a1", "b0", "b1"]
     assert "lookup" in events[events.index("a0") : events.index("a1")]
+
+
+def test_a_slice_of_a_change_and_one_of_work_beside_it_take_turns_with_others_in_between() -> None:
+    events: list[str] = []
+
+    def work(name: str) -> Sliced[None]:
+        for _ in range(3):
+            events.append(name)
+            yield
+
+    async def lookups() -> None:
+        for _ in range(20):
+            events.append("lookup")
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        writer = TableWriter()
+        await asyncio.gather(writer.apply(work("change")), writer.beside_changes(work("beside")), lookups())
+
+    asyncio.run(run())
+    slices = [event for event in events if event != "lookup"]
+    assert slices == ["change", "beside"] * 3
+    assert ("change", "beside") not in itertools.pairwise(events)
 
 
 def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:

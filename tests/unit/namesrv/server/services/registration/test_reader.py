@@ -71,7 +71,7 @@ class NameServer:
 @pytest.fixture
 def reader(fleet: Fleet) -> RegistrationReader:
     parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
-    return RegistrationReader(fleet.manager, parts, max_topics=4)
+    return RegistrationReader(fleet.manager, TableWriter(), parts, max_topics=4)
 
 
 @pytest.mark.parametrize("topics", [["not a name"], [*LARGE, "not a name"]])
