@@ -102,7 +102,7 @@ def test_a_command_of_the_introduction_that_ends_succeeds(tmp_path: Path) -> Non
     with shell(tmp_path) as environment:
         for word in tried:
             done = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", commands[word]],
+                ["bash", "-o", "pipefail", "-c", f"{commands[word]}\nexit $?"],  # it stays, as a person's shell does
                 env=environment,
                 capture_output=True,
                 text=True,
