@@ -12,8 +12,14 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 # Tests start thousands of processes, which must not all compile the same modules first.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What a newcomer does without; the markers stand in pyproject.toml.
+REST := engines or spark or fuzz or skew or slow
+# Tests wait more than they compute, so four at a time keep two cores busy. The folders with the longest files come first.
+FOUR := -n 4 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
-.PHONY: help setup engine protos demo test faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.NOTPARALLEL:
+.PHONY: help setup engine protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,16 +45,38 @@ protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m demo.run
 
-test: setup  ## Run all tests but those of the containers
-	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -n 4 --dist loadfile --no-loadscope-reorder
+test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
+ifdef TEST
+	$(BIN)/pytest $(TEST)
+else
+	$(BIN)/pytest tests/integration tests/unit -m "not ($(REST))" $(FOUR)
+endif
+
+test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages
+	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 	$(BIN)/pytest tests/faults -n 2 --dist loadfile
 	$(BIN)/pytest tests/interop
 
-faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tests.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+test-all: test test-rest  ## Run all tests but those of the containers
 
-fuzz: setup  ## Try 20,000 almost right inputs on every parser, and on every call of a real server (an hour)
-	FUZZ_EXAMPLES=20000 $(BIN)/pytest tests/fuzz -n 2
+unit: setup  ## Run the tests that need no process and no network
+	$(BIN)/pytest tests/unit -n auto
+
+coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
+	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html
+
+format: setup  ## Mend what ruff can mend by itself: findings and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
+	$(BIN)/python -m tools.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+
+fuzz: setup  ## Try new inputs, 20 times as many on every property, 20,000 on every parser and call (an hour and a half)
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "make fuzz SEED=$$seed"; \
+	fuzz="env FUZZ_EXAMPLES=20000 $(BIN)/pytest -n 2 --hypothesis-profile=fuzz --hypothesis-seed=$$seed --timeout=3600"; \
+	$$fuzz tests/unit -m hypothesis && $$fuzz tests/fuzz || \
+		{ echo "To repeat it: make fuzz SEED=$$seed, or one test with $$fuzz TEST"; exit 1; }
 
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
 	$(BIN)/pytest tests/containers
@@ -64,10 +92,10 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
-	$(BIN)/python docs/generate_clients.py --check
+	$(BIN)/python tools/generate_clients.py --check
 	@sh engine/lint.sh
 
-guard: setup  ## Fail if a look-up or a registration costs much more than it did, beside the naive server
+guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
 
 bench: setup  ## Measure beside other name servers, those that can run here (minutes), and write .bench/performance.md
@@ -84,18 +112,18 @@ bench-full: setup  ## Measure everything (an hour and a half), and write docs/pe
 	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
 	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
 	$(BIN)/python -m bench.workers
-	$(BIN)/python -m tests.faults.detection --json bench/results/detection.json
+	$(BIN)/python -m tools.faults.load.detection --json bench/results/detection.json
 	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
 	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md
 
 images:  ## Build both container images
-	$(PYTHON) -m tests.containers.images -- $(IMAGE_OPTIONS)
+	$(PYTHON) -m tools.containers.images -- $(IMAGE_OPTIONS)
 
 pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromium)
-	$(BIN)/python -m docs.make_screenshots
+	$(BIN)/python -m tools.make_screenshots
 
 dist: setup  ## Build the wheel and the sdist into dist/, and run each from an empty environment
-	$(BIN)/python -m tests.distribution
+	$(BIN)/python -m tools.distribution
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade --all-extras --group dev -o requirements/dev.txt
@@ -103,4 +131,4 @@ lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
 
 clean:  ## Remove everything that was made here
-	rm -rf $(VENV) gen dist build .bench .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,1 +1,4 @@
-"""Measurements behind ``make bench``. README.md says what each figure means."""
+"""Measurements behind ``make bench``.
+
+Programs that start the others as processes. README.md says what each figure means; begin reading there.
+"""

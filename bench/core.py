@@ -1,4 +1,4 @@
-"""What the route tables cost without gRPC: ``python -m bench.core``.
+"""Costs of the route tables without gRPC: ``python -m bench.core``.
 
 Every round of every workload runs in a fresh process, so that memory and garbage collection start alike.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +23,14 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.pauses import GENERATIONS, Pauses
 from bench.workload import Profile, registration
-from namesrv.core.fragments import tag, varint
-from namesrv.core.records import Registration
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
-from namesrv.core.steps import Steps, finish
+from namesrv.core.records.fragments import tag, varint
+from namesrv.core.records.rows import RegisterBrokerResult
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity
+from namesrv.core.slices import Sliced, run_sync
 from namesrv.garbage_collection import collecting, tune_garbage_collection
-from namesrv.server import wire
+from namesrv.server.services.registration import requests
+from support.virtual_clock import VirtualClock
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _WARM_UP_TOPICS = 100
@@ -47,21 +49,6 @@ class Sizes(NamedTuple):
     lookups: int = 200_000
 
 
-class HandClock:
-    """Time that passes only when a workload says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        """Seconds."""
-        return self.seconds
-
-    def wall_millis(self) -> int:
-        """Milliseconds."""
-        return int(self.seconds * 1000)
-
-
 def registrations(sizes: Sizes) -> list[Sample]:
     """One broker's whole table: for the first time, again, with one change, with everything changed."""
     topics = range(sizes.registration_topics)
@@ -71,14 +58,14 @@ def registrations(sizes: Sizes) -> list[Sample]:
         "one topic changed": registration(0, topics, counter=2, changed=range(1)),
         "all topics changed": registration(0, topics, counter=3, changed=range(1, sizes.registration_topics)),
     }
-    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    run_sync(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     workload = f"full registration of {sizes.registration_topics:,} topics"
     samples = []
     with _frozen():
         for name, request in requests.items():
             began = time.perf_counter()
-            finish(register(manager, request))
+            run_sync(register(manager, request))
             samples.append(Sample(workload, name, "ms", _millis_since(began)))
     assert manager.revision == 3, "the unchanged registration changes nothing, the others do"
     return samples
@@ -91,7 +78,7 @@ def slices(sizes: Sizes) -> list[Sample]:
         "first": registration(0, topics),
         "changed": registration(0, topics, counter=2, changed=topics),
     }
-    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    run_sync(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     samples = []
     with _frozen():
@@ -102,7 +89,7 @@ def slices(sizes: Sizes) -> list[Sample]:
                 began = time.perf_counter()
                 request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
                 parse = _millis_since(began)
-                held_up = list(_step_millis(collecting(manager.register_broker(_record(manager, request)))))
+                held_up = list(_step_millis(collecting(_read_and_registered(manager, request))))
             samples += [
                 Sample(workload, "parsing the message", "ms", parse),
                 Sample(workload, "longest step", "ms", max(held_up)),
@@ -118,14 +105,14 @@ def expiry(sizes: Sizes) -> list[Sample]:
 
     All registered within seconds, as after a restart of the name server, so all first deadlines come up in one scan.
     """
-    clock = HandClock()
+    clock = VirtualClock()
     manager = _manager(clock)
     brokers = [_without_own_timeout(broker) for broker in range(sizes.expiry_brokers)]
     identities = []
     for request in brokers:
         clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
-        finish(manager.register_broker(_record(manager, request)))
-        identities.append(wire.broker_identity(request.broker))
+        run_sync(_read_and_registered(manager, request))
+        identities.append(requests.broker_identity(request.broker))
     all_registered = clock.seconds
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[sizes.expiring_brokers :]:
@@ -145,7 +132,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
 
 def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
     """A table of one profile: loading it, looking up in it, streaming it out, and what collectors make of it."""
-    finish(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
+    run_sync(register(_manager(), registration(0, range(_WARM_UP_TOPICS))))
     manager = _manager()
     with _frozen():
         figures = [
@@ -159,10 +146,10 @@ def tables(sizes: Sizes, profile: Profile) -> list[Sample]:
     return [Sample(profile.name, *figure) for figure in figures]
 
 
-def register(manager: RouteInfoManager, data: bytes) -> Steps[Any]:
+def register(manager: RouteInfoManager, data: bytes) -> Sliced[Any]:
     """What the server does with a registration's bytes."""
     request = registration_service_pb2.RegisterBrokerRequest.FromString(data)
-    return collecting(manager.register_broker(_record(manager, request)))
+    return collecting(_read_and_registered(manager, request))
 
 
 def measure(sizes: Sizes, rounds: int, *, fresh_processes: bool = True) -> list[Sample]:
@@ -206,24 +193,21 @@ def tiny(topics: int) -> Sizes:
     return Sizes(topics, topics, 20, 2, (Profile(topics, 10, 2),), topics)
 
 
-def _manager(clock: HandClock | None = None) -> RouteInfoManager:
+def _manager(clock: VirtualClock | None = None) -> RouteInfoManager:
     numbers = itertools.count()
     identity = NamesrvIdentity("bench", "000000000000001-00000000")
-    return RouteInfoManager(identity, clock or HandClock(), lambda: f"channel-{next(numbers)}")
+    return RouteInfoManager(identity, clock or VirtualClock(), lambda: f"channel-{next(numbers)}")
 
 
-def _record(manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
-    """The record that RegistrationServicer makes, with the same checks."""
-    broker, broker_id, broker_addr = wire.broker_identity(request.broker)
-    return Registration(
-        broker=broker,
-        broker_id=broker_id,
-        broker_addr=broker_addr,
-        data_version=wire.data_version("data_version", request.data_version),
-        topic_configs=wire.topic_configs(request.topic_configs, manager.tables.topic_queue_table),
-        filter_servers=wire.filter_servers(request),
-        timeout_seconds=wire.heartbeat_timeout_seconds(request),
-    )
+def _read_and_registered(
+    manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest
+) -> Sliced[RegisterBrokerResult]:
+    """What RegistrationServicer does, with the same checks, but for waiting between reading and registering."""
+    registration = requests.registration(request)
+    if manager.reads_topics(registration):
+        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table, {})
+        registration = replace(registration, topic_configs=read)
+    return (yield from manager.register_broker(registration))
 
 
 def _without_own_timeout(broker: int) -> registration_service_pb2.RegisterBrokerRequest:
@@ -241,7 +225,7 @@ def _registered(
     with pauses:  # also while the next request is made: what may be due then is due to the tables
         for data in registrations:
             began = time.perf_counter()
-            finish(register(manager, data))
+            run_sync(register(manager, data))
             seconds += time.perf_counter() - began
     yield f"{what}, all together", "s", seconds
     yield f"{what}, resident memory that it takes", "MiB", (_resident_bytes() - memory) / _MEBIBYTE

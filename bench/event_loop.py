@@ -1,4 +1,4 @@
-"""How long a real name server's event loop is held up while tables change: ``python -m bench.event_loop``.
+"""Time that a real name server's event loop is held up while tables change: ``python -m bench.event_loop``.
 
 A name server runs in a process of its own with a probe in its event loop. This process registers brokers in phases
 and meanwhile looks topics up at a fixed rate.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,9 +24,10 @@ from bench.figures import Figure, Sample, machine_line, progress, shown, summari
 from bench.load import CLIENT_OPTIONS, REGISTER_BROKER
 from bench.loop_probe import LoopFigures
 from bench.peers.servers import own_engines
-from bench.steady_look_ups import CALLS_PER_SECOND, SteadyLookUps
+from bench.probed_namesrv import PROBE_SIGNAL
+from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
 from bench.workload import Profile, part, registration
-from tests.processes import OpenedChannel, Process, eventually
+from support.processes import OpenedChannel, Process, eventually
 
 BAR_MILLIS = 10.0
 """What the design allows the event loop to be held up for, garbage collections included."""
@@ -96,7 +96,7 @@ class ProbedNamesrv(Process):
     def take(self) -> LoopFigures:
         """What the probe has seen since this was called last."""
         before = len(self.events("loop_probed"))
-        self.signal(signal.SIGUSR1)
+        self.signal(PROBE_SIGNAL)
         line = eventually(lambda: self.events("loop_probed")[before:])[0]
         return LoopFigures(*(line[name] for name in LoopFigures._fields))
 
@@ -104,11 +104,11 @@ class ProbedNamesrv(Process):
 class Round:
     """One name server in all phases, each on the tables that those before it left."""
 
-    def __init__(self, engine: str, scale: Scale, namesrv: ProbedNamesrv, look_ups: SteadyLookUps) -> None:
+    def __init__(self, engine: str, scale: Scale, namesrv: ProbedNamesrv, lookups: SteadyLookups) -> None:
         self._engine = engine
         self._scale = scale
         self._namesrv = namesrv
-        self._look_ups = look_ups
+        self._lookups = lookups
         self._samples: list[Sample] = []
 
     def run(self, requests: Requests, connection: grpc.Channel) -> list[Sample]:
@@ -117,7 +117,7 @@ class Round:
         with self._phase(f"loading {scale.profile.name}"):
             for data in requests.fleet:
                 _register(connection, data)
-        with self._phase("look-ups only"):
+        with self._phase("lookups only"):
             time.sleep(scale.quiet_seconds)
         opened = OpenedChannel(stub.OpenChannel(pb.OpenChannelRequest(holder="bench")))
         for parts, phase in zip(requests.large, ("first", "again, all changed"), strict=True):
@@ -137,19 +137,19 @@ class Round:
     def _phase(self, name: str) -> Iterator[None]:
         """Measures what the block does and what it leaves behind."""
         self._workload = f"{self._engine}: {name}"
-        self._look_ups.take()
+        self._lookups.take()
         self._namesrv.take()
         began = time.perf_counter()
         yield
         self._note("until the last answer", "s", time.perf_counter() - began)
         time.sleep(self._scale.quiet_seconds)
-        loop, latencies = self._namesrv.take(), eventually(self._look_ups.take)
+        loop, latencies = self._namesrv.take(), eventually(self._lookups.take)
         self._note(_DELAY, "ms", loop.longest_delay_millis)
         self._note("event loop, p99 of its delay", "ms", loop.p99_delay_millis)
         self._note("event loop, longest time on the processor", "ms", loop.longest_busy_millis)
         self._note("longest garbage collection", "ms", loop.longest_collection_millis)
-        self._note("look-up latency, median", "ms", latencies[len(latencies) // 2] * 1000)
-        self._note("look-up latency, p99", "ms", latencies[len(latencies) * 99 // 100] * 1000)
+        self._note("lookup latency, median", "ms", latencies[len(latencies) // 2] * 1000)
+        self._note("lookup latency, p99", "ms", latencies[len(latencies) * 99 // 100] * 1000)
 
     def _note(self, name: str, unit: str, value: float) -> None:
         self._samples.append(Sample(self._workload, name, unit, value))
@@ -164,9 +164,9 @@ def measure(scale: Scale, engines: Sequence[str], rounds: int) -> list[Sample]:
         with (
             ProbedNamesrv(engine) as namesrv,
             grpc.insecure_channel(namesrv.target, CLIENT_OPTIONS) as connection,
-            SteadyLookUps(namesrv.target, scale.profile) as look_ups,
+            SteadyLookups(namesrv.target, scale.profile) as lookups,
         ):
-            samples += Round(engine, scale, namesrv, look_ups).run(requests, connection)
+            samples += Round(engine, scale, namesrv, lookups).run(requests, connection)
     return sorted(samples, key=lambda sample: engines.index(sample.workload.partition(":")[0]))
 
 
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     engines = [options.engine] if options.engine else own_engines()
     figures = summarise(measure(scale, engines, options.rounds))
     print(machine_line())
-    print(f"Event loop under changes: {options.rounds} rounds, {CALLS_PER_SECOND} look-ups per second all the time.")
+    print(f"Event loop under changes: {options.rounds} rounds, {CALLS_PER_SECOND} lookups per second all the time.")
     print(table(figures))
     print(verdicts(figures))
     if options.json:

@@ -28,7 +28,7 @@ from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
 from bench.peers.servers import NAIVE, Server, own_engines, server_cores, turned
 from bench.workload import Profile
 
-LOOK_UP = "look-up"
+LOOKUP = "lookup"
 REGISTRATION = "unchanged registration"
 COSTS_FILE = Path(__file__).parent / "guard.json"
 """What calls cost when they were measured last, with the machine on which that was."""
@@ -36,7 +36,7 @@ _MAY_RISE = 1.5
 """Room for other machines and unsteady ones. Twice as dear does not pass."""
 _PROFILE = Profile(topics=2_000, brokers=100, width=4)
 _ROUNDS = 5
-_LOOK_UPS = 5_000
+_LOOKUPS = 5_000
 _REGISTRATIONS = 1_000
 
 Costs = Mapping[str, Mapping[str, float]]
@@ -60,9 +60,9 @@ class Ratio(NamedTuple):
 def measure(engines: Sequence[str], rounds: int) -> list[Sample]:
     """Server CPU of each call on the naive server and each engine, in milliseconds per 1,000 calls."""
     registrations = list(_PROFILE.registrations())
-    look_ups = [
+    lookups = [
         route_service_pb2.GetTopicRouteRequest(topic=name).SerializeToString()
-        for name in _PROFILE.topic_names(_LOOK_UPS)
+        for name in _PROFILE.topic_names(_LOOKUPS)
     ]
     repeated = registrations * (_REGISTRATIONS // len(registrations))
     samples = []
@@ -71,11 +71,11 @@ def measure(engines: Sequence[str], rounds: int) -> list[Sample]:
         servers = [stack.enter_context(Server(name, server_core)) for name in (NAIVE, *engines)]
         for server in servers:
             send(server.target, REGISTER_BROKER, registrations)
-            send(server.target, GET_TOPIC_ROUTE, look_ups[: len(look_ups) // 5])
+            send(server.target, GET_TOPIC_ROUTE, lookups[: len(lookups) // 5])
         for number in range(1, rounds + 1):
             progress(f"guard: round {number} of {rounds}")
             for call, path, requests in (
-                (LOOK_UP, GET_TOPIC_ROUTE, look_ups),
+                (LOOKUP, GET_TOPIC_ROUTE, lookups),
                 (REGISTRATION, REGISTER_BROKER, repeated),
             ):
                 for server in turned(servers, number):

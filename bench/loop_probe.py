@@ -1,4 +1,4 @@
-"""How late the timers of an event loop come, and what held them up."""
+"""A probe of an event loop: how late its timers come, and what held them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long and how often the interpreter stands still for garbage collection."""
+"""Pauses of the interpreter for garbage collection: how long and how often."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The application that ``namesrv serve --engine envoy`` runs inside Envoy, with a probe in its event loop.
 
-SIGUSR1, which ``bench.probed_namesrv`` has blocked, makes it log what the probe has seen since the last one.
+SIGUSR2, which ``bench.probed_namesrv`` has blocked, makes it log what the probe has seen since the last one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import structlog
 
 from bench.loop_probe import LoopProbe
-from bench.probed_namesrv import LONGEST_LIFE_SECONDS
-from namesrv.server.envoy import app
-from namesrv.server.envoy.call import Receive, Send
+from bench.probed_namesrv import LONGEST_LIFE_SECONDS, PROBE_SIGNAL
+from namesrv.process import inside_envoy
+from namesrv.server.engines.envoy.call import Receive, Send
 
 _log = structlog.get_logger(__name__)
 
 
 def application(scope: Mapping[str, Any], receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
     """The name server's application; its life is that of a probe, too."""
-    answering = app.application(scope, receive, send)
+    answering = inside_envoy.application(scope, receive, send)
     return _probed(answering) if scope["type"] == "lifespan" else answering
 
 
@@ -44,5 +44,5 @@ async def _probed(living: Coroutine[Any, Any, None]) -> None:
 def _log_when_asked(loop: asyncio.AbstractEventLoop, probe: LoopProbe) -> None:
     """Waits for signals in a thread of its own: the event loop does not run in the main thread here."""
     while True:
-        signal.sigwait([signal.SIGUSR1])
+        signal.sigwait([PROBE_SIGNAL])
         loop.call_soon_threadsafe(lambda: _log.info("loop_probed", **probe.take()._asdict()))

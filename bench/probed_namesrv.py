@@ -1,6 +1,6 @@
 """``namesrv serve`` with a probe in its event loop: ``python -m bench.probed_namesrv``, with the same flags.
 
-SIGUSR1 makes it log what the probe has seen since the last one, as the event ``loop_probed``.
+SIGUSR2 makes it log what the probe has seen since the last one, as the event ``loop_probed``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import uvloop
 from bench.loop_probe import LoopProbe
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command
+from groundwork.stop_event import stop_event
+from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
-from namesrv.server.envoy.launch import become_envoy
+from namesrv.server.engines.envoy.launch import become_envoy
 from namesrv.server.server import NamesrvServer
-from namesrv.settings import NamesrvSettings
 
 LONGEST_LIFE_SECONDS = 600.0
 """It ends by then even if whoever started it is gone."""
+
+PROBE_SIGNAL = signal.SIGUSR2
+"""Asks the probe. SIGUSR1 asks a name server for its stacks."""
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +33,7 @@ _log = structlog.get_logger(__name__)
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes in memory, until SIGTERM."""
     if settings.engine == "envoy":
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # one that Envoy would take
+        signal.pthread_sigmask(signal.SIG_BLOCK, [PROBE_SIGNAL])  # it would end Envoy
         become_envoy(settings, application="bench.probed_envoy:application")
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
@@ -37,11 +41,9 @@ def serve(settings: NamesrvSettings) -> None:
 
 
 async def _serve(settings: NamesrvSettings) -> None:
-    stop, probe = asyncio.Event(), LoopProbe()
+    stop, probe = stop_event(), LoopProbe()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: _log.info("loop_probed", **probe.take()._asdict()))
+    loop.add_signal_handler(PROBE_SIGNAL, lambda: _log.info("loop_probed", **probe.take()._asdict()))
     loop.call_later(LONGEST_LIFE_SECONDS, stop.set)
     watching = asyncio.create_task(probe.watch())
     await NamesrvServer(settings, None).run(stop)

@@ -1,4 +1,4 @@
-"""Many watches of one topic, read in a process of their own: ``python -m bench.watch_load``.
+"""A load of many watches of one topic, read in a process of their own: ``python -m bench.watch_load``.
 
 Says ``ready`` when each watch has its first message. Then answers each line on standard input with one of JSON: the
 revisions that changes of the topic came with since the last line, and when each watch had them. Messages are decoded

@@ -24,7 +24,7 @@ from bench.figures import Sample, machine_line, progress, summarise, table, writ
 from bench.load import CLIENT_OPTIONS, open_many_files
 from bench.peers.servers import own_engines
 from bench.workload import registration, topic_name
-from tests.processes import eventually
+from support.processes import eventually
 
 _CALL_SECONDS = 30.0
 _ARRIVE_SECONDS = 120.0

@@ -1,4 +1,4 @@
-"""What a look-up and a registration cost a name server in one process and in several (``--workers``).
+"""Costs of a lookup and a registration in one process and in several (``--workers``).
 
 On a machine whose cores are also the load's, several processes cannot show what they are for, a higher rate. What each
 call costs in processor time, all processes of the server together, shows whether they would on a machine with more.
@@ -18,7 +18,7 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
 from bench.peers.servers import own_engines
 from bench.workload import Profile
-from tests.processes import NamesrvProcess, eventually
+from support.processes import NamesrvProcess, eventually
 
 PROFILE = Profile(topics=20_000, brokers=1_000, width=1)
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
@@ -63,11 +63,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured, in turn")
     parser.add_argument("--calls", type=int, default=10_000, help="calls of each kind a round")
     arguments = parser.parse_args()
-    look_ups = [
+    lookups = [
         route_service_pb2.GetTopicRouteRequest(topic=topic).SerializeToString()
         for topic in PROFILE.topic_names(arguments.calls)
     ]
-    kinds = {"look-ups": (GET_TOPIC_ROUTE, look_ups), "heartbeats": (HEARTBEAT, heartbeats(arguments.calls))}
+    kinds = {"lookups": (GET_TOPIC_ROUTE, lookups), "heartbeats": (HEARTBEAT, heartbeats(arguments.calls))}
     costs: dict[tuple[str, int], list[float]] = {(kind, count): [] for kind in kinds for count in arguments.workers}
     for _ in range(arguments.rounds):
         for count in arguments.workers:

@@ -1,4 +1,4 @@
-"""Keeps one broker registered, from start to stop (RocketMQ: BrokerController)."""
+"""The controller that keeps one broker registered, from start to stop (RocketMQ: BrokerController)."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_p
 from namesrv_api.v1 import route_data_pb2
 from prometheus_client import CollectorRegistry
 
-from broker_agent.agent_metrics import AgentMetrics
-from broker_agent.agent_observation import AgentObservation
-from broker_agent.agent_security import AgentSecurity
-from broker_agent.agent_server import AgentServer
-from broker_agent.agent_status import agent_status
-from broker_agent.broker_agent_servicer import BrokerAgentServicer
-from broker_agent.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.broker.current_broker import CurrentBroker
+from broker_agent.broker.registration import BrokerState
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.calls_in_flight import CallsInFlight
-from broker_agent.change_coalescing import ChangeThread
-from broker_agent.clients.client_managers import ClientManagers
-from broker_agent.clients.client_queries import add_client_queries
-from broker_agent.clients.client_server import ClientServer
-from broker_agent.clients.producer_manager import ProducerRules
-from broker_agent.current_broker import CurrentBroker
+from broker_agent.clients.groups.producer_manager import ProducerRules
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.queries import add_client_queries
+from broker_agent.clients.server import ClientServer
+from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.fan_out.namesrv_targets import NamesrvTargets
+from broker_agent.fan_out.outer_executor import OuterExecutor
+from broker_agent.fan_out.registration_results import Master, RegistrationResults
+from broker_agent.listener.security import AgentSecurity
+from broker_agent.listener.server import AgentServer
+from broker_agent.listener.servicer import BrokerAgentServicer
+from broker_agent.listener.status import agent_status
 from broker_agent.namesrv_list import NamesrvList
-from broker_agent.namesrv_target import Interceptors, NamesrvTarget
-from broker_agent.namesrv_targets import NamesrvTargets
-from broker_agent.outer_executor import OuterExecutor
-from broker_agent.periodic_thread import PeriodicThread
-from broker_agent.registration import BrokerState
-from broker_agent.registration_results import Master, RegistrationResults
-from broker_agent.schedule import RegistrationSchedule
+from broker_agent.observability.exports import AgentObservability
+from broker_agent.observability.metrics import AgentMetrics
 from broker_agent.settings import AgentSettings
-from broker_agent.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
-from broker_agent.timing import Timing
-from broker_agent.topic_config_manager import TopicConfigManager
-from broker_agent.topic_config_servicer import TopicConfigServicer
+from broker_agent.target.calls_in_flight import CallsInFlight
+from broker_agent.target.namesrv_target import Interceptors, NamesrvTarget
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.debounce import ChangeThread
+from broker_agent.timing.periodic_thread import PeriodicThread
+from broker_agent.timing.schedule import RegistrationSchedule
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.servicer import TopicConfigServicer
+from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
+from groundwork.connections.security_settings import certificates
 from groundwork.endpoints import Endpoint
-from groundwork.security_settings import certificates
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
-"""When calls without an answer are looked for (RocketMQ: NettyRemotingClient's scanResponseTable)."""
+"""Period of the scan for calls without an answer (RocketMQ: NettyRemotingClient's scanResponseTable)."""
 JOIN_SECONDS = 2.0
 """Time for the periodic threads to end once nothing holds them up."""
 
@@ -79,7 +79,7 @@ class BrokerController:
             StartError: A port is in use, or certificates or variables OTEL_... cannot be used.
         """
         self._settings = settings
-        self._observation = AgentObservation(settings.metrics_listen)
+        self._observation = AgentObservability(settings.metrics_listen)
         self._security = AgentSecurity(settings)
         self._topic_configs = topic_configs
         self._namesrv_list = namesrv_list
@@ -129,12 +129,12 @@ class BrokerController:
 
     @property
     def metrics_listening_on(self) -> Endpoint | None:
-        """Where metrics are; None if nowhere."""
+        """The address of the metrics listener; None if there is none."""
         return self._observation.endpoint
 
     @property
     def master(self) -> Master | None:
-        """The master, of a slave that has learnt it."""
+        """The master, if the broker is a slave that knows it."""
         return self._results.master
 
     def start(self) -> None:
@@ -308,6 +308,7 @@ class BrokerController:
                 self._current.identity,
                 tls=self._security.listener,
                 observers=self._observation.observers,
+                asyncio_debug=self._settings.asyncio_debug,
             )
             taken.callback(self._client_server.stop)
             self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)
@@ -325,7 +326,7 @@ class BrokerController:
         )
 
     def _not_alive(self) -> str | None:
-        """What is wrong if periodic registrations have ended although nobody stopped them; None if they have not."""
+        """The problem if periodic registrations have ended although nobody stopped them; None if they go on."""
         ended = self._periodic.ident is not None and not self._periodic.is_alive() and not self._stopping.is_set()
         return "the thread that registers periodically has ended" if ended else None
 
@@ -386,7 +387,7 @@ class BrokerController:
         return SWEEP_SECONDS
 
     def _master_agent(self) -> Endpoint | None:
-        """Where a slave copies its topics from; None where the broker itself does that."""
+        """The agent that a slave copies its topics from; None where the broker itself copies them."""
         settings, master = self._settings, self.master
         if self._topic_configs.follows:
             return None

@@ -1,4 +1,4 @@
-"""Watches the broker itself: an agent that lives on beside a dead broker must not keep it in the routes."""
+"""The probe of the broker itself: an agent that lives on beside a dead broker must not keep it in the routes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Literal
 
 import structlog
 
-from broker_agent.periodic_thread import PeriodicThread, Wait
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint
 
 ProbeKind = Literal["tcp", "pid", "none"]
@@ -20,7 +20,7 @@ ProbeKind = Literal["tcp", "pid", "none"]
 PROBE_PERIOD_SECONDS = 1.0
 """Time from one look at the broker to the next: a broker is gone from the routes 3 to 5 s after it died."""
 FAILURES_UNTIL_DOWN = 3
-"""So many failed looks in a row make a broker dead: one may be a full backlog, or a restart that is quick enough."""
+"""Failed looks in a row after which a broker counts as dead: one may be a full backlog, or a quick restart."""
 CONNECT_TIMEOUT_SECONDS = 1.0
 """Time for one attempt to connect; the broker is on this machine or next to it."""
 JOIN_SECONDS = 2.0
@@ -52,7 +52,7 @@ def broker_probe_of(
         wait: How to wait between two looks.
 
     Raises:
-        ValueError: Kind and process contradict each other, or the number is none of a process.
+        ValueError: Kind and process contradict each other, or the number cannot be that of a process.
     """
     if (broker_pid is not None) != (kind == "pid"):
         raise ValueError("a process, by number or file, belongs to the probe 'pid', and to no other")
@@ -69,7 +69,7 @@ def connects_to(broker_addr: Endpoint) -> Check:
 
     def check() -> None:
         with socket.create_connection(broker_addr, CONNECT_TIMEOUT_SECONDS) as connection:
-            # With nobody listening, a port that the system gives to clients can be connected with itself.
+            # With nobody listening, a connection to a port that the system gives to clients can reach itself.
             if connection.getsockname() == connection.getpeername():
                 raise ConnectionRefusedError("nobody listens")
 
@@ -83,7 +83,7 @@ def process_runs(broker_pid: str) -> Check:
         broker_pid: Its number, or the path of a file that holds the number.
 
     Raises:
-        ValueError: It is a number, but none of a process.
+        ValueError: It is a number, but cannot be that of a process.
     """
     if not broker_pid.strip().lstrip("-").isdecimal():
         file = Path(broker_pid)
@@ -95,7 +95,7 @@ def process_runs(broker_pid: str) -> Check:
 class BrokerProbe:
     """Looks at the broker every second and says when it has died and when it is back.
 
-    It begins by taking the broker for alive, unless ``first_look`` has found otherwise.
+    At first the broker counts as alive, unless ``first_look`` has found otherwise.
     """
 
     def __init__(self, check: Check | None, timing: Timing, wait: Wait = threading.Event.wait) -> None:
@@ -122,8 +122,8 @@ class BrokerProbe:
     def first_look(self) -> bool:
         """Looks once, before ``start``, and says whether the broker is there; takes a second at most for an address.
 
-        Here one failure is enough: a broker that does not listen yet, because it starts together with its agent, is in
-        no route that clients could lose, and must not get into one. ``on_up`` is called when it is there.
+        Here one failure is enough. A broker that starts together with its agent may not listen yet: it is in no route
+        that clients could lose, and must not get into one. ``on_up`` is called when it is there.
         """
         if self._check is None:
             return True
@@ -146,7 +146,7 @@ class BrokerProbe:
             self._thread.start()
 
     def stop(self) -> None:
-        """Says nothing further and ends the thread, in 2 s at most."""
+        """Calls nothing further and ends the thread, in 2 s at most."""
         self._thread.stop()
         self._thread.join(JOIN_SECONDS)
 
@@ -207,7 +207,7 @@ def _check_process(pid: int) -> None:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and only its entry is left. Said by Linux; elsewhere it counts as running."""
+    """Whether the process has ended and only its entry is left. Known on Linux; elsewhere it counts as running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

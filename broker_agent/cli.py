@@ -8,25 +8,26 @@ from typing import Annotated
 
 import typer
 
-from broker_agent.agent_server import SERVICE_NAME
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import broker_probe_of
-from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
 from broker_agent.errors import StartError
+from broker_agent.listener.server import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.rpc_errors import CallRefused
 from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
 from broker_agent.stop_signals import StopSignals
-from broker_agent.timing import Timing
-from broker_agent.topic_config import DataVersion, TopicConfigTable
-from broker_agent.topic_config_manager import TopicConfigManager
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfigTable
+from groundwork.command_line import version_option
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
-from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
-from groundwork.version import __version__
+from groundwork.stack_dumps import dump_stacks_on_signal
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0
@@ -45,24 +46,14 @@ def main() -> None:
     app(prog_name=_PROGRAM)
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{_PROGRAM} {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _program(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> None:
     """The agent beside a broker: keeps it registered with every name server."""
 
 
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
+    dump_stacks_on_signal()
     configure_logs(settings.log_format, settings.log_level)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each write of any file in the folder
     try:
@@ -95,7 +86,7 @@ def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManage
     built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
     if settings.topics_mode == "own":
         return TopicConfigManager.own(settings.topics, built_in, on_bad_topic=settings.on_bad_topic, timing=timing)
-    # The version that a broker has before its first change; whatever the file then says is newer.
+    # The version that a broker has before its first change; the file's version will be newer.
     without_file = TopicConfigTable(DataVersion(0, 0), built_in) if settings.topics_missing == "wait" else None
     return TopicConfigManager.follow(
         settings.topics,

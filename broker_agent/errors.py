@@ -1,4 +1,4 @@
-"""What can go wrong in the agent: one tree of exceptions."""
+"""The agent's own exceptions: one tree."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class NameServerError(AgentError):
 
     @classmethod
     def of_call(cls, error: grpc.RpcError) -> NameServerError:
-        """The error of a call that gRPC says has failed."""
+        """The error of a call that failed in gRPC."""
         return cls(RichError.of(cast("FailedCall", error)))  # its stubs type the metadata as another sequence
 
     @classmethod
     def deadline_exceeded(cls, message: str) -> NameServerError:
-        """The error of a call that its caller had no time left for."""
+        """The error of a call for which its caller had no time left."""
         return cls(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, message))

@@ -9,19 +9,19 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker_agent.broker_probe import ProbeKind
-from broker_agent.connection_options import ConnectionOptions
+from broker_agent.connections.options import ConnectionOptions
+from broker_agent.connections.reopening import ReopeningRules
 from broker_agent.namesrv_list import check_address_server, check_namesrv
-from broker_agent.reopening import ReopeningRules
-from broker_agent.schedule import ScheduleRules
-from broker_agent.topic_config import OnBadTopic
+from broker_agent.timing.schedule import ScheduleRules
+from broker_agent.topics.table import OnBadTopic
+from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.endpoints import Endpoint
 from groundwork.logs import LogFormat, LogLevel
-from groundwork.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 
 DEFAULT_LISTEN = "127.0.0.1:10920"
-"""Where the agent answers, unless told otherwise: on loopback, one above RocketMQ's own port 10919."""
+"""Default address of the ordinary listener: on loopback, one above RocketMQ's own port 10919."""
 FAST_PORT_OFFSET = -2
 """Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 beside 10911)."""
 
@@ -52,7 +52,7 @@ _Address = Annotated[str, AfterValidator(_address)]
 
 
 class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
-    """What the agent registers, where, and how often. Times are in milliseconds."""
+    """Settings of ``broker-agent serve``: what it registers, where, and how often. Times are in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix="BROKER_AGENT_")
 
@@ -187,6 +187,9 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     )
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="Where /metrics, /healthz and /readyz answer over HTTP, host:port; by default nowhere."
+    )
+    asyncio_debug: bool = Field(
+        False, description="Run the ordinary listener in asyncio's debug mode, which logs slow callbacks; it is slower."
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")

@@ -9,8 +9,8 @@ import socket
 class StopSignals:
     """Waits for SIGTERM or SIGINT; one that comes before the wait ends it at once.
 
-    The interpreter writes each signal to a socket, so that none is lost in the moment before the wait: a lock or an
-    event would be woken by a Python handler only, which cannot run while the main thread waits.
+    The interpreter writes each signal to a socket, so none is lost in the moment before the wait. Only a Python handler
+    could wake a lock or an event, and it cannot run while the main thread waits.
     """
 
     def __init__(self) -> None:

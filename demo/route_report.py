@@ -12,16 +12,16 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from route_pipeline.change_log import read_changes
-from route_pipeline.comparison import compare_latest
-from route_pipeline.history import history
-from route_pipeline.html_report import html_report
-from route_pipeline.ingest import ingest
-from route_pipeline.report_data import collect_report
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.history import history
+from route_pipeline.log.ingest import ingest
+from route_pipeline.log.store import RouteStore
+from route_pipeline.reports.comparison import compare_latest
+from route_pipeline.reports.data import collect_report
+from route_pipeline.reports.html import html_report
 from route_pipeline.session import QUICK_START, spark_session
-from route_pipeline.store import RouteStore
-from tests.unit.namesrv.fleet import VirtualClock
-from tests.unit.route_pipeline.fleet_life import FleetLife, serving_life
+from support.fleet_life import FleetLife, serving_life
+from support.virtual_clock import VirtualClock
 
 SEED = 9191
 INGESTS = 12

@@ -1,4 +1,4 @@
-"""Threads for what may hang, such as a disk: the process ends without them."""
+"""Threads for calls that may hang, such as a disk's: the process ends without waiting for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ResultT = TypeVar("ResultT")
 
 
 class DaemonExecutor(Executor):
-    """Does as ``ThreadPoolExecutor`` does, but for the end: Python does not wait for its threads.
+    """A ``ThreadPoolExecutor`` for whose threads Python does not wait at the end of the process.
 
-    At the end of a process, the one of the library is waited for as long as a disk hangs, whatever its shutdown said.
+    For the library's own executor Python waits as long as a disk hangs, whatever its shutdown said.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -46,7 +46,10 @@ class DaemonExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls. What was submitted before is made, unless it is cancelled or the process ends."""
+        """Takes no more calls.
+
+        Calls that were submitted before are made, unless they are cancelled or the process ends.
+        """
         with self._lock:
             if not self._has_ended:
                 self._has_ended = True

@@ -68,7 +68,7 @@ def is_ip_address(host: str) -> bool:
 
 
 def parse_endpoints(texts: str | Iterable[str]) -> tuple[Endpoint, ...]:
-    """Parses a list of endpoints, as RocketMQ's ``namesrvAddr`` and as everybody else writes it.
+    """Parses a list of endpoints, in the form of RocketMQ's ``namesrvAddr`` or in the usual one with commas.
 
     Semicolons, commas and white space all separate; several texts (a flag given twice) are joined.
 

@@ -1,4 +1,4 @@
-"""Whether an address can be listened on, said in words of our own."""
+"""Listeners: a check of the address before the program listens, and the bounds that gRPC keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from groundwork.endpoints import Endpoint
 
 
 def check_bindable(listen: Endpoint) -> None:
-    """Binds once without gRPC, whose engines write lines of their own and do not say what is wrong.
+    """Binds once without gRPC, because its engines write lines of their own and do not say what is wrong.
 
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
@@ -20,7 +20,7 @@ def check_bindable(listen: Endpoint) -> None:
 
 
 def bind(listen: Endpoint) -> socket.socket:
-    """Takes a port without listening on it, for a program that will: Linux lets it bind the same one meanwhile.
+    """Holds a port without listening on it, for a program that will listen: Linux lets both bind it.
 
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
@@ -33,6 +33,51 @@ def bind(listen: Endpoint) -> socket.socket:
         taken.close()
         raise _cannot_listen(listen, error) from error
     return taken
+
+
+def listener_options(
+    *,
+    max_message_bytes: int,
+    max_metadata_bytes: int,
+    max_concurrent_streams: int,
+    max_pending_requests: int,
+    keepalive_time_millis: int,
+    keepalive_timeout_millis: int,
+    shares_port: bool = False,
+) -> list[tuple[str, int]]:
+    """Options of gRPC for a listener; an engine ignores those that it does not know.
+
+    Args:
+        max_message_bytes: Largest request.
+        max_metadata_bytes: Largest metadata of a request.
+        max_concurrent_streams: Most calls open on one connection.
+        max_pending_requests: Most calls that wait to be taken. Below the number that come at once after a restart,
+            gRPC answers CANCELLED to the rest.
+        keepalive_time_millis: Silence after which a peer is pinged.
+        keepalive_timeout_millis: Time for its answer.
+        shares_port: Whether other processes listen on the same port. By default gRPC shares it, silently, with another
+            server of this user, which gets half of the calls.
+    """
+    ping_interval = (
+        keepalive_time_millis * 4 // 5
+    )  # clients may ping as often as we do; a little below, for their clocks
+    return [
+        ("grpc.max_receive_message_length", max_message_bytes),
+        # Between the two limits gRPC refuses calls at random: the same metadata would now be taken and now be refused.
+        ("grpc.max_metadata_size", max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", max_metadata_bytes),
+        ("grpc.max_concurrent_streams", max_concurrent_streams),
+        ("grpc.server.max_pending_requests", max_pending_requests),
+        ("grpc.server.max_pending_requests_hard_limit", max_pending_requests),
+        ("grpc.keepalive_time_ms", keepalive_time_millis),
+        ("grpc.keepalive_timeout_ms", keepalive_timeout_millis),
+        # gRPC takes a dead peer's time from here and not from keepalive_timeout_ms; its default is a minute.
+        ("grpc.http2.ping_timeout_ms", keepalive_timeout_millis),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_interval),
+        ("grpc.http2.min_ping_interval_without_data_ms", ping_interval),
+        ("grpc.so_reuseport", int(shares_port)),
+    ]
 
 
 def _family(listen: Endpoint) -> socket.AddressFamily:

@@ -9,13 +9,14 @@ from typing import Any, Protocol, Self
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
 
 DETAILS_KEY = "grpc-status-details-bin"
 """Trailing metadata key of the serialized google.rpc.Status."""
 
 
 class FailedCall(Protocol):
-    """What a client gets when a call fails: ``grpc.RpcError`` of either API has these."""
+    """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
 
     def code(self) -> grpc.StatusCode: ...  # noqa: D102
     def details(self) -> str | None: ...  # noqa: D102
@@ -29,7 +30,7 @@ class FieldViolation:
     field: str
     """Path of the field in the request, such as ``topic_configs[3].perm``."""
     description: str
-    """The value's problem and the rule."""
+    """What is wrong with the value, and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class RichError:
     retry_after_seconds: float | None = None
     """When to try again; None if the server did not say."""
 
-    def trailing_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """The details as trailing metadata of the answer."""
+    def status(self) -> grpc.Status:
+        """The error as ``abort_with_status`` of a server takes it: code, message, details in the trailers."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
         info = error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
         status.details.add().Pack(info)
@@ -60,11 +61,15 @@ class RichError:
             retry = error_details_pb2.RetryInfo()
             retry.retry_delay.FromNanoseconds(int(self.retry_after_seconds * 1e9))
             status.details.add().Pack(retry)
-        return ((DETAILS_KEY, status.SerializeToString()),)
+        return rpc_status.to_status(status)
 
     @classmethod
     def of(cls, call: FailedCall) -> Self:
-        """Reads the error of a failed call. Details that are missing or not readable are left empty."""
+        """Reads the error of a failed call.
+
+        Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
+        broken, or if a proxy changed the text.
+        """
         code, message = call.code(), call.details() or ""
         status = status_pb2.Status()
         for key, value in call.trailing_metadata() or ():

@@ -59,7 +59,7 @@ class ProgramSettings(BaseSettings):
                 sources = (init_settings, env_settings)
                 if config_file is None:
                     return sources
-                config_file.open("rb").close()  # pydantic-settings passes over a file that is not there
+                config_file.open("rb").close()  # pydantic-settings ignores a file that is not there
                 return (*sources, TomlConfigSettingsSource(settings_cls, config_file))
 
         return Configured(**flags)
@@ -128,7 +128,7 @@ def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: di
 
 def _problem(item: Any) -> str:
     message = str(item["msg"]).removeprefix("Value error, ")
-    if not item["loc"]:  # about several settings, which it names itself
+    if not item["loc"]:  # the error is about several settings, which its text names
         return message
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":

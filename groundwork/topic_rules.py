@@ -1,4 +1,4 @@
-"""What clusters, brokers and topics may be called, and what a topic may be configured to: the same on both sides."""
+"""Rules for the names of clusters, brokers and topics, and for topics' settings: the same on both sides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""The name server: who is where, in memory, over gRPC."""
+"""The name server: the route tables of a fleet of brokers, in memory, over gRPC.
+
+Rooms, each importing only those after it: ``cli``, ``process`` (event loops and workers), ``server`` (gRPC),
+``storage`` (files), ``config`` (settings and limits), ``core`` (the tables, pure). Begin reading in ``core.routes``.
+"""
 
 import os
 
-# gRPC's core writes lines of its own, one for each handshake that fails, past every logger and bound. It reads this
-# when it is imported, so nothing that is imported later could say it.
+# gRPC's core writes a line for each failed handshake to standard error, past our log and its bounds. It reads this
+# variable when it is imported, so it has to be set here.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

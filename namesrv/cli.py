@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import signal
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-import uvloop
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.command_line import version_option
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
-from groundwork.health_check import check_health
 from groundwork.logs import configure_logs
 from groundwork.settings import add_command, exit_with
-from groundwork.version import __version__
+from groundwork.stack_dumps import dump_stacks_on_signal
+from groundwork.stop_event import stop_event
+from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
-from namesrv.server.envoy.launch import CannotLaunch, become_envoy
-from namesrv.settings import NamesrvSettings
-from namesrv.workers import Workers
+from namesrv.process.event_loop import run_in_loop
+from namesrv.process.workers import Workers
+from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 
 PROGRAM = "namesrv"
 
@@ -36,19 +36,20 @@ app = typer.Typer(
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
+    dump_stacks_on_signal()
     if settings.workers > 1:
         raise typer.Exit(_supervise(settings))
     if settings.engine == "envoy":
         _become_envoy(settings)
-    from namesrv.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
+    from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:
-        await serve_until(settings, _stop_event())
+        await serve_until(settings, stop_event())
 
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     try:
-        uvloop.run(serve_until_signal())
+        run_in_loop(serve_until_signal(), asyncio_debug=settings.asyncio_debug)
     except (CannotListen, DataDirError) as error:
         exit_with(PROGRAM, str(error))
 
@@ -58,21 +59,12 @@ def _supervise(settings: NamesrvSettings) -> int:
     configure_logs(settings.log_format, settings.log_level)
 
     async def supervise_until_signal() -> int:
-        return await Workers(settings).run(_stop_event())
+        return await Workers(settings).run(stop_event())
 
     try:
-        return uvloop.run(supervise_until_signal())
+        return run_in_loop(supervise_until_signal(), asyncio_debug=settings.asyncio_debug)
     except OSError as error:
         exit_with(PROGRAM, f"setting listen: {error}")
-
-
-def _stop_event() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 def _become_envoy(settings: NamesrvSettings) -> NoReturn:
@@ -82,19 +74,8 @@ def _become_envoy(settings: NamesrvSettings) -> NoReturn:
         exit_with(PROGRAM, str(error))
 
 
-def _version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{PROGRAM} {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
+def _root(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> None:
     """A gRPC name server for message brokers."""
 
 
@@ -120,7 +101,8 @@ def healthcheck(
 ) -> None:
     """Ask a name server for its health: exit code 0 if it serves, 1 if not."""
     try:
-        # The container's variables name the listener's own pair: it is shown only where there is something to check.
+        # The container's variables name the listener's own pair: show it only where the server's certificate is
+        # checked.
         files = None if tls_ca is None else ClientFiles(tls_ca, tls_cert, tls_key, server_name=tls_server_name)
         security = None if files is None else ClientSecurity(files)
     except CertificateError as error:
@@ -139,7 +121,7 @@ def healthcheck(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
 )
 def console(context: typer.Context) -> None:
-    """Runs the console, which is a part of its own: it is looked for only when it is asked for."""
+    """Runs the console, which is a separate part: it is imported only for this command."""
     try:
         program = importlib.import_module("namesrv_console.cli")
     except ModuleNotFoundError as error:

@@ -1,10 +1,10 @@
-"""When the garbage collector runs: it holds up everything else for as long as it looks at things."""
+"""Tuning of the garbage collector, which holds up everything else while it runs."""
 
 from __future__ import annotations
 
 import gc
 
-from namesrv.core.steps import ResultT, Steps
+from namesrv.core.slices import ResultT, Sliced
 
 YOUNG, MIDDLE, FULL = 5_000, 10, 1_000
 """Net new objects before a run over the youngest, such runs before one over the middle generation, and those before a
@@ -15,17 +15,18 @@ _YOUNG_GENERATION, _MIDDLE_GENERATION = 0, 1
 
 
 def tune_garbage_collection() -> None:
-    """Makes full runs rare, and exempts what is there already. Call it once, after importing everything."""
+    """Makes full runs rare, and exempts objects that exist already. Call it once, after importing everything."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, FULL)
 
 
-def collecting(steps: Steps[ResultT]) -> Steps[ResultT]:
-    """The same steps, with a run over what is new after each: some 20 µs if a step is a slice of a change.
+def collecting(steps: Sliced[ResultT]) -> Sliced[ResultT]:
+    """The same steps, with a run over the new objects after each: some 20 µs if a step is a slice of a change.
 
-    Rows that replace others are no net growth, so they would pile up before a run of 10 ms and more. Seen soon, they
-    are exempt for good, as tuples of bytes are; and a table that grows gets into the oldest generation while small.
+    Rows that replace others are no net growth, so without this they would pile up before a run of 10 ms and more. When
+    the collector sees tuples of bytes soon, they are exempt for good. A growing table gets into the oldest generation
+    while it is small.
     """
     while True:
         try:

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 from pydantic import BaseModel, ConfigDict, Field
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
 from namesrv_console.fleet import Fleet
 from namesrv_console.questions import problem_json
 

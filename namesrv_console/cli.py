@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
@@ -11,16 +10,18 @@ import structlog
 import typer
 from aiohttp import web
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientSecurity
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.logs import configure_logs
+from groundwork.namesrv_client.aio import AioNamesrvClient
+from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.settings import add_command, exit_with
+from groundwork.stop_event import stop_event
 from namesrv_console.fleet import Fleet
 from namesrv_console.listener_tls import PageTls
 from namesrv_console.log_in import LogIn
-from namesrv_console.name_server import NameServer
 from namesrv_console.settings import ConsoleSettings
 from namesrv_console.web import application
 
@@ -28,6 +29,9 @@ PROGRAM = "namesrv console"
 
 SHUTDOWN_SECONDS = 3.0
 """How long requests under way may take at the end."""
+
+CONNECTION = ConnectionSettings(longest_backoff_seconds=2.0)
+"""A name server that is back is seen within seconds, not within gRPC's two minutes."""
 
 
 class _Page(NamedTuple):
@@ -71,12 +75,11 @@ def console(settings: ConsoleSettings) -> None:
 
 
 async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     timeout_seconds = settings.call_timeout_millis / 1000
-    servers = [NameServer(endpoint, timeout_seconds, security) for endpoint in settings.endpoints]
+    servers = [
+        AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION) for endpoint in settings.endpoints
+    ]
     fleet = Fleet(servers)
     app, events = application(
         fleet, permit_actions=settings.permit_actions, host_names=settings.host_name, log_in=page.log_in

@@ -1,4 +1,4 @@
-"""Where name servers differ, and since when."""
+"""Differences between name servers, and since when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-sent events: tells pages that there is something new. What it is, they ask."""
+"""Server-sent events, which tell pages that there is something new. The pages then ask for it."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import grpc
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.aio import Calls
 from groundwork.rich_errors import RichError
-from namesrv_console.name_server import Calls
 from namesrv_console.observation import Observation
 from namesrv_console.observer import Observer, Timing
 

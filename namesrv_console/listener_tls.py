@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import structlog
 
-from groundwork.certificates import Validity, read_key_pair
-from groundwork.reloaded import CHECK_SECONDS, Reloaded
+from groundwork.connections.certificates import Validity, read_key_pair
+from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ class PageTls:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._certificate = certificate
         self._key = key
-        self._loaded = Reloaded([certificate, key], self._load, on_reloaded=self._reloaded, on_kept=self._kept)
+        self._loaded = HotReloaded([certificate, key], self._load, on_reloaded=self._reloaded, on_kept=self._kept)
 
     async def watch(self) -> NoReturn:
         """Looks every second whether the files have changed. Runs until cancelled."""

@@ -1,4 +1,4 @@
-"""Who may see the page: whoever has the token. A program sends it with each request, a browser gets a cookie for it.
+"""The log-in: a token, sent by programs with each request and kept by browsers as a cookie.
 
 Nothing is kept: a cookie says until when it is good, and is signed with a secret of this process and the token in
 force. So a restart and another token end all sessions.
@@ -17,9 +17,9 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import MAX_TOKEN_LENGTH, read_token
-from groundwork.reloaded import Reloaded
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
+from groundwork.files.hot_reload import HotReloaded
 from namesrv_console.protection import problem
 
 COOKIE = "namesrv_console"
@@ -58,7 +58,7 @@ class LogIn:
         self._over_tls = over_tls
         self._wall_clock = wall_clock
         self._secret = secrets.token_bytes(32)
-        self._token = Reloaded([token_file], lambda: _read(token_file), on_kept=_kept)
+        self._token = HotReloaded([token_file], lambda: _read(token_file), on_kept=_kept)
 
     def lets_in(self, request: web.Request) -> bool:
         """Whether a request shows the token, or a cookie that is still good."""

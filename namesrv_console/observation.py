@@ -1,4 +1,4 @@
-"""What the console knows of one name server."""
+"""The console's observation of one name server."""
 
 from __future__ import annotations
 

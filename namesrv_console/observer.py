@@ -1,4 +1,4 @@
-"""Keeps an eye on one name server: asks it again and again, for all viewers together.
+"""The observer of one name server: it asks the name server again and again, for all viewers together.
 
 It is polled, not watched: what changes without a revision (when a broker was heard of last, what the guard does,
 whether it is warm) is part of what people look at, and an unanswered question shows that a name server is gone.
@@ -10,15 +10,17 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import structlog
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from tenacity import AsyncRetrying, retry_if_not_result
 
-from groundwork.call_errors import CallError
-from namesrv_console.name_server import Calls, pages
+from groundwork.backoff import Backoff
+from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.aio import Calls, pages
 from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
 
 POLL_SECONDS = 1.0
@@ -30,7 +32,8 @@ READ_SECONDS = 2.0
 RENEW_SECONDS = 5.0
 """Longest pause between two readings: heartbeats change no revision."""
 
-RETRY_SECONDS = (1.0, 5.0)
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 5.0
+RETRY_JITTER = (0.75, 1.25)
 """First and longest pause after a failure; doubled in between, with jitter."""
 
 LATEST = 20
@@ -38,9 +41,6 @@ LATEST = 20
 
 MAX_INTENTS = 5_000
 """Most intents that are shown: the most that a name server takes."""
-
-BROKERS_ONLY = pb.Shard(index=0, count=1024)
-"""The part of a snapshot with all brokers and hardly any topics."""
 
 ValueT = TypeVar("ValueT")
 
@@ -57,7 +57,7 @@ class Timing:
     now_millis: Callable[[], int] = now_millis
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    chance: Callable[[], float] = random.random
+    rng: random.Random = field(default_factory=random.Random)
 
 
 class Observer:
@@ -83,14 +83,14 @@ class Observer:
 
     async def run(self) -> None:
         """Asks until it is cancelled."""
-        first_retry, longest_retry = RETRY_SECONDS
-        retry = first_retry
+        until_it_answers = AsyncRetrying(
+            retry=retry_if_not_result(bool),
+            wait=Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, RETRY_JITTER, rng=self._timing.rng),
+            sleep=self._timing.sleep,
+        )
         while True:
-            if await self.observe():
-                pause, retry = POLL_SECONDS, first_retry
-            else:
-                pause, retry = retry * (0.75 + self._timing.chance() / 2), min(retry * 2, longest_retry)
-            await self._timing.sleep(pause)
+            await until_it_answers(self.observe)
+            await self._timing.sleep(POLL_SECONDS)
 
     async def observe(self) -> bool:
         """Asks once; says whether the name server answered."""
@@ -137,7 +137,7 @@ class Observer:
     async def _read_tables(self, status: pb.GetNamesrvStatusResponse) -> Tables:
         revision = taken_at = 0
         lives = {}
-        request = pb.StreamRouteSnapshotRequest(shard=BROKERS_ONLY)
+        request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
         async for message in self.server.stream("StreamRouteSnapshot", request):
             answer = cast("pb.StreamRouteSnapshotResponse", message)
             if answer.HasField("snapshot_header"):

@@ -1,4 +1,4 @@
-"""What the page shows of the fleet, made from what was observed."""
+"""The overview of the fleet that the page shows, made from what was observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request is checked for, and what every answer says to the browser."""
+"""Checks of every request, and the headers of every answer to a browser."""
 
 from __future__ import annotations
 

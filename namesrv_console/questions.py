@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.aio import Calls
 from namesrv_console.fleet import Fleet
 from namesrv_console.journal import Entry, cut_at, entry_json, merged
-from namesrv_console.name_server import Calls
 
 JOURNAL_PAGE = 100
 """Entries that are asked of each name server for one page."""

@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
-from groundwork.security_settings import ClientSecuritySettings
 from groundwork.settings import ProgramSettings
 
 MAX_NAME_SERVERS = 16

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.aio import Calls, pages
 from namesrv_console.fleet import Fleet
-from namesrv_console.name_server import Calls, pages
 from namesrv_console.questions import problem_json
 
 PAGE = 100

@@ -1,4 +1,4 @@
-"""The page and what it asks for, over HTTP."""
+"""The HTTP server of the page and of the data that it asks for."""
 
 from __future__ import annotations
 

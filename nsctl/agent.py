@@ -8,11 +8,11 @@ import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from google.protobuf.message import Message
 
-from nsctl.act import DryRun
 from nsctl.exit_codes import FOUND
 from nsctl.output import Row, iso
-from nsctl.see import PERMISSIONS
+from nsctl.read import PERMISSIONS
 from nsctl.session import Session
+from nsctl.write import DryRun
 
 _STATUS = (
     "agent",

@@ -1,11 +1,11 @@
-"""When the certificate ends that a server shows: looked at by a handshake beside gRPC, which does not tell."""
+"""The end of the certificate that a server shows, found by a handshake beside gRPC, which does not tell."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from groundwork.version import __version__
-from nsctl import act, agent, see, understand
+from groundwork.command_line import version_option
+from nsctl import agent, diagnose, read, write
 from nsctl.doctor import doctor
 from nsctl.session import PROGRAM, Agent, Agents, add_command
 
@@ -30,53 +30,42 @@ def main() -> None:
     app(prog_name=PROGRAM)
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{PROGRAM} {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _program(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def _program(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> None:
     pass
 
 
 _SHOWS: dict[str, Callable[..., None]] = {
-    "status": see.status,
-    "cluster": see.cluster,
-    "brokers": see.brokers,
-    "topics": see.topics,
-    "route": see.route,
-    "watchers": see.watchers,
-    "explain": understand.explain,
-    "history": understand.history,
-    "diff": understand.diff,
+    "status": read.status,
+    "cluster": read.cluster,
+    "brokers": read.brokers,
+    "topics": read.topics,
+    "route": read.route,
+    "watchers": read.watchers,
+    "explain": diagnose.explain,
+    "history": diagnose.history,
+    "diff": diagnose.diff,
     "doctor": doctor,
-    "intents": act.intents,
+    "intents": write.intents,
 }
 _ACTS: dict[str, Callable[..., None]] = {
-    "drain": act.drain,
-    "restore": act.restore,
-    "delete-topic": act.delete_topic,
-    "release-topic": act.release_topic,
-    "watch": see.watch,  # goes on by itself
+    "drain": write.drain,
+    "restore": write.restore,
+    "delete-topic": write.delete_topic,
+    "release-topic": write.release_topic,
+    "watch": read.watch,  # goes on by itself
 }
 for _name, _command in _SHOWS.items():
     add_command(app, _name, _command)
 for _name, _command in _ACTS.items():
     add_command(app, _name, _command, acts=True)
-add_command(kv, "list", act.kv_list)
-add_command(kv, "get", act.kv_get)
-add_command(kv, "put", act.kv_put, acts=True)
-add_command(kv, "delete", act.kv_delete, acts=True)
-add_command(config, "show", act.config_show)
-add_command(config, "set", act.config_set, acts=True)
-add_command(guard, "confirm-loss", act.confirm_loss, acts=True)
+add_command(kv, "list", write.kv_list)
+add_command(kv, "get", write.kv_get)
+add_command(kv, "put", write.kv_put, acts=True)
+add_command(kv, "delete", write.kv_delete, acts=True)
+add_command(config, "show", write.config_show)
+add_command(config, "set", write.config_set, acts=True)
+add_command(guard, "confirm-loss", write.confirm_loss, acts=True)
 add_command(agent_app, "status", agent.status, agents=Agents)
 add_command(agent_app, "events", agent.events, agents=Agents)
 add_command(agent_app, "role", agent.role, acts=True, agents=Agent)

@@ -1,4 +1,4 @@
-"""Which name servers are meant, and how to call them: flags, the environment, or a context of the contexts file."""
+"""Contexts: which name servers are meant and how to call them, by flags, the environment or the contexts file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientFiles
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint, parse_endpoints
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
+from groundwork.namesrv_client.blocking import NamesrvClient
 from nsctl.certificate_end import served_until
+from nsctl.diagnose import BATCH
 from nsctl.exit_codes import FOUND
-from nsctl.name_servers import NameServer
 from nsctl.output import Format, Row
-from nsctl.see import TopicKind, live_brokers, topic_names
+from nsctl.read import TopicKind, live_brokers, topic_names
 from nsctl.session import Session
-from nsctl.understand import BATCH
 
 SKEW_SECONDS = 1.0
 """A clock this far from ours is told, beyond the time that the call took."""
@@ -77,7 +77,7 @@ def doctor(session: Session) -> None:
         session.found(FOUND)
 
 
-def _check(server: NameServer) -> Checked:
+def _check(server: NamesrvClient) -> Checked:
     began = time.time()
     status = server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
     assert isinstance(status, pb.GetNamesrvStatusResponse)
@@ -107,9 +107,9 @@ def _of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Find
         yield Finding("warning", where, lag, "give it more CPU, or see who calls it so much")
 
 
-def _of_clock(server: NameServer, began: float) -> Iterator[Finding]:
+def _of_clock(server: NamesrvClient, began: float) -> Iterator[Finding]:
     """The name server's clock against ours, by the header of a snapshot that is taken now."""
-    request = pb.StreamRouteSnapshotRequest(shard=pb.Shard(index=1, count=1024))
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_CLUSTERS])  # the smallest
     header = next(server.stream("StreamRouteSnapshot", request, server.timeout_seconds))
     assert isinstance(header, pb.StreamRouteSnapshotResponse)
     theirs = header.snapshot_header.taken_at_millis / 1000
@@ -119,7 +119,7 @@ def _of_clock(server: NameServer, began: float) -> Iterator[Finding]:
         yield Finding("warning", str(server.endpoint), what, "set the clocks; only times shown to people suffer")
 
 
-def _of_certificate(server: NameServer, files: ClientFiles) -> Iterator[Finding]:
+def _of_certificate(server: NamesrvClient, files: ClientFiles) -> Iterator[Finding]:
     """When the certificate ends that a name server shows. One that cannot be reached has been told of already."""
     try:
         ends = served_until(server.endpoint, files, server.timeout_seconds)
@@ -149,7 +149,7 @@ def _of_brokers(where: str, lives: list[route_data_pb2.BrokerLiveInfo]) -> Itera
             yield Finding("problem", where, what, "start the master, or promote a slave")
 
 
-def _of_topics(server: NameServer) -> Iterator[Finding]:
+def _of_topics(server: NamesrvClient) -> Iterator[Finding]:
     names = list(topic_names(server, None, TopicKind.ALL))
     unwritable: list[str] = []
     for start in range(0, len(names), BATCH):

@@ -1,28 +1,27 @@
-"""Calls to one name server or agent, to the first that answers, or to all of them at once."""
+"""The name servers or agents of a command: asked one after the other until one answers, or all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
-import grpc
-from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
-from google.protobuf.message import Message
-from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
-from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from broker_agent_api.v1 import broker_agent_service_pb2
+from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.call_errors import MAX_ANSWER_BYTES, CallError
-from groundwork.channels import ClientSecurity, open_channel
+from groundwork.connections.call_errors import CallError
+from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client.connection import SERVICES
 
 AnswerT = TypeVar("AnswerT")
-Service = Callable[[grpc.Channel], object]
 
-NAMESRV_SERVICES: tuple[Service, ...] = (RouteServiceStub, AdminServiceStub)
-AGENT_SERVICES: tuple[Service, ...] = (BrokerAgentServiceStub,)
+AGENT_SERVICES: tuple[ServiceDescriptor, ...] = (
+    broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
+)
+"""What is called of an agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,59 +34,6 @@ class Answer(Generic[AnswerT]):
     error: CallError | None
 
 
-class NameServer:
-    """One name server, or an agent. All calls raise CallError."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        timeout_seconds: float,
-        security: ClientSecurity | None = None,
-        services: Sequence[Service] = NAMESRV_SERVICES,
-    ) -> None:
-        self.endpoint = endpoint
-        self.timeout_seconds = timeout_seconds
-        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_retries", 0)]
-        self._connection = open_channel(endpoint, options, security)
-        self._stubs = [service(self._connection) for service in services]
-
-    def call(self, name: str, request: Message) -> Message:
-        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
-        try:
-            return cast("Message", self._method(name)(request, timeout=self.timeout_seconds))
-        except grpc.RpcError as error:
-            raise CallError(self.endpoint, RichError.of(error)) from error
-
-    def stream(self, name: str, request: Message, timeout_seconds: float | None) -> Iterator[Message]:
-        """Makes a streaming call; yields its answers as they come."""
-        call = self._method(name)(request, timeout=timeout_seconds)
-        try:
-            yield from call
-        except grpc.RpcError as error:
-            raise CallError(self.endpoint, RichError.of(error)) from error
-        finally:
-            call.cancel()  # type: ignore[no-untyped-call]
-
-    def pages(self, name: str, request: Message) -> Iterator[Message]:
-        """All pages of a list; the request's page token is overwritten."""
-        while True:
-            answer = self.call(name, request)
-            yield answer
-            token = answer.next_page_token  # type: ignore[attr-defined]
-            if not token:
-                return
-            request.page_token = token  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._connection.close()
-
-    def _method(self, name: str) -> Callable[..., grpc.CallIterator[Message]]:
-        methods = (getattr(stub, name, None) for stub in self._stubs)
-        method: Callable[..., grpc.CallIterator[Message]] = next(method for method in methods if method is not None)
-        return method
-
-
 class NameServers:
     """The name servers, or agents, that a command is about."""
 
@@ -96,11 +42,13 @@ class NameServers:
         endpoints: Sequence[Endpoint],
         timeout_seconds: float,
         security: ClientSecurity | None = None,
-        services: Sequence[Service] = NAMESRV_SERVICES,
+        services: Sequence[ServiceDescriptor] = SERVICES,
     ) -> None:
-        self.all = tuple(NameServer(endpoint, timeout_seconds, security, services) for endpoint in endpoints)
+        self.all = tuple(
+            NamesrvClient(endpoint, timeout_seconds, security, services=services) for endpoint in endpoints
+        )
 
-    def first(self, ask: Callable[[NameServer], AnswerT]) -> AnswerT:
+    def first(self, ask: Callable[[NamesrvClient], AnswerT]) -> AnswerT:
         """The answer of the first one that gives one.
 
         Raises:
@@ -117,10 +65,10 @@ class NameServers:
         assert failed is not None, "there is at least one name server"
         raise failed
 
-    def each(self, ask: Callable[[NameServer], AnswerT]) -> list[Answer[AnswerT]]:
+    def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
         """Every one's answer, asked at the same time, in the order they were named."""
 
-        def answer(server: NameServer) -> Answer[AnswerT]:
+        def answer(server: NamesrvClient) -> Answer[AnswerT]:
             try:
                 return Answer(server.endpoint, ask(server), None)
             except CallError as error:

@@ -1,4 +1,4 @@
-"""What a command shows: a table for people, JSON or YAML for programs."""
+"""Output of a command: a table for people, JSON or YAML for programs."""
 
 from __future__ import annotations
 

@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.call_errors import CallError
-from groundwork.certificates import CertificateError
-from groundwork.channels import ClientSecurity
+from groundwork.connections.call_errors import CallError
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
+from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client.connection import SERVICES
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
-from nsctl.name_servers import AGENT_SERVICES, NAMESRV_SERVICES, Answer, AnswerT, NameServer, NameServers, Service
+from nsctl.name_servers import AGENT_SERVICES, Answer, AnswerT, NameServers
 from nsctl.output import Format, Row, show
 
 PROGRAM = "nsctl"
@@ -67,7 +70,7 @@ class Session:
         timeout_seconds: float,
         form: Format,
         security: ClientSecurity | None = None,
-        services: Sequence[Service] = NAMESRV_SERVICES,
+        services: Sequence[ServiceDescriptor] = SERVICES,
     ) -> None:
         self.servers = NameServers(endpoints, timeout_seconds, security, services)
         self.security = security
@@ -91,7 +94,7 @@ class Session:
         self.note(str(error))
         self.found(UNREACHABLE if error.unreachable else REFUSED)
 
-    def each(self, ask: Callable[[NameServer], AnswerT]) -> list[Answer[AnswerT]]:
+    def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
         """Asks all; tells of those that failed."""
         answers = self.servers.each(ask)
         for answer in answers:
@@ -122,7 +125,7 @@ def add_command(
         try:
             files = client_files(tls, namesrv, context, os.environ, Path.home())
             if agents is None:
-                endpoints, services = name_servers(namesrv, context, os.environ, Path.home()), NAMESRV_SERVICES
+                endpoints, services = name_servers(namesrv, context, os.environ, Path.home()), SERVICES
             else:
                 endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
                 # What a context has of these is for name servers: a token of theirs is nothing for an agent to see.

@@ -5,7 +5,7 @@ PySpark looks through the installed top-level packages whose name begins with ``
 
 from __future__ import annotations
 
-from route_pipeline.data_source import NamesrvDataSource as DefaultSource
-from route_pipeline.data_source import register
+from route_pipeline.source.data_source import NamesrvDataSource as DefaultSource
+from route_pipeline.source.data_source import register
 
 __all__ = ["DefaultSource", "register"]

@@ -3,12 +3,9 @@
 ``RouteClient`` is for threads, ``AioRouteClient`` for asyncio; ``route_client.allocate`` shares queues among consumers.
 """
 
-from groundwork.channels import ClientFiles
+from groundwork.connections.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
-from route_client.broker_addresses import FoundBroker
-from route_client.cache import Answer, Counters, KnownRoute, Origin, RouteChange, Stale
 from route_client.client import RouteClient
-from route_client.divergence import Divergence
 from route_client.errors import (
     AllocationError,
     BadTopicNameError,
@@ -22,9 +19,12 @@ from route_client.errors import (
     TooManyTopicsError,
     TopicNotFoundError,
 )
-from route_client.publish_info import PublishInfo
-from route_client.route import BrokerData, GroupKey, MessageQueue, QueueData, TopicRoute
-from route_client.safety import Removal
+from route_client.routes.broker_addresses import FoundBroker
+from route_client.routes.cache import Answer, Counters, KnownRoute, Origin, RouteChange, Stale
+from route_client.routes.divergence import Divergence
+from route_client.routes.publish_info import PublishInfo
+from route_client.routes.route import BrokerData, GroupKey, MessageQueue, QueueData, TopicRoute
+from route_client.routes.safety import Removal
 from route_client.settings import ClientSettings
 from route_client.status import ClientStatus
 

@@ -9,19 +9,19 @@ from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from route_client.broker_addresses import FoundBroker, any_broker_of
-from route_client.cache import KnownRoute
 from route_client.callbacks import Callback, CallbackThread
-from route_client.divergence import Divergence
 from route_client.errors import TopicNotFoundError
-from route_client.latency_fault import LatencyFaults
 from route_client.listeners import AsyncChanges, Listener
-from route_client.publish_info import PublishInfo, subscribe_info
-from route_client.publish_infos import PublishInfos
-from route_client.route import MessageQueue, TopicRoute
-from route_client.route_source import RouteSource
-from route_client.select_queue import QueueSelector
+from route_client.routes.broker_addresses import FoundBroker, any_broker_of
+from route_client.routes.cache import KnownRoute
+from route_client.routes.divergence import Divergence
+from route_client.routes.latency_fault import LatencyFaults
+from route_client.routes.publish_info import PublishInfo, subscribe_info
+from route_client.routes.publish_info_cache import PublishInfoCache
+from route_client.routes.route import MessageQueue, TopicRoute
+from route_client.routes.select_queue import QueueSelector
 from route_client.settings import ClientSettings
+from route_client.source.route_source import RouteSource
 from route_client.status import ClientStatus
 
 
@@ -46,7 +46,7 @@ class AioRouteClient:
                 means the environment variable NAMESRV_ADDR.
             settings: How it behaves.
             topics: Topics to keep from the start. Others are added when they are first asked for.
-            rng: What shuffles name servers and spreads waits.
+            rng: Source of randomness, to shuffle name servers and spread waits.
 
         Raises:
             EndpointListError: There is no list of name servers, or an element of it is no address.
@@ -57,13 +57,16 @@ class AioRouteClient:
         self.settings = settings or ClientSettings()
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._source = RouteSource(endpoints, self.settings, topics, self._rng)
-        self._infos = PublishInfos(self.settings)
+        self._infos = PublishInfoCache(self.settings)
         self.faults = LatencyFaults(time.monotonic, self._rng)
-        """Which brokers calls took long to. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
+        """Brokers that were slow or failed. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
         self._selector = QueueSelector(self._rng, self.faults if self.settings.send_latency_fault_enable else None)
 
     async def start(self) -> None:
-        """Begins to keep routes. If there are topics already, asks for all of them; that nobody answers is no error."""
+        """Begins to keep routes.
+
+        If there are topics already, asks for all of them. It is no error if nobody answers.
+        """
         await self._source.start()
 
     async def close(self, caller: threading.Thread | None = None) -> None:
@@ -97,7 +100,7 @@ class AioRouteClient:
         return self._source.cache.get(topic)
 
     def known(self, topic: str) -> KnownRoute | None:
-        """As ``route``, but None where somebody would have to be asked first."""
+        """Like ``route``, but None where a name server would have to be asked first."""
         return self._source.known(topic)
 
     async def route(self, topic: str) -> KnownRoute:
@@ -143,7 +146,7 @@ class AioRouteClient:
         return self._infos.of_route(topic, _of(known))
 
     def known_publish_info(self, topic: str) -> PublishInfo | None:
-        """As ``publish_info``, but None where somebody would have to be asked first."""
+        """Like ``publish_info``, but None where a name server would have to be asked first."""
         try:
             known = self.known(topic)
         except TopicNotFoundError:
@@ -177,7 +180,7 @@ class AioRouteClient:
     # For consumers
 
     async def subscribe_info(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues to read from, sorted: what an allocation strategy is given. Errors as in ``route``."""
+        """The queues to read from, sorted, for an allocation strategy. Errors as in ``route``."""
         return subscribe_info(topic, _of(await self.route(topic)), self.settings.zone_name)
 
     def find_broker_address_in_subscribe(
@@ -189,7 +192,10 @@ class AioRouteClient:
         )
 
     async def any_broker_of(self, topic: str) -> str | None:
-        """A random broker of a topic, rather a master: whom to ask for a group's consumers. Errors as in ``route``."""
+        """A random broker of a topic, a master if there is one, to ask for a group's consumers.
+
+        Errors as in ``route``.
+        """
         return any_broker_of(_of(await self.route(topic)), self._rng)
 
     # Changes
@@ -211,15 +217,15 @@ class AioRouteClient:
         return AsyncChanges(self._source.listeners, topics)
 
     def add_listener(self, listener: Listener) -> None:
-        """Has a listener told of each change, on the event loop."""
+        """Adds a listener, which gets each change on the event loop."""
         self._source.listeners.add(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Has it told no longer, and closes it."""
+        """Removes a listener and closes it."""
         self._source.listeners.remove(listener)
 
     def status(self) -> ClientStatus:
-        """How the client is."""
+        """The status of the client."""
         return self._source.status()
 
     async def _default_route(self, not_found: TopicNotFoundError) -> TopicRoute:

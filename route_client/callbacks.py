@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 
-from route_client.cache import RouteChange
-from route_client.changes import ChangeBuffer
+from route_client.routes.cache import RouteChange
+from route_client.routes.changes import ChangeBuffer
 
 Callback = Callable[[RouteChange], object]
 
@@ -20,7 +20,7 @@ class ChangeQueue:
     def __init__(
         self, topics: Collection[str] | None = None, on_close: Callable[[ChangeQueue], object] | None = None
     ) -> None:
-        """Takes which topics the reader wants, None means all; and who is told that it wants no more."""
+        """Takes the topics that the reader wants (None means all), and a function to call when it wants no more."""
         self._on_close = on_close
         self._buffer = ChangeBuffer(topics)
         self._condition = threading.Condition()
@@ -33,7 +33,7 @@ class ChangeQueue:
                 self._condition.notify()
 
     def close(self) -> None:
-        """Lets readers end. What still waits is dropped."""
+        """Lets readers end. Changes that still wait are dropped."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -65,11 +65,11 @@ class CallbackThread:
         self._thread.start()
 
     def put(self, change: RouteChange) -> None:
-        """Has the callback called, soon."""
+        """Makes the thread call the callback soon."""
         self._queue.put(change)
 
     def close(self) -> None:
-        """Has the thread end after the call that is under way."""
+        """Makes the thread end after the call under way."""
         self._queue.close()
 
     def join(self, timeout_seconds: float, caller: threading.Thread | None = None) -> bool:

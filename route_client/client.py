@@ -11,14 +11,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from route_client.aio_client import AioRouteClient
-from route_client.broker_addresses import FoundBroker
-from route_client.cache import KnownRoute
 from route_client.callbacks import Callback, ChangeQueue
-from route_client.divergence import Divergence
 from route_client.errors import ClientClosedError
-from route_client.latency_fault import LatencyFaults
-from route_client.publish_info import PublishInfo
-from route_client.route import MessageQueue
+from route_client.routes.broker_addresses import FoundBroker
+from route_client.routes.cache import KnownRoute
+from route_client.routes.divergence import Divergence
+from route_client.routes.latency_fault import LatencyFaults
+from route_client.routes.publish_info import PublishInfo
+from route_client.routes.route import MessageQueue
 from route_client.settings import ClientSettings
 from route_client.status import ClientStatus
 
@@ -28,8 +28,8 @@ ResultT = TypeVar("ResultT")
 class RouteClient:
     """Routes by topic, kept up to date by whichever name server answers. May be used from any thread.
 
-    Use it in a ``with`` statement or call ``close``. What is in the cache is answered without leaving the calling
-    thread. As anything of gRPC's, it does not survive a fork: make it afterwards.
+    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Like all
+    of gRPC, it does not survive a fork: make it afterwards.
     """
 
     def __init__(
@@ -39,9 +39,10 @@ class RouteClient:
         topics: Iterable[str] = (),
         rng: random.Random | None = None,
     ) -> None:
-        """Starts. If there are topics, asks for all of them; that nobody answers is no error.
+        """Starts.
 
-        Arguments and errors are those of AioRouteClient.
+        If there are topics, asks for all of them. It is no error if nobody answers. Arguments and errors are those of
+        AioRouteClient.
         """
         self._client = AioRouteClient(endpoints, settings, topics, rng)
         self._closing = threading.Lock()
@@ -79,7 +80,7 @@ class RouteClient:
 
     @property
     def faults(self) -> LatencyFaults:
-        """Which brokers calls took long to. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
+        """Brokers that were slow or failed. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
         return self._client.faults
 
     def cached(self, topic: str) -> KnownRoute | None:
@@ -111,7 +112,7 @@ class RouteClient:
         return self._client.select_from(self.publish_info(topic), last_broker_name)
 
     def subscribe_info(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues to read from, sorted: what an allocation strategy is given."""
+        """The queues to read from, sorted, for an allocation strategy."""
         return self._result_of(self._client.subscribe_info(topic))
 
     def find_broker_address_in_publish(self, broker_name: str, cluster_name: str | None = None) -> str | None:
@@ -127,7 +128,7 @@ class RouteClient:
         )
 
     def any_broker_of(self, topic: str) -> str | None:
-        """A random broker of a topic, rather a master: whom to ask for a group's consumers."""
+        """A random broker of a topic, a master if there is one, to ask for a group's consumers."""
         return self._result_of(self._client.any_broker_of(topic))
 
     def on_change(self, callback: Callback, topics: Collection[str] | None = None) -> Callable[[], None]:
@@ -144,7 +145,7 @@ class RouteClient:
         return queue
 
     def status(self) -> ClientStatus:
-        """How the client is."""
+        """The status of the client."""
         return self._client.status()
 
     def _result_of(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -163,7 +164,7 @@ class RouteClient:
         try:
             self._loop.run_forever()
         finally:
-            # Whoever still waits for an answer is told that there will be none.
+            # Callers that still wait for an answer learn that there will be none.
             waiting = asyncio.all_tasks(self._loop)
             for task in waiting:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""Who is told of changes: callbacks, iterators."""
+"""Listeners to changes: callbacks and iterators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Protocol, Self
 
-from route_client.cache import RouteChange
 from route_client.callbacks import CallbackThread
-from route_client.changes import ChangeBuffer
+from route_client.routes.cache import RouteChange
+from route_client.routes.changes import ChangeBuffer
 
 
 class Listener(Protocol):
@@ -25,17 +25,17 @@ class Listener(Protocol):
 
 
 class Listeners:
-    """All who listen. Changes come from the event loop; listeners come and go from any thread."""
+    """All listeners. Changes come from the event loop; listeners come and go from any thread."""
 
     def __init__(self) -> None:
         self._all: dict[Listener, None] = {}
 
     def add(self, listener: Listener) -> None:
-        """Has a listener told from now on."""
+        """Adds a listener."""
         self._all[listener] = None
 
     def remove(self, listener: Listener) -> None:
-        """Has it told no longer, and closes it. Not an error if it is gone already."""
+        """Removes a listener and closes it. Not an error if it is gone already."""
         if listener in self._all:
             self._all.pop(listener, None)
             listener.close()
@@ -51,7 +51,7 @@ class Listeners:
         return sum(listener.failures for listener in list(self._all) if isinstance(listener, CallbackThread))
 
     def close(self) -> list[CallbackThread]:
-        """Closes all; returns those whose threads are still to end."""
+        """Closes all; returns those whose threads have not ended yet."""
         listeners = list(self._all)
         for listener in listeners:
             self.remove(listener)
@@ -74,7 +74,7 @@ class AsyncChanges:
             self._wake.set()
 
     def close(self) -> None:
-        """Ends the iteration. What still waits is dropped."""
+        """Ends the iteration. Changes that still wait are dropped."""
         self._closed = True
         self._wake.set()
         self._listeners.remove(self)

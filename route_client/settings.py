@@ -1,12 +1,12 @@
-"""How a client behaves."""
+"""Settings of a client."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from groundwork.channels import ClientFiles
-from route_client.publish_info import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS
+from groundwork.connections.channels import ClientFiles
+from route_client.routes.publish_info import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,9 @@ class ClientSettings:
     poll_seconds: float = 30.0
     """Between two polls, 10 % more or less (RocketMQ: pollNameServerInterval)."""
     resync_seconds: float = 300.0
-    """Between two polls beside a watch, 10 % more or less: a stream that says nothing must not go unnoticed for ever.
-    Where polling stands in for a watch, the watch is tried again after this time."""
+    """Between two polls beside a watch, 10 % more or less: a stream that wrongly stays silent must be noticed some
+    time. Where polling stands in for a watch, the watch is tried again after this time.
+    """
     timeout_seconds: float = 3.0
     """For each name server asked (RocketMQ: mqClientApiTimeout)."""
     hold_seconds: float = 120.0
@@ -32,13 +33,13 @@ class ClientSettings:
     zone_name: str | None = None
     """Zone whose brokers are preferred; None for no preference."""
     default_topic: str = DEFAULT_TOPIC
-    """Whose brokers take messages of topics that do not exist yet; empty for nobody's."""
+    """The topic whose brokers take messages of topics that do not exist yet; empty for none."""
     default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS
     """Queues a group at most for such a topic."""
     send_latency_fault_enable: bool = False
-    """Whether brokers that calls took long to are avoided (RocketMQ: sendLatencyFaultEnable)."""
+    """Whether brokers that were slow or failed are avoided (RocketMQ: sendLatencyFaultEnable)."""
     max_topics: int = 10_000
-    """Topics that are kept at most: a slip in a program must not have the client watch ever more names."""
+    """Topics that are kept at most: a slip in a program must not make the client watch ever more names."""
     keepalive_seconds: float = 5.0
     """Silence after which a name server is pinged, and time for its answer."""
     tls: ClientFiles | None = None

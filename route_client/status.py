@@ -1,11 +1,11 @@
-"""How a client is: for operators' eyes and metrics."""
+"""The status of a client, for operators' eyes and metrics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from groundwork.endpoints import Endpoint
-from route_client.cache import Counters
+from route_client.routes.cache import Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,13 @@ class ClientStatus:
     endpoint: Endpoint | None
     """The name server that keeps its routes up to date."""
     last_error: str
-    """How the last name server that failed did; empty if none has."""
+    """The last failure of a name server; empty if there was none."""
     sessions: int
-    """How often it has settled on a name server."""
+    """How often it has chosen a name server."""
     topics: int
     """Topics that it keeps."""
     held_topics: tuple[str, ...]
-    """Topics whose loss of all brokers is held back. Somebody should be told."""
+    """Topics whose loss of all brokers is held back. Alert somebody when there are any."""
     counters: Counters
     """What happened to answers so far."""
     callback_failures: int

@@ -1,7 +1,11 @@
-"""Route snapshots into Spark."""
+"""Route snapshots and changes into Spark, and a log of them.
+
+Rooms, each importing only those after it: ``commands``, ``reports``, ``log``, ``source``. Begin reading in
+``source.data_source``.
+"""
 
 import os
 
-# gRPC's core writes lines of its own, one for each handshake that fails, past what a program says in one. It reads this
-# when it is imported, in Spark's workers as well.
+# gRPC's core writes a line for each failed handshake to standard error, beside the program's one line of error. It
+# reads this variable when it is imported, in Spark's workers as well.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

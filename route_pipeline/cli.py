@@ -1,4 +1,7 @@
-"""Starts the program ``route-pipeline``, or says what to install for it: the wheel alone brings no Spark."""
+"""The start of the program ``route-pipeline``.
+
+The wheel brings no Spark; where it is missing, the program says what to install.
+"""
 
 from __future__ import annotations
 

@@ -15,34 +15,34 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.version import __version__
-from route_pipeline import tables
-from route_pipeline.change_log import read_changes
-from route_pipeline.compaction import CompactionError, compact
-from route_pipeline.comparison import Comparison, ComparisonError, compare_latest
-from route_pipeline.connection import Timeouts
-from route_pipeline.delta_mirror import DeltaMirror
-from route_pipeline.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
-from route_pipeline.history import history
-from route_pipeline.ingest import IngestError, OnBatch, follow, ingest
 from route_pipeline.java import JavaNotFoundError
-from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest
-from route_pipeline.questions import events_of, route_at
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.compaction import CompactionError, compact
+from route_pipeline.log.delta_mirror import DeltaMirror
+from route_pipeline.log.history import history
+from route_pipeline.log.ingest import IngestError, OnBatch, follow, ingest
+from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
+from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.log.summaries import Summary
 from route_pipeline.repetition import repeat
-from route_pipeline.report import print_report
-from route_pipeline.report_data import ReportData, collect_report
+from route_pipeline.reports import tables
+from route_pipeline.reports.comparison import Comparison, ComparisonError, compare_latest
+from route_pipeline.reports.data import ReportData, collect_report
+from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
+from route_pipeline.reports.questions import events_of, route_at
+from route_pipeline.reports.report import print_report
 from route_pipeline.session import QUICK_START, SparkStartError, check_java, spark_session
-from route_pipeline.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
+from route_pipeline.source.connection import Timeouts
+from route_pipeline.source.options import MAX_TIMEOUT_SECONDS, ReadRequest
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.store import RouteStore, StoreError
-from route_pipeline.summaries import Summary
 
 DEFAULT_TIMEOUT = Timeouts().total
 EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2
-"""Exit code when what was asked for makes no sense, or the machine lacks something: nothing was tried."""
+"""Exit code when the command line is wrong, or the machine lacks something: nothing was tried."""
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a report that goes to a file or a pipe."""
@@ -75,18 +75,8 @@ Jars = Annotated[
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ingest wrote to.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"route-pipeline {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _program(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
-    ] = False,
-) -> None:
+def _program(*, version: Annotated[bool, version_option("route-pipeline")] = False) -> None:
     pass
 
 
@@ -308,7 +298,7 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
 def _html_report() -> Callable[[Comparison, ReportData], str]:
     """The maker of the page; matplotlib is loaded for it alone, because that takes a second."""
     try:
-        module = importlib.import_module("route_pipeline.html_report")
+        module = importlib.import_module("route_pipeline.reports.html")
     except ModuleNotFoundError as error:
         _exit_with(f"--html needs {error.name}: pip install matplotlib", EXIT_BAD_INPUT)
     maker: Callable[[Comparison, ReportData], str] = module.html_report

@@ -1,4 +1,4 @@
-"""Finds a Java that can run Spark, and makes Spark use it.
+"""A finder of a Java that can run Spark; it makes Spark use this Java.
 
 Only the standard library is used, so that this runs before anything is installed::
 

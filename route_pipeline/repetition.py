@@ -1,4 +1,4 @@
-"""Does something every so often, and again soon if it failed; forever."""
+"""A loop that does something every so often, and again soon if it failed; forever."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 FIRST_RETRY_SECONDS = 2.0
-"""Longest wait before something that failed is tried again; it doubles with each failure, and chance takes of it."""
+"""Longest wait before failed work is tried again; it doubles with each failure and is shortened at random."""
 SHORTEST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 """Longest wait of all: the name servers have been away for minutes by then."""
@@ -28,7 +28,7 @@ def repeat(
     Args:
         work: What to do.
         seconds: Time from the start of one work to the start of the next; at once, if it took longer.
-        failures: What may go away by itself: then the work is tried again, with growing pauses.
+        failures: Errors that may pass by themselves: the work is then tried again, with growing pauses.
         on_failure: Told of each of these, in a line.
         sleep: How to wait.
         clock: Monotonic seconds.

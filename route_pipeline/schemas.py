@@ -39,9 +39,9 @@ class Column:
     name: str
     type: pa.DataType
     comment: str
-    """What it means, with its unit."""
+    """Its meaning, with the unit."""
     nullable: bool = False
-    """Spark takes a batch only if it agrees with the declared schema in this, too."""
+    """Spark accepts a batch only if this, too, agrees with the declared schema."""
 
     @property
     def arrow_field(self) -> pa.Field:
@@ -61,7 +61,7 @@ ORIGIN_COLUMNS = (
     Column("revision", LONG, "revision of the name server at which its tables were read"),
     Column("taken_at", TIMESTAMP, "when the snapshot was taken, by the clock of the name server"),
 )
-"""Where a row comes from: the first columns of the tables of a snapshot."""
+"""The origin of a row: the first columns of the tables of a snapshot."""
 
 TOPIC_QUEUES = "topic_queues"
 BROKERS = "brokers"
@@ -104,7 +104,7 @@ ROW_COLUMNS = {
         Column("broker_name", STRING, "one broker group of the cluster"),
     ),
 }
-"""What each table of a snapshot has after the columns of the origin."""
+"""The columns of each table of a snapshot after those of the origin."""
 
 CHANGE_COLUMNS = (
     Column("namesrv", STRING, "name that the name server gives itself; its address where it never answered"),

@@ -1,4 +1,4 @@
-"""Starts Spark with settings that suit the pipeline on one machine as well as on a cluster."""
+"""The Spark session, with settings that suit the pipeline on one machine as well as on a cluster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
+from route_pipeline.source.data_source import register
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 DEFAULT_MASTER = "local[*]"
@@ -87,7 +87,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         # As the tasks of an ingest write times. Spark's default is a type of its own, which has no time zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # Spark wants one, though nothing here is stored in it; the default is the current folder.
+        # Spark wants a folder, though nothing here is stored in it; the default is the current folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "route-pipeline-warehouse")),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

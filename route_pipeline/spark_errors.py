@@ -1,4 +1,4 @@
-"""Spark's errors, which are pages of Java and Python traces, as one line."""
+"""One-line texts of Spark's errors, which are pages of Java and Python traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 SPARK_ERRORS = (PySparkException, Py4JError)
-"""What Spark raises in the driver when it or a job fails."""
+"""The errors that Spark raises in the driver when it or a job fails."""
 
 _MAX_LENGTH = 500
 _PY4J_PREFIX = "An error occurred while calling "
@@ -34,6 +34,6 @@ def one_line(error: BaseException) -> str:
 
 
 def _innermost_cause(trace: list[str]) -> str:
-    """What a Java trace names last as its cause, or else the exception that it begins with."""
+    """The last cause that a Java trace names, or else the exception that it begins with."""
     causes = [line.removeprefix(_CAUSE_PREFIX) for line in trace if line.startswith(_CAUSE_PREFIX)]
     return causes[-1] if causes else trace[1]

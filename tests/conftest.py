@@ -1,13 +1,18 @@
-"""What all tests go by."""
+"""Rules for all tests."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
 
-# A deadline would be a timed assertion: a busy machine fails it.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+from tests.properties import MORE
+
+# A deadline would be a timed assertion: a busy machine fails it. Whether a change passes must not depend on luck
+# either, so each property has a fixed seed, made of its code.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+# What `make fuzz` takes: luck is tried there.
+settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=100 * MORE)
+settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,7 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_servi
 from bench.peers import remoting
 from bench.workload import QUEUE_NUMS, TIMESTAMP_MILLIS, Broker, identity, registration, topic_name
 
-LOOK_UP = "GetTopicRoute"
+LOOKUP = "GetTopicRoute"
 REGISTER = "RegisterBroker"
 QUERY_VERSION = "QueryDataVersion"
 HEARTBEAT = "BrokerHeartbeat"
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 class Language(Protocol):
     """Makes calls of one protocol."""
 
-    def look_up(self, topic: int) -> Call:
+    def lookup(self, topic: int) -> Call:
         """Asks for the route of a topic."""
 
     def register(self, broker: int, topics: Topics, counter: int, *, changed: bool = False) -> Call:
@@ -54,9 +54,9 @@ class Language(Protocol):
 class Grpc:
     """This project's contract, which the naive server speaks too."""
 
-    def look_up(self, topic: int) -> Call:
+    def lookup(self, topic: int) -> Call:
         """Asks for the route of a topic."""
-        return _grpc(_ROUTES + LOOK_UP, route_service_pb2.GetTopicRouteRequest(topic=topic_name(topic)))
+        return _grpc(_ROUTES + LOOKUP, route_service_pb2.GetTopicRouteRequest(topic=topic_name(topic)))
 
     def batch(self, topics: Sequence[int]) -> Call:
         """Asks for the routes of several topics at once. RocketMQ has no such call."""
@@ -84,9 +84,9 @@ class Grpc:
 class Remoting:
     """RocketMQ's protocol."""
 
-    def look_up(self, topic: int) -> Call:
+    def lookup(self, topic: int) -> Call:
         """Asks for the route of a topic."""
-        return Call(LOOK_UP, *remoting.get_route(topic_name(topic)))
+        return Call(LOOKUP, *remoting.get_route(topic_name(topic)))
 
     def register(self, broker: int, topics: Topics, counter: int, *, changed: bool = False) -> Call:
         """A master's full registration; changed with other queue counts than usual."""

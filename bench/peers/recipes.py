@@ -1,4 +1,4 @@
-"""How what is not part of this project is fetched and built, once: into ``.bench``, which is not committed."""
+"""Recipes that fetch and build the peers, once, into ``.bench``, which is not committed."""
 
 from __future__ import annotations
 

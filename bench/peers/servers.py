@@ -19,9 +19,9 @@ from bench.peers import remoting
 from bench.peers.calls import Grpc, Language, Remoting
 from bench.peers.generator import pinned, program
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
-from namesrv.settings import Engine
-from tests.certificates import Authority
-from tests.processes import BIN, Process, eventually
+from namesrv.config.settings import Engine
+from support.certificates import Authority
+from support.processes import BIN, Process, eventually
 
 ItemT = TypeVar("ItemT")
 

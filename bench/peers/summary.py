@@ -1,4 +1,4 @@
-"""What the runs come to: figures of all rounds, and ratios between two servers of the same round."""
+"""Figures of all rounds of a run, and ratios between two servers of the same round."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from bench.workload import SEED, Profile
 FILL_COUNTER = 1
 """Counter of the data versions that the table is filled with."""
 _CALLS = 50_000
-"""Length of a list of look-ups; it starts again when it is through."""
+"""Length of a list of lookups; it starts again when it is through."""
 _FILL_IN_FLIGHT = 4
 _BATCH = 100
 _WRITE_PERCENT = 5
@@ -76,8 +76,8 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
     middle = spread_table(Profile(100_000, 1_000, 4), scale)
     wide = spread_table(Profile(100_000, 1_000, 16), scale)
     storm = clustered_table(scale)
-    reading = "look-ups of random topics"
-    mixed = f"{100 - _WRITE_PERCENT} % look-ups, {_WRITE_PERCENT} % unchanged full registrations"
+    reading = "lookups of random topics"
+    mixed = f"{100 - _WRITE_PERCENT} % lookups, {_WRITE_PERCENT} % unchanged full registrations"
     return [
         Workload("lookups", f"{reading}, 64 connections", small, lookups(64)),
         Workload("capacity-20k-width-1", f"{mixed}, 64 connections", small, capacity(64)),
@@ -93,7 +93,7 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
         Workload("heartbeats", "heartbeats, 64 connections", small, signs_of_life("heartbeat")),
         Workload("versions", "QueryDataVersion, unchanged, 64 connections", small, signs_of_life("version")),
         Workload("batches", f"{_BATCH} topics a call, 16 connections", small, batches),
-        Workload("storm-idle", f"{_READERS_RATE:,.0f} look-ups a second and nothing else", storm, readers),
+        Workload("storm-idle", f"{_READERS_RATE:,.0f} lookups a second and nothing else", storm, readers),
         Workload(
             "storm", "the same while every broker registers all the time, a new version each time", storm, storming
         ),
@@ -113,25 +113,25 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
 
 def lookups(connections: int) -> Callable[[Table, Language], list[Group]]:
     """Each connection asks, waits for the answer, and asks again."""
-    return lambda table, language: [Group("clients", [*_look_ups(table, language)], connections)]
+    return lambda table, language: [Group("clients", [*_lookups(table, language)], connections)]
 
 
 def steady(rate: float) -> Callable[[Table, Language], list[Group]]:
     """Calls come at their times; latency counts from these."""
     return lambda table, language: [
-        Group("clients", [*_look_ups(table, language)], connections=64, in_flight=64, rate=rate)
+        Group("clients", [*_lookups(table, language)], connections=64, in_flight=64, rate=rate)
     ]
 
 
 def capacity(connections: int) -> Callable[[Table, Language], list[Group]]:
-    """Look-ups and registrations in one random order."""
+    """Lookups and registrations in one random order."""
 
     def groups(table: Table, language: Language) -> list[Group]:
         rng = random.Random(SEED)
         registrations = table.fill(language).calls
         calls = [
-            rng.choice(registrations) if rng.randrange(100) < _WRITE_PERCENT else look_up
-            for look_up in _look_ups(table, language)
+            rng.choice(registrations) if rng.randrange(100) < _WRITE_PERCENT else lookup
+            for lookup in _lookups(table, language)
         ]
         return [Group("clients", calls, connections)]
 
@@ -165,7 +165,7 @@ def batches(table: Table, language: Language) -> list[Group]:
 
 def readers(table: Table, language: Language) -> list[Group]:
     """Clients that look up now and then."""
-    calls = [*_look_ups(table, language)]
+    calls = [*_lookups(table, language)]
     return [Group("clients", calls, connections=_READERS, in_flight=64, rate=_READERS_RATE)]
 
 
@@ -195,7 +195,7 @@ def _storm(table: Table, language: Language, *, changed: bool) -> Group:
     return Group("brokers", calls, connections=len(owners))
 
 
-def _look_ups(table: Table, language: Language) -> Iterator[Call]:
+def _lookups(table: Table, language: Language) -> Iterator[Call]:
     rng = random.Random(SEED)
-    known = {topic: language.look_up(topic) for topic in range(table.topics)}
+    known = {topic: language.lookup(topic) for topic in range(table.topics)}
     return (known[rng.randrange(table.topics)] for _ in range(_CALLS))

@@ -1,4 +1,4 @@
-"""The clients of the broker: who produces, consumes and filters (RocketMQ: ClientHousekeepingService and managers).
+"""The clients of the broker: producers, consumers, filter servers (RocketMQ: ClientHousekeepingService and managers).
 
 ``ClientManagers`` holds the state and the scan for silence; ``ClientServer`` is the listener that clients call.
 

@@ -93,6 +93,3 @@ large group that starts do not take all of the processor, at about 0.1 ms a noti
 
 SLOW_READER_SECONDS = 30.0
 """How long a channel's holder may take nothing although something is to be sent, before it is cut."""
-
-CUT_SECONDS = 1.0
-"""How long the status of a holder that is cut may take to leave; one that reads nothing gets it when it reads on."""

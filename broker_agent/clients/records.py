@@ -1,4 +1,4 @@
-"""What is known of clients and their subscriptions."""
+"""Records of clients and their subscriptions."""
 
 from __future__ import annotations
 

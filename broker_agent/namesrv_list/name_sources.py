@@ -1,4 +1,4 @@
-"""Where lists of name servers change while the agent runs: a file, and an address server."""
+"""Lists of name servers that change while the agent runs: a file, and an address server."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from broker_agent.namesrv_list.names import (
     read_list_file,
     split_address_server,
 )
-from broker_agent.periodic_thread import PeriodicThread, Wait
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint
 
 FIRST_FETCH_SECONDS = 10.0
@@ -41,7 +41,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class NameSource(Protocol):
-    """Something that says which names are in force, whenever that changes."""
+    """A source of the names in force, which reports each change."""
 
     def start(self, on_names: OnNames) -> None:
         """Calls with each list that differs from the one before, in a thread of the source, from now on."""
@@ -54,7 +54,7 @@ class NameSource(Protocol):
 
 
 class _LastGood:
-    """Hands on what changes, keeps the last good list when there is a bad one, and says that once."""
+    """Hands on changes. When a list is bad, it keeps the last good one and logs that once."""
 
     def __init__(self, source: str, names: tuple[Endpoint, ...]) -> None:
         self._source = source
@@ -86,7 +86,7 @@ class ListFile:
 
         Args:
             path: The file.
-            names: What it held when it was read last.
+            names: The list when it was last read.
         """
         self._path = path
         self._last_good = _LastGood(str(path), names)
@@ -119,7 +119,7 @@ class ListFile:
                 self._stopping.wait(REREAD_MILLIS / 1000)
 
     def _read_after_changes(self, on_names: OnNames) -> None:
-        # The folder and not the file: a file that is replaced by renaming is another one.
+        # The folder and not the file, because a file that replaces it by renaming would not be watched.
         changes = watch(
             self._path.parent,
             watch_filter=None,
@@ -149,7 +149,7 @@ class AddressServer:
             wait: How to wait between two questions.
 
         Raises:
-            ValueError: The URL is none of http or https.
+            ValueError: The URL is not one of http or https.
         """
         self._url = split_address_server(url)
         self._last_good = _LastGood(url, names)
@@ -192,8 +192,8 @@ class AddressServer:
     def _get(self, connection: http.client.HTTPConnection) -> bytes:
         """The body of the answer, which must have come as a whole within the timeout.
 
-        The socket's own timeout starts again with each byte, so that a server that sends one now and then would never
-        be done with.
+        The socket's own timeout starts again with each byte, so a server that sends a byte now and then would never
+        end.
         """
         late = threading.Event()
         connected = connection.sock

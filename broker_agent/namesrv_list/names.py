@@ -20,8 +20,8 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
     """Checks a setting that names the name servers and writes it in one way.
 
     Args:
-        texts: ``host:port`` lists, as many as one likes, or ``file:`` and the path of a file, alone. None at all is
-            nobody yet, for an address server to name.
+        texts: ``host:port`` lists, as many as one likes, or ``file:`` and the path of a file, alone. No text at all
+            means an empty list, which an address server will fill.
 
     Raises:
         ValueError: It is neither; the message says which part breaks which rule.
@@ -71,10 +71,10 @@ def split_address_server(url: str) -> SplitResult:
 def parse_list(text: str) -> tuple[Endpoint, ...]:
     """Parses the text of a file or the answer of an address server.
 
-    In lines or in one, each separator allowed, also at the end, as address servers write it; ``#`` starts a comment.
+    One line or several, with any separator, also at the end, as address servers write it; ``#`` starts a comment.
 
     Raises:
-        ValueError: It is no list of at most ``MAX_NAME_SERVERS`` addresses.
+        ValueError: It is not a list of at most ``MAX_NAME_SERVERS`` addresses.
     """
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return _bounded(parse_endpoints(line.rstrip(";, ") for line in lines if line))

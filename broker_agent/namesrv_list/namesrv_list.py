@@ -1,4 +1,4 @@
-"""The list of name servers in force, and who is told when it changes."""
+"""The list of name servers in force, with a listener for its changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import structlog
 from broker_agent.namesrv_list.name_sources import AddressServer, ListFile, NameSource
 from broker_agent.namesrv_list.names import FILE_PREFIX, MAX_NAME_SERVERS, check_namesrv, read_list_file
 from broker_agent.namesrv_list.resolved_name import Resolve, ResolvedName, addresses_of
-from broker_agent.periodic_thread import Wait
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import Wait
 from groundwork.endpoints import Endpoint, parse_endpoints
 
-FIRST_LOOK_UP_SECONDS = 5.0
-"""Time that the first look-ups of new names get, all at once, before the list goes on without those that hang."""
+FIRST_LOOKUP_SECONDS = 5.0
+"""Time that the first lookups of new names get, all at once, before the list goes on without those that hang."""
 JOIN_SECONDS = 2.0
 """Time for all threads together to end."""
 
@@ -68,8 +68,8 @@ def namesrv_list_of(
 class NamesrvList:
     """The name servers in force: each address behind each name.
 
-    An empty list never replaces one with something in it: a DNS or an address server that has lost its mind must not
-    take the broker out of every route.
+    An empty list never replaces one that is not empty: a faulty DNS or address server must not take the broker out of
+    every route.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class NamesrvList:
             source: Where they change; None if they do not.
             timing: Clock and randomness.
             resolve: How names are looked up.
-            wait: How threads wait between two look-ups.
+            wait: How threads wait between two lookups.
         """
         self._first_names = names
         self._source = source
@@ -108,9 +108,9 @@ class NamesrvList:
         return self._endpoints
 
     def on_change(self, listener: Listener) -> None:
-        """Calls with the new list after each change, one call at a time; the listener must return quickly.
+        """Calls the listener with the new list after each change, one call at a time; it must return quickly.
 
-        The list that is in force when ``start`` returns is told nobody.
+        There is no call for the list that is in force when ``start`` returns.
         """
         self._listeners = (*self._listeners, listener)
 
@@ -124,7 +124,7 @@ class NamesrvList:
             self._source.start(self._take_names)
 
     def stop(self) -> None:
-        """Tells nobody anything further and ends all threads, in 2 s at most."""
+        """Calls no listener any more and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
             ending: list[NameSource | ResolvedName] = [*self._by_name.values()]
@@ -147,7 +147,7 @@ class NamesrvList:
             self._by_name = {**before, **after}
         for item in new:
             item.start()
-        deadline = self._timing.clock() + FIRST_LOOK_UP_SECONDS
+        deadline = self._timing.clock() + FIRST_LOOKUP_SECONDS
         for item in new:
             item.wait_for_first(deadline - self._timing.clock())
         with self._lock:

@@ -8,19 +8,21 @@ from collections.abc import Callable
 
 import structlog
 
-from broker_agent.periodic_thread import PeriodicThread, Wait
-from broker_agent.timing import Timing, backoff_seconds
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.periodic_thread import PeriodicThread, Wait
+from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint, is_ip_address
 
 RESOLVE_PERIOD_SECONDS = 30.0
-"""Time between two look-ups of a name: a name server that moves is found within it, and the DNS hardly notices."""
+"""Time between two lookups of a name: a name server that moves is found within it, and the DNS hardly notices."""
 RESOLVE_JITTER = 0.2
-"""Share of the period that a look-up may come earlier or later, so that a fleet does not ask in one beat."""
-GONE_AFTER_LOOK_UPS = 2
-"""An address is given up once so many look-ups in a row lacked it: some DNS servers answer with a changing part of what
-they have, and each name server that is given up is unregistered from."""
+"""Share of the period that a lookup may come earlier or later, so that a fleet does not ask in one beat."""
+GONE_AFTER_LOOKUPS = 2
+"""Lookups in a row without an address after which it is given up. Some DNS servers answer with a changing part of their
+addresses, and the broker is unregistered from each name server that is given up.
+"""
 FIRST_RETRY_SECONDS = 1.0
-"""Longest wait after the first look-up that failed; it doubles from failure to failure, up to the period."""
+"""Longest wait after the first lookup that failed; it doubles from failure to failure, up to the period."""
 
 Resolve = Callable[[Endpoint], tuple[Endpoint, ...]]
 """Looks a name up; raises OSError if that fails."""
@@ -31,15 +33,15 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
     """The addresses behind a name, by the operating system, sorted.
 
-    Those of IPv4 if there are any, else those of IPv6: a name with both kinds is far more often one name server that
-    can be reached in two ways than two of them, and it need not be registered with twice.
+    Those of IPv4 if there are any, else those of IPv6: a name with both kinds is nearly always one name server that can
+    be reached in two ways, and it need not be registered with twice.
 
     Raises:
         OSError: The name cannot be resolved.
     """
     try:
         found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # what Python says of a label that the DNS cannot carry
+    except UnicodeError as error:  # Python's error for a label that the DNS cannot carry
         raise OSError(f"{name.host!r} is no name of the DNS: {error}") from error
     hosts = {(family, str(address[0])) for family, _, _, _, address in found}
     preferred = socket.AF_INET if any(family == socket.AF_INET for family, _ in hosts) else socket.AF_INET6
@@ -47,9 +49,9 @@ def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
 
 
 class ResolvedName:
-    """The addresses behind a name. A look-up that fails or finds nothing leaves the last ones in force.
+    """The addresses behind a name. A lookup that fails or finds nothing leaves the last ones in force.
 
-    Each name has a thread of its own, so that one whose look-up hangs holds up no other.
+    Each name has a thread of its own, so that one whose lookup hangs holds up no other.
     """
 
     def __init__(
@@ -72,10 +74,11 @@ class ResolvedName:
         self._name = name
         self._on_change = on_change
         self._rng = timing.rng
+        self._backoff = Backoff(FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, rng=timing.rng)
         self._resolve = resolve
         self._wait = wait
         self._failures = 0
-        self._lacked: dict[Endpoint, int] = {}  # how many look-ups in a row an address that is in force was missing
+        self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
         self._looked_up = threading.Event()
         self._thread: PeriodicThread | None = None
         self._addresses: tuple[Endpoint, ...] = ()
@@ -83,7 +86,7 @@ class ResolvedName:
             self._addresses = (name,)
             self._looked_up.set()
         else:
-            self._thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._look_up, wait=wait)
+            self._thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -96,11 +99,11 @@ class ResolvedName:
             self._thread.start()
 
     def wait_for_first(self, seconds: float) -> bool:
-        """Waits until the first look-up has succeeded or failed, at most so long. Returns whether it has."""
+        """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
         return self._wait(self._looked_up, max(0.0, seconds))
 
     def stop(self) -> None:
-        """Looks up nothing further; does not wait for a look-up under way."""
+        """Looks up nothing further; does not wait for a lookup under way."""
         if self._thread is not None:
             self._thread.stop()
 
@@ -109,7 +112,7 @@ class ResolvedName:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _look_up(self) -> float:
+    def _lookup(self) -> float:
         """Looks up once. Returns the seconds to the next time."""
         try:
             found = self._resolve(self._name)
@@ -125,7 +128,7 @@ class ResolvedName:
 
     def _found(self, found: tuple[Endpoint, ...]) -> None:
         self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self._addresses} - {*found}}
-        kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOK_UPS}
+        kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOKUPS}
         before, self._addresses = self._addresses, tuple(sorted({*found} | kept))
         self._looked_up.set()
         if self._addresses != before:
@@ -134,11 +137,10 @@ class ResolvedName:
             self._on_change()
 
     def _failed(self, error: OSError) -> float:
-        """Keeps what is known and says so once, not at each failure."""
+        """Keeps the known addresses and logs that once, not at each failure."""
         if not self._failures:
             kept = [str(address) for address in self._addresses]
             _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
-        delay = backoff_seconds(self._failures, FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, self._rng)
         self._failures += 1
         self._looked_up.set()
-        return delay
+        return self._backoff.after(self._failures)

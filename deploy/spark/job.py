@@ -1,4 +1,4 @@
-"""What spark-submit starts: the program ``route-pipeline``, with Spark's master and settings as submitted."""
+"""The program that spark-submit starts: ``route-pipeline``, with Spark's master and settings as submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the name server behaves where operators differ: RocketMQ's switches, and the numbers of the mass-loss guard."""
+"""Switches of RocketMQ that operators set differently, and the numbers of the mass-loss guard."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class Behaviour:
     """Replaced as a whole when an operator changes a part of it. Names are RocketMQ's (NamesrvConfig) in snake case.
 
-    The defaults are RocketMQ 4's behaviour; what version 5 added is off, or on where it shows nothing new.
+    The defaults are RocketMQ 4's behaviour. Additions of version 5 are off, or on where readers see nothing new.
     """
 
     support_acting_master: bool = False
-    """Whether a slave stands in for a lost master of a group that enables it. Fixed from the start on."""
+    """Whether a slave stands in for a lost master of a group that enables it. Fixed at the start."""
     delete_topic_with_broker_registration: bool = False
     """Whether a full registration removes the group's topics that are not in it."""
     notify_min_broker_id_changed: bool = False
@@ -27,7 +27,7 @@ class Behaviour:
     enable_topic_list: bool = True
     """Whether the lists by cluster and by unit flag can be read."""
     need_wait_for_service: bool = False
-    """Whether look-ups are refused for a time after the start."""
+    """Whether lookups are refused for a time after the start."""
     wait_seconds_for_service: int = 45
     """That time, in seconds."""
     mass_loss_percent: int = 50

@@ -1,6 +1,6 @@
 """The tree of errors that a call can end with.
 
-    NamesrvError
+    CallRefused
     +-- MalformedRequest      the request's bytes are not a message of the call
     +-- InvalidField          a request breaks a rule
     +-- LimitExceeded         something is larger or more than a limit
@@ -30,52 +30,50 @@
     +-- NotImplementedYet     a call or a field that this version does not have
     +-- InternalDefect        a defect of ours; the log has the details
 
-``namesrv.server.status`` maps each to its gRPC code and reason. Whatever raises one has changed nothing.
+``namesrv.server.rpc.status`` maps each to its gRPC code and reason. Whatever raises one has changed nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from groundwork import errors as common
+from groundwork.errors import CallRefused, InternalDefect, InvalidField, LimitExceeded, MalformedRequest, NotDurable
+
+__all__ = [
+    "BrokerNotRegistered",
+    "CallRefused",
+    "ChannelGone",
+    "ConfigKeyDenied",
+    "Crc32NotMatch",
+    "EpochChanged",
+    "IntentNotFound",
+    "InternalDefect",
+    "InvalidField",
+    "KvNotFound",
+    "LimitExceeded",
+    "ListDisabled",
+    "MalformedRequest",
+    "NeedFullRegistration",
+    "NoDataDir",
+    "NotAuthenticated",
+    "NotDurable",
+    "NotImplementedYet",
+    "NotPermitted",
+    "Overloaded",
+    "ProductEnvUnavailable",
+    "ReadOnlyReplica",
+    "RegistryWarming",
+    "RevisionCompacted",
+    "ShuttingDown",
+    "SlowReader",
+    "SnapshotGone",
+    "StaleStateVersion",
+    "TopicNotFound",
+]
 
 
-class NamesrvError(Exception):
-    """Base of all errors that a caller is told about."""
-
-    def __init__(self, message: str, metadata: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.metadata = dict(metadata or {})
-        """The changing parts of the message, for programs."""
-
-
-class MalformedRequest(NamesrvError):
-    """The request's bytes are not a message of the call's type."""
-
-    def __init__(self, message_name: str) -> None:
-        """Names the message that was expected."""
-        super().__init__(f"the request is not a {message_name}", {"message": message_name})
-
-
-class InvalidField(NamesrvError):
-    """A field of the request breaks its rule."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        """Names the field and says what is wrong with its value and what the rule is."""
-        super().__init__(f"{field}: {problem}", {"field": field})
-        self.field = field
-        self.problem = problem
-
-
-class LimitExceeded(NamesrvError):
-    """Something is larger or more than a limit allows."""
-
-    def __init__(self, what: str, value: int, limit: int) -> None:
-        """Names what is over its limit, by how much, and the limit."""
-        super().__init__(f"{what}: {value} is over the limit of {limit}")
-        self.metadata = {"what": what, "value": str(value), "limit": str(limit)}
-
-
-class TopicNotFound(NamesrvError):
+class TopicNotFound(CallRefused):
     """No broker here has the topic."""
 
     def __init__(self, topic: str, cluster_name: str | None = None) -> None:
@@ -87,7 +85,7 @@ class TopicNotFound(NamesrvError):
         super().__init__(f"no topic route info in this name server for the topic {topic!r}{where}", metadata)
 
 
-class BrokerNotRegistered(NamesrvError):
+class BrokerNotRegistered(CallRefused):
     """The broker, or the whole group, is not registered here, or not any more."""
 
     def __init__(self, cluster_name: str | None, broker_name: str, broker_addr: str | None = None) -> None:
@@ -103,7 +101,7 @@ class BrokerNotRegistered(NamesrvError):
         super().__init__(f"{which}{where} is not registered", metadata)
 
 
-class ChannelGone(NamesrvError):
+class ChannelGone(CallRefused):
     """The channel is unknown here, or its stream has ended."""
 
     def __init__(self, channel_id: str) -> None:
@@ -111,11 +109,11 @@ class ChannelGone(NamesrvError):
         super().__init__(text, {"channel_id": channel_id[:64]})
 
 
-class NeedFullRegistration(NamesrvError):
+class NeedFullRegistration(CallRefused):
     """An increment builds on a version that this name server does not hold."""
 
 
-class StaleStateVersion(NamesrvError):
+class StaleStateVersion(CallRefused):
     """Another address holds the broker id with a higher state version: the caller is a deposed master."""
 
     def __init__(self, stated: int, held: int, holder_addr: str) -> None:
@@ -125,32 +123,32 @@ class StaleStateVersion(NamesrvError):
         )
 
 
-class RegistryWarming(NamesrvError):
-    """The name server has started and has not heard all its brokers yet: it cannot say what is not there."""
+class RegistryWarming(CallRefused):
+    """The name server has started and has not heard all its brokers yet, so it cannot say what is absent."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"this name server has started a short time ago and does not know {what} yet")
 
 
-class ListDisabled(NamesrvError):
+class ListDisabled(CallRefused):
     """A setting switches the list off."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the setting {key} switches this list off", {"key": key})
 
 
-class IntentNotFound(NamesrvError):
+class IntentNotFound(CallRefused):
     """There is no such intent, hold or unconfirmed broker."""
 
 
-class SnapshotGone(NamesrvError):
+class SnapshotGone(CallRefused):
     """The pin is unknown, or its lease has ended."""
 
     def __init__(self, pin_id: str) -> None:
         super().__init__(f"no snapshot is pinned as {pin_id[:64]!r} (any more); pin again", {"pin_id": pin_id[:64]})
 
 
-class EpochChanged(NamesrvError):
+class EpochChanged(CallRefused):
     """A reader resumes from another epoch of this name server."""
 
     def __init__(self, stated: str, current: str) -> None:
@@ -160,7 +158,7 @@ class EpochChanged(NamesrvError):
         )
 
 
-class RevisionCompacted(NamesrvError):
+class RevisionCompacted(CallRefused):
     """A reader resumes from a revision that the change log does not reach back to, or that is still to come."""
 
     def __init__(self, stated: int, compacted: int, last: int) -> None:
@@ -170,7 +168,7 @@ class RevisionCompacted(NamesrvError):
         )
 
 
-class KvNotFound(NamesrvError):
+class KvNotFound(CallRefused):
     """The KV configuration has no such namespace or key."""
 
     def __init__(self, namespace: str, key: str | None = None) -> None:
@@ -180,14 +178,14 @@ class KvNotFound(NamesrvError):
         super().__init__(f"no config item: {wanted}", metadata)
 
 
-class ConfigKeyDenied(NamesrvError):
+class ConfigKeyDenied(CallRefused):
     """The setting never changes over the wire."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the setting {key} never changes over the wire", {"key": key})
 
 
-class NotAuthenticated(NamesrvError):
+class NotAuthenticated(CallRefused):
     """The call carries no credentials that say who calls."""
 
     def __init__(self, problem: str) -> None:
@@ -195,7 +193,7 @@ class NotAuthenticated(NamesrvError):
         super().__init__(f"who calls? {problem}")
 
 
-class NotPermitted(NamesrvError):
+class NotPermitted(CallRefused):
     """The caller is known, but its permit does not cover the call."""
 
     def __init__(self, principal: str, permission: str, names: str | None = None) -> None:
@@ -205,22 +203,14 @@ class NotPermitted(NamesrvError):
         super().__init__(f"{principal} may not {what}", metadata if names is None else {**metadata, "names": names})
 
 
-class NoDataDir(NamesrvError):
+class NoDataDir(CallRefused):
     """What the call changes must be durable, and this name server has no data directory."""
 
     def __init__(self) -> None:
         super().__init__("this name server has no data directory; start it with --data-dir")
 
 
-class NotDurable(NamesrvError):
-    """The disk did not take the change, so it was not made."""
-
-    def __init__(self, problem: str) -> None:
-        """Says what the disk said."""
-        super().__init__(f"the change could not be made durable and was not made: {problem}")
-
-
-class Crc32NotMatch(NamesrvError):
+class Crc32NotMatch(CallRefused):
     """A topic table has another CRC-32 than its sender says."""
 
     def __init__(self, stated: int, actual: int) -> None:
@@ -230,7 +220,7 @@ class Crc32NotMatch(NamesrvError):
         )
 
 
-class ProductEnvUnavailable(NamesrvError):
+class ProductEnvUnavailable(CallRefused):
     """No name server of the product environment could tell whether it has the topics."""
 
     def __init__(self, product_env: str, problems: Sequence[str]) -> None:
@@ -239,7 +229,7 @@ class ProductEnvUnavailable(NamesrvError):
         super().__init__(text, {"product_env": product_env})
 
 
-class ReadOnlyReplica(NamesrvError):
+class ReadOnlyReplica(CallRefused):
     """This name server is a copy of another one, which registers and administers."""
 
     def __init__(self, leader: str) -> None:
@@ -247,32 +237,25 @@ class ReadOnlyReplica(NamesrvError):
         super().__init__(f"this name server is a read-only copy of {leader}; call that one", {"leader": leader})
 
 
-class ShuttingDown(NamesrvError):
+class ShuttingDown(CallRefused):
     """The name server takes no more changes."""
 
     def __init__(self, retry_after_seconds: float | None = None) -> None:
-        """Says when to come back, where many are told at once; None: after the usual time."""
+        """Takes when to come back, where many callers get it at once; None: after the usual time."""
         super().__init__("this name server is shutting down")
         self.retry_after_seconds = retry_after_seconds
 
 
-class Overloaded(NamesrvError):
+class Overloaded(CallRefused):
     """Too much of one kind is waiting or open already."""
 
 
-class SlowReader(NamesrvError):
+class SlowReader(common.SlowReader):
     """The reader of a stream fell too far behind and was cut."""
 
     def __init__(self, stalled_seconds: float) -> None:
         super().__init__(f"the reader took nothing for {stalled_seconds:g} s and was cut")
 
 
-class NotImplementedYet(NamesrvError):
+class NotImplementedYet(CallRefused):
     """This version does not have the call or the field."""
-
-
-class InternalDefect(NamesrvError):
-    """Something that should not happen. Its text never leaves the process; the caller gets an id to quote."""
-
-    def __init__(self, error_id: str) -> None:
-        super().__init__(f"internal defect; the log has it under {error_id}", {"error_id": error_id})

@@ -1,4 +1,4 @@
-"""Where calls come in: the port, the services of the contract, and those that every gRPC server has."""
+"""The listener: its port, the services of the contract, and the services that every gRPC server has."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from namesrv_api.v1 import (
     admin_service_pb2,
     registration_service_pb2,
     route_service_pb2,
 )
 
-from groundwork.call_observers import CallObserver
+from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import check_bindable
-from groundwork.tls import ListenerTls
-from namesrv.server.call_gate import CallBounds, Doorkeeper
-from namesrv.server.request_memory import RequestMemory
-from namesrv.server.rpc import add_service
-from namesrv.settings import NamesrvSettings
+from groundwork.telemetry.call_observers import CallObserver
+from namesrv.config.settings import NamesrvSettings
+from namesrv.server.auth.admission import Authorizer
+from namesrv.server.reflection import add_reflection
+from namesrv.server.rpc.handlers import handlers_of_server
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -30,7 +29,7 @@ SERVICES = (
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 
-ROUTE_SERVICE = SERVICES[1]
+REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE = SERVICES
 
 
 class CannotListen(Exception):
@@ -56,9 +55,9 @@ def bind(
 
     Args:
         server: The server, of any engine.
-        settings: Where.
+        settings: Where to listen.
         tls: What the listener shows; None: no TLS.
-        shares_port: Whether the port is taken already, by the process that started this one for that.
+        shares_port: Whether the supervisor holds the port already for this process.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.
@@ -77,44 +76,36 @@ def bind(
 def add_services(
     server: grpc.aio.Server,
     settings: NamesrvSettings,
-    servicers: Iterable[tuple[ServiceDescriptor, object]],
+    services: Iterable[tuple[ServiceDescriptor, Iterable[object]]],
     health_servicer: object,
     *,
     observers: tuple[CallObserver, ...],
-    doorkeeper: Doorkeeper | None,
+    doorkeeper: Authorizer | None,
 ) -> None:
     """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
 
     Args:
         server: The server, of any engine.
         settings: How long readers of streams may take nothing.
-        servicers: The services with what answers them.
+        services: The services, each with the parts that answer its calls (``groundwork.grpc_handlers.composition``).
         health_servicer: Knows which of them serve.
         observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.
     """
-    memory, bounds = RequestMemory(), CallBounds()
-    for service, servicer in servicers:
-        add_service(
-            server,
-            service,
-            servicer,
-            settings.slow_reader_timeout_millis / 1000,
-            memory,
-            observers=observers,
-            bounds=bounds,
-            doorkeeper=doorkeeper,
-        )
+    slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
+    handlers = handlers_of_server(slow_reader_seconds, observers=observers, doorkeeper=doorkeeper)
+    for service, parts in services:
+        handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     if doorkeeper is None:  # with permits not everybody may see who is connected
         # Takes either kind of server. On native it sees only the inner fallback server, on envoy none.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
-    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    add_reflection(server, [*names, health.SERVICE_NAME])
 
 
 def tls_name(settings: NamesrvSettings) -> str:
-    """What the log calls the listener's TLS."""
+    """The name of the listener's TLS in the log."""
     if not settings.listens_with_tls:
         return "none"
     return "server" if settings.tls_client_ca is None else "mutual"

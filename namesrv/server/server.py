@@ -13,43 +13,53 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
-from groundwork.channels import ClientSecurity
+from groundwork.connections.channels import ClientSecurity
+from groundwork.connections.security_settings import certificates
 from groundwork.logs import set_log_level
-from groundwork.security_settings import certificates
 from groundwork.version import __version__
-from namesrv.config_file import ConfigFile
-from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.pins import Pins
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import NamesrvIdentity
-from namesrv.data_dir import DataDir
-from namesrv.epoch_file import format_epoch, next_epoch
-from namesrv.server.admin_servicer import AdminServicer
-from namesrv.server.channel_notices import ChannelNotices
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
-from namesrv.server.config_store import ConfigStore
-from namesrv.server.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
-from namesrv.server.engines import build_server, worker_server
-from namesrv.server.event_log import listen_for_mass_loss
-from namesrv.server.kept_answers import serve_from
-from namesrv.server.listener import ROUTE_SERVICE, SERVICES, CannotListen, SystemClock, add_services, bind, tls_name
-from namesrv.server.metrics import NamesrvMetrics, Sources
-from namesrv.server.observation import Observation
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.pin_expiry import drop_expired_pins
-from namesrv.server.product_env import ProductEnv
-from namesrv.server.registration_parts import RegistrationParts
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.route_servicer import RouteServicer
-from namesrv.server.security import Security, product_env_security
-from namesrv.server.silence_scans import SilenceScans
-from namesrv.server.table_writer import TableWriter
-from namesrv.server.tallies import RegistrationTally
-from namesrv.server.warm_start import watch_warm_up
-from namesrv.server.watchers import Watchers
-from namesrv.server.worker_place import WorkerPlace
-from namesrv.settings import NamesrvSettings
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.snapshot.pins import Pins
+from namesrv.server.auth.security import Security, product_env_security
+from namesrv.server.background.channel_notices import ChannelNotices
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.expiry_scanner import ExpiryScanner
+from namesrv.server.background.pin_expiry import drop_expired_pins
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.counters import RegistrationCounter
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
+from namesrv.server.engines.factory import build_server, worker_server
+from namesrv.server.listener import (
+    ADMIN_SERVICE,
+    REGISTRATION_SERVICE,
+    ROUTE_SERVICE,
+    SERVICES,
+    CannotListen,
+    SystemClock,
+    add_services,
+    bind,
+    tls_name,
+)
+from namesrv.server.observability.exports import Observability
+from namesrv.server.observability.metrics import NamesrvMetrics, Sources
+from namesrv.server.route_logging import listen_for_mass_loss
+from namesrv.server.rpc.kept_answers import serve_from
+from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.server.services.route.cluster_test import ClusterTest
+from namesrv.server.services.route.servicer import RouteServicer
+from namesrv.server.stores.config_store import ConfigStore
+from namesrv.server.stores.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
+from namesrv.server.stores.warm_start import watch_warm_up
+from namesrv.server.worker_role import WorkerRole
+from namesrv.storage.config_file import ConfigFile
+from namesrv.storage.data_dir import DataDir
+from namesrv.storage.epoch_file import format_epoch, next_epoch
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
@@ -59,7 +69,7 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerPlace | None = None) -> None:
+    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerRole | None = None) -> None:
         """Loads what is durable and binds the listener.
 
         Args:
@@ -88,57 +98,53 @@ class NamesrvServer:
         self.endpoint = settings.endpoint._replace(port=port)
         self._for_workers = worker_server(place.target) if place is not None else None
         clock = SystemClock()
-        now = self._started_at_millis = clock.wall_millis()
+        self._started_at_millis = clock.wall_millis()
+        self._manager = self._empty_manager(settings, clock, data_dir)
+        listen_for_mass_loss(self._manager)
+        self._writer = TableWriter()
+        self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
+        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
+        self._watch_streams = WatchStreams(self._manager, self._durable.warm_up, clock)
+        # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
+        doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
+        self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
+        self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector)
+        self._notices = ChannelNotices(self._manager, self._channels)
+        self._product_env = ClusterTest.of(settings, clock.monotonic, product_env_credentials)
+        self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._registrations = RegistrationCounter()
+        self._observation = self._observed(settings, product_env_credentials)
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, self._manager)
+        self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
+
+    def _empty_manager(
+        self, settings: NamesrvSettings, clock: SystemClock, data_dir: DataDir | None
+    ) -> RouteInfoManager:
+        now = self._started_at_millis
         epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
-        identity = NamesrvIdentity(settings.name or str(self.endpoint), epoch)
-        self._manager = RouteInfoManager(
-            identity,
+        return RouteInfoManager(
+            NamesrvIdentity(settings.name or str(self.endpoint), epoch),
             clock,
             lambda: secrets.token_urlsafe(18),
             settings.broker_channel_expired_time_millis / 1000,
             settings.behaviour,
         )
-        listen_for_mass_loss(self._manager)
-        self._writer = TableWriter()
-        self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
-        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
-        self._watchers = Watchers(self._manager, self._durable.warm_up, clock)
-        # Peers that gave up on us during a stall show it within the time of a ping and its answer.
-        doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
-        self._own_stalls = OwnStalls(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
-        self._channels = ChannelStreams(self._manager, self._writer, self._own_stalls)
-        self._notices = ChannelNotices(self._manager, self._channels)
-        self._product_env = (
-            ProductEnv(
-                settings.product_env_name,
-                settings.product_env_endpoints,
-                clock.monotonic,
-                security=product_env_credentials,
-            )
-            if settings.cluster_test
-            else None
-        )
-        self._scans = SilenceScans(self._manager, self._writer, self._channels, self._own_stalls)
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        self._registrations = RegistrationTally()
-        self._observation = self._observed(settings, product_env_credentials)
-        if not self._observation.begins_traces:
-            serve_from(self._grpc, self._manager)
-        self._add_services(settings, RegistrationParts(clock.monotonic))
 
-    def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observation:
+    def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observability:
         sources = Sources(
             self._manager,
             self._durable.warm_up,
-            self._own_stalls,
+            self._stall_detector,
             self._pins,
-            self._watchers,
+            self._watch_streams,
             self._registrations,
             partial(certificates, self._security.tls, client),
             self._durable.snapshot_age_seconds,
         )
         try:
-            return Observation(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
+            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -177,74 +183,63 @@ class NamesrvServer:
 
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
-            self._own_stalls.watch(),
+            self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             drop_expired_pins(self._pins),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
-            self._watchers.tell_changes(),
-            self._watchers.give_bookmarks(),
+            self._watch_streams.tell_changes(),
+            self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
         ]
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
-        registration, route, admin = SERVICES
-        servicers: list[tuple[ServiceDescriptor, object]] = [
-            (
-                registration,
-                RegistrationServicer(
-                    self._manager,
-                    self._writer,
-                    self._channels,
-                    parts,
-                    settings.broker_channel_expired_time_millis,
-                    tally=self._registrations,
-                ),
-            ),
-            (
-                route,
-                RouteServicer(
-                    self._manager,
-                    self._own_stalls,
-                    self._durable.warm_up,
-                    self._pins,
-                    self._watchers,
-                    product_env=self._product_env,
-                    started_at_millis=self._started_at_millis,
-                    engine=self._engine,
-                ),
-            ),
-            (
-                admin,
-                AdminServicer(
-                    self._manager,
-                    self._writer,
-                    self._durable,
-                    self._config,
-                    self._watchers,
-                    started_at_millis=self._started_at_millis,
-                ),
-            ),
+        manager, watchers, started_at_millis = self._manager, self._watch_streams, self._started_at_millis
+        registration = RegistrationServicer(
+            manager,
+            self._writer,
+            self._channels,
+            parts,
+            settings.broker_channel_expired_time_millis,
+            tally=self._registrations,
+        )
+        route = RouteServicer.of(
+            manager,
+            self._stall_detector,
+            self._durable.warm_up,
+            self._pins,
+            watchers,
+            product_env=self._product_env,
+            started_at_millis=started_at_millis,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
+        )
+        queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
+        changes = AdminChanges.of(manager, self._writer, self._durable, self._config)
+        services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
+            (REGISTRATION_SERVICE, (registration,)),
+            (ROUTE_SERVICE, route),
+            (ADMIN_SERVICE, (*queries, *changes)),
         ]
         doorkeeper = self._security.doorkeeper(self._manager)
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
         for server in filter(None, (self._grpc, self._for_workers)):
-            add_services(server, settings, servicers, self._health, observers=observers, doorkeeper=doorkeeper)
+            add_services(server, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
-        """Everything serves from the start, also before it is warm, but the look-ups."""
+        """Sets the health: all services serve from the start; lookups only once the name server is warm."""
         warm = self._durable.warm_up.is_warm()
         for name in ("", *(service.full_name for service in SERVICES)):
             serves = warm or name != ROUTE_SERVICE.full_name
             await self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
 
     async def _on_warm(self) -> None:
-        """What is not there does not exist from now on."""
+        """The name server is warm: from now on, what is not there does not exist."""
         await self._set_health()
-        await self._watchers.say_what_is_absent()
+        await self._watch_streams.say_what_is_absent()
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         """Puts changed settings in force."""
@@ -259,7 +254,7 @@ class NamesrvServer:
         self._manager.frozen = True
         await self._durable.write_last_snapshot()
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
-        await self._watchers.close()
+        await self._watch_streams.close()
         grace = self._config.settings.shutdown_grace_millis / 1000
         if self._for_workers is not None:
             await self._for_workers.stop(grace)
@@ -271,5 +266,5 @@ class NamesrvServer:
             await self._product_env.close()
         await self._durable.close()
         await self._config.close(LAST_WRITE_SECONDS)
-        await self._observation.stop()
+        await asyncio.to_thread(self._observation.stop)
         _log.info("namesrv_stopped")

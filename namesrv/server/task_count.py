@@ -1,4 +1,4 @@
-"""How many tasks the event loop has."""
+"""A count of the event loop's tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import math
 
 COUNT_SECONDS = 1.0
-"""Counting takes 3 ms where there are 10,000 tasks, and whoever may ask for the status may ask again and again."""
+"""Shortest time between two counts: one takes 3 ms with 10,000 tasks, and callers may ask for the status again and
+again.
+"""
 
 
 class TaskCount:
@@ -17,7 +19,7 @@ class TaskCount:
         self._count = 0
 
     def latest(self) -> int:
-        """How many there are, or were within the last second. To be called on the event loop."""
+        """How many there are, or were within the last second. Call it on the event loop."""
         now = asyncio.get_running_loop().time()
         if now - self._counted_at >= COUNT_SECONDS:
             self._counted_at, self._count = now, len(asyncio.all_tasks())

@@ -1,4 +1,4 @@
-"""How a group's consumers share the queues of a topic: RocketMQ's six strategies, with RocketMQ's results."""
+"""Strategies by which consumers share a topic's queues: RocketMQ's six, with RocketMQ's results."""
 
 from route_client.allocate.averages import AllocateAveragely, AllocateAveragelyByCircle
 from route_client.allocate.by_config import AllocateByConfig

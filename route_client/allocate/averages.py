@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from route_client.allocate.strategy import is_member
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 
 class AllocateAveragely:
-    """Each client gets neighbouring queues; the first clients get one more if it does not come out even."""
+    """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
 
     name = "AVG"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 
 class AllocateByConfig:
-    """Whatever the client was told, whoever else there is."""
+    """The queues that the client was configured with, whatever other clients there are."""
 
     name = "CONFIG"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from route_client.allocate.strategy import is_member
 from route_client.errors import AllocationError
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 VIRTUAL_NODES = 10
 """Places of each client on the ring (RocketMQ: virtualNodeCnt)."""

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from route_client.allocate.strategy import AllocateStrategy, is_member
 from route_client.errors import AllocationError
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
@@ -49,7 +49,7 @@ class AllocateByMachineRoomNearby:
     """Each room's queues to the room's clients; queues of rooms without clients to everybody."""
 
     def __init__(self, inner: AllocateStrategy, resolver: MachineRoomResolver) -> None:
-        """Takes how queues are shared within a room, and who is where."""
+        """Takes the strategy within a room, and the rooms of brokers and clients."""
         self._inner = inner
         self._resolver = resolver
 

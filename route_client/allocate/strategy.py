@@ -1,4 +1,4 @@
-"""What all allocation strategies have in common (RocketMQ: AbstractAllocateMessageQueueStrategy)."""
+"""The base of all allocation strategies (RocketMQ: AbstractAllocateMessageQueueStrategy)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from route_client.errors import AllocationError
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 _log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .engine import Engine, NoEngineError, open_engine
-from .fleet import Fleet, running_fleet
-from .images import build_offline, tool
+from tests.containers.fleet import Fleet, running_fleet
+from tools.containers.engine import Engine, NoEngineError, open_engine
+from tools.containers.images import build_offline, tool
 
 _fleet_numbers = count(1)
 

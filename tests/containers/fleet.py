@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine
+from tools.containers.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine
 
 PROBE = Path(__file__).with_name("probe.py")
 TOPIC = "TopicTest"

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.processes import BrokerAgentProcess, NamesrvProcess, eventually
-from tests.registrations import identity, registration
-
-from .engine import REPOSITORY, CommandError, run
-from .images import cache_folder
+from support.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from support.registrations import identity, registration
+from tools.containers.engine import REPOSITORY, CommandError, run
+from tools.containers.images import cache_folder
 
 DEPLOY = REPOSITORY / "deploy"
 MONITORING = DEPLOY / "monitoring"
@@ -154,7 +153,7 @@ def _ask(url: str, path: str, **parameters: str) -> Any:
 
 
 CERTIFICATE_END = "_certificate_not_after_seconds"
-"""What only a program with TLS has; tests/integration/test_tls.py sees it there."""
+"""What only a program with TLS has; tests/integration/security/test_tls.py sees it there."""
 
 
 @pytest.mark.timeout(180)

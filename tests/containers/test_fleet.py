@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .engine import REPOSITORY, Engine, run
-from .fleet import AGENTS, NAMESRVS, Fleet, probe
+from tests.containers.fleet import AGENTS, NAMESRVS, Fleet, probe
+from tools.containers.engine import REPOSITORY, Engine, run
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from .engine import REPOSITORY, CommandError, Engine, run
-from .fleet import AGENTS, NAMESRVS, Fleet
-from .images import IMAGES, image_sizes
+from tests.containers.fleet import AGENTS, NAMESRVS, Fleet
+from tools.containers.engine import REPOSITORY, CommandError, Engine, run
+from tools.containers.images import IMAGES, image_sizes
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from broker_agent.connection_options import ConnectionOptions
-from broker_agent.slave_synchronize import CopyFailed, MasterAgent
+from broker_agent.connections.options import ConnectionOptions
+from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent
 from groundwork.endpoints import Endpoint
-from tests.faults.attacks import HEADERS, HOST, PING, PREFACE, SETTINGS, frame
+from tools.faults.load.attacks import HEADERS, HOST, PING, PREFACE, SETTINGS, frame
 
 ACK = 0x1
 GOAWAY = 0x7

@@ -1,6 +1,6 @@
 """While hostile clients do what they can, others are answered; then the server holds no more than before.
 
-Times are measured by ``python -m tests.faults.hostile``; a test that asserts them would depend on the machine.
+Times are measured by ``python -m tools.faults.load.hostile``; a test that asserts them would depend on the machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from groundwork.channels import ClientFiles
-from tests.engines import ENGINES, present
-from tests.faults.attacks import ATTACKS, ATTACKS_ON_TLS
-from tests.faults.hostile import Held, register_topics, under_attack
-from tests.integration.secured import Place, connected
-from tests.processes import NamesrvProcess, eventually
+from groundwork.connections.channels import ClientFiles
+from support.engines import each, present
+from support.processes import NamesrvProcess, eventually
+from support.secured import Place, connected
+from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS
+from tools.faults.load.hostile import Held, register_topics, under_attack
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
 """How long each attack lasts; 10 in the long profile."""
@@ -56,7 +56,7 @@ class Attacked(NamedTuple):
             assert newcomer.route() is not None
 
 
-@pytest.fixture(params=ENGINES, scope="module")
+@pytest.fixture(params=each(), scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Attacked]:
     """A server for all attacks, one after the other."""
     with NamesrvProcess(engine=present(request.param)) as process:
@@ -68,7 +68,7 @@ def test_others_are_answered_while_a_client_attacks(server: Attacked, attack: st
     server.check(attack)
 
 
-@pytest.fixture(params=ENGINES, scope="module")
+@pytest.fixture(params=each(), scope="module")
 def server_with_tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     """A server with TLS for all attacks on it."""
     engine, place = present(request.param), Place.make(tmp_path_factory.mktemp("certificates"))

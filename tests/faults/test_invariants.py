@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.history import Record
-from tests.faults.invariants import violations
+from tools.faults.history import Record
+from tools.faults.invariants import violations
 
 SERVER = "namesrv-1"
 MASTER = "broker-b-0"
@@ -31,7 +31,7 @@ class Story:
         self.records.append({"at": at, "what": what, **fields})
         self.records.sort(key=lambda record: float(record["at"]))
 
-    def look_up(
+    def lookup(
         self, at: float, *, version: int = 1, lacks: tuple[str, ...] = (), addr: str = ADDR, **extra: int
     ) -> None:
         """An answer with both topics of the broker, but for those that it lacks."""
@@ -42,7 +42,7 @@ class Story:
             "routes": rows,
             "topics_not_found": [*lacks, "never"],
         }
-        self.add(at, "look_up", server=SERVER, began=at - 0.01, answer=answer)
+        self.add(at, "lookup", server=SERVER, began=at - 0.01, answer=answer)
 
     def broken(self) -> list[str]:
         """The names of the checks that found something."""
@@ -62,21 +62,21 @@ def story() -> Story:
 
 def test_a_sound_history_breaks_nothing(story: Story) -> None:
     for second in range(2, 40):
-        story.look_up(second)
+        story.lookup(second)
     assert story.broken() == []
 
 
 def test_a_topic_of_a_sound_master_must_be_found(story: Story) -> None:
-    story.look_up(SOUND)
-    story.look_up(SOUND + 1, lacks=("T0", "only-broker-b"))
+    story.lookup(SOUND)
+    story.lookup(SOUND + 1, lacks=("T0", "only-broker-b"))
     assert story.broken() == ["found", "found"]
 
 
 def test_a_name_server_that_was_killed_and_came_back_has_no_excuse(story: Story) -> None:
-    story.look_up(SOUND)
+    story.lookup(SOUND)
     story.add(SOUND + 1, "process", name=SERVER, event="killed")
     story.add(SOUND + 2, "process", name=SERVER, event="started")
-    story.look_up(SOUND + 3, lacks=("T0", "only-broker-b"))
+    story.lookup(SOUND + 3, lacks=("T0", "only-broker-b"))
     assert story.broken() == ["found", "found"]
 
 
@@ -91,9 +91,9 @@ def test_a_name_server_that_was_killed_and_came_back_has_no_excuse(story: Story)
 def test_a_broker_that_was_disturbed_or_no_longer_reports_a_topic_need_not_be_found(
     story: Story, excuse: dict[str, Any]
 ) -> None:
-    story.look_up(SOUND)
+    story.lookup(SOUND)
     story.add(SOUND + 0.5, **excuse)
-    story.look_up(SOUND + 1, lacks=("T0", "only-broker-b"))
+    story.lookup(SOUND + 1, lacks=("T0", "only-broker-b"))
     assert story.broken() == []
 
 
@@ -107,59 +107,59 @@ def test_a_broker_that_was_disturbed_or_no_longer_reports_a_topic_need_not_be_fo
 )
 def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss: dict[str, Any]) -> None:
     story.add(SOUND, **loss)
-    story.look_up(SOUND + 14)
+    story.lookup(SOUND + 14)
     assert story.broken() == []
-    story.look_up(SOUND + 16)
+    story.lookup(SOUND + 16)
     assert story.broken() == ["gone"]
 
 
 def test_a_name_server_that_was_down_when_a_broker_was_lost_has_time_from_its_return_on(story: Story) -> None:
     story.add(SOUND, "process", name=SERVER, event="killed")
     story.add(SOUND + 1, "process", name=MASTER, event="killed")
-    story.look_up(SOUND + 99.9)
+    story.lookup(SOUND + 99.9)
     story.add(SOUND + 100, "process", name=SERVER, event="started")
-    story.look_up(SOUND + 179)
+    story.lookup(SOUND + 179)
     assert story.broken() == []
-    story.look_up(SOUND + 181)
+    story.lookup(SOUND + 181)
     assert story.broken() == ["gone"]
 
 
 def test_a_broker_may_be_in_routes_before_its_agent_says_that_it_has_started(story: Story) -> None:
     story.add(SOUND, "process", name=MASTER, event="killed")
     story.add(SOUND + 25, "process", name=MASTER, event="starting")
-    story.look_up(SOUND + 26)
+    story.lookup(SOUND + 26)
     assert story.broken() == []
     story.add(SOUND + 27, "process", name=MASTER, event="started")
-    story.look_up(SOUND + 28)
+    story.lookup(SOUND + 28)
     assert story.broken() == []
 
 
 def test_a_name_server_that_did_not_run_itself_has_longer(story: Story) -> None:
     story.add(SOUND, "process", name=MASTER, event="killed")
     story.add(SOUND + 1, "log", server=SERVER, event="own_stall", seen_at=SOUND + 1)
-    story.look_up(SOUND + 16)
+    story.lookup(SOUND + 16)
     assert story.broken() == []
-    story.look_up(SOUND + 100)
+    story.lookup(SOUND + 100)
     assert story.broken() == ["gone"]
 
 
 def test_topics_of_two_tables_at_one_revision_are_half_a_registration(story: Story) -> None:
     story.add(SOUND, "topics", group="broker-b", version=2, topics=["T0", "only-broker-b"])
-    story.look_up(SOUND + 1, T0=2)
+    story.lookup(SOUND + 1, T0=2)
     assert "whole" in story.broken()
 
 
 def test_a_table_with_a_topic_too_few_or_too_many_is_half_a_registration(story: Story) -> None:
     story.add(SOUND, "topics", group="broker-b", version=2, topics=["T0", "T1", "only-broker-b"])
-    story.look_up(SOUND + 1, version=2, lacks=("T1",))
-    story.look_up(SOUND + 2, version=2, T1=2, T2=2)
+    story.lookup(SOUND + 1, version=2, lacks=("T1",))
+    story.lookup(SOUND + 2, version=2, T1=2, T2=2)
     assert story.broken() == ["whole", "whole"]
 
 
 def test_an_older_table_must_not_come_back(story: Story) -> None:
     story.add(SOUND, "topics", group="broker-b", version=2, topics=["T0", "only-broker-b"])
-    story.look_up(SOUND + 1, version=2)
-    story.look_up(SOUND + 2, version=1)
+    story.lookup(SOUND + 1, version=2)
+    story.lookup(SOUND + 2, version=1)
     assert story.broken() == ["forward"]
 
 
@@ -231,11 +231,11 @@ def test_a_client_must_tell_without_gaps(story: Story) -> None:
     assert story.broken() == ["clients"]
 
 
-def test_a_watch_must_hold_what_look_ups_found(story: Story) -> None:
+def test_a_watch_must_hold_what_lookups_found(story: Story) -> None:
     header = {"namesrv_name": SERVER, "epoch": "1", "revision": "210"}
     watch = {"watcher": "w", "server": SERVER, "stream": 1}
     row = _row("T0", 9, ADDR)
-    story.look_up(21)
+    story.lookup(21)
     story.add(20, "watch", event="opened", request={"topics": ["T0"]}, **watch)
     message = {"header": header, "changes": [row], "bookmark": True}
     story.add(22, "watch", event="message", message=message, **watch)
@@ -247,7 +247,7 @@ REPLICA = "replica-1"
 
 def _copy_answers(story: Story, at: float, version: int, *, lacks: tuple[str, ...] = (), revision: int = 0) -> None:
     """What a copy answers at the revision that its leader had when it was asked."""
-    story.look_up(at, version=version, lacks=lacks)
+    story.lookup(at, version=version, lacks=lacks)
     record = next(record for record in story.records if record["at"] == at)
     record["server"], header = REPLICA, record["answer"]["header"]
     header["namesrv_name"], header["revision"] = REPLICA, str(revision or header["revision"])
@@ -255,7 +255,7 @@ def _copy_answers(story: Story, at: float, version: int, *, lacks: tuple[str, ..
 
 def test_a_copy_must_have_what_its_leader_had_at_that_revision(story: Story) -> None:
     story.add(0.7, "process", name=REPLICA, event="started")
-    story.look_up(21)
+    story.lookup(21)
     _copy_answers(story, 21.5, 1, revision=210)
     assert story.broken() == []
     story.add(10, "topics", group="broker-b", version=2, topics=["T0", "only-broker-b"])
@@ -274,7 +274,7 @@ def test_a_copy_must_find_what_is_there_as_long_as_it_hears_its_leader(story: St
 
 def test_a_copy_must_not_deny_what_its_leader_is_warming_up_for(story: Story) -> None:
     _copy_answers(story, 10, 1)
-    story.look_up(11)
+    story.lookup(11)
     story.records[-2]["answer"]["topics_warming"] = ["never"]
     assert story.broken() == ["same"]
 

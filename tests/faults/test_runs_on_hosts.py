@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fleet import ROOT
-from tests.faults.namespaces import why_not
+from tools.faults.fleet.fleet import ROOT
+from tools.faults.network.namespaces import why_not
 
 FAULTS = ("cut", "cut-one-way", "cut-off-agent", "lossy")
 
@@ -18,7 +18,7 @@ FAULTS = ("cut", "cut-one-way", "cut-off-agent", "lossy")
 def test_every_invariant_holds_when_packets_between_hosts_are_lost(tmp_path: Path) -> None:
     if problem := why_not():
         pytest.skip(problem)
-    command = [sys.executable, "-m", "tests.faults", "--hosts", "--rounds", "4", "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "tools.faults", "--hosts", "--rounds", "4", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*command, "--faults", *FAULTS], cwd=ROOT, capture_output=True, text=True, check=False, timeout=280
     )

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.faults.fleet import PINGS
-from tests.faults.proxy import Link, Proxy
-from tests.integration.agents import Agent
-from tests.processes import Client, NamesrvProcess, eventually
+from support.agents import Agent
+from support.processes import Client, NamesrvProcess, eventually
+from tools.faults.fleet.fleet import PINGS
+from tools.faults.network.proxy import Link, Proxy
 
 ADDR = "127.0.0.1:10911"
 OFTEN = (

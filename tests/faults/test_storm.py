@@ -1,10 +1,10 @@
-"""A name server that comes back to a crowd: a small storm. The large one is ``python -m tests.faults.storm``."""
+"""A name server that comes back to a crowd: a small storm. The large one is ``python -m tools.faults.load.storm``."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.faults.storm import storm
+from tools.faults.load.storm import storm
 
 
 @pytest.mark.timeout(300)

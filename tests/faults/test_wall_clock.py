@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.faults.fleet import PINGS
-from tests.integration.agents import Agent
-from tests.processes import BIN, Client, Process, eventually
+from support.agents import Agent
+from support.processes import BIN, Client, Process, eventually
+from tools.faults.fleet.fleet import PINGS
 
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketime.so.1"))
 ADDR = "127.0.0.1:10911"

@@ -1,4 +1,4 @@
-"""A process of a name server with several is killed again and again under look-ups, over ever new connections."""
+"""A process of a name server with several is killed again and again under lookups, over ever new connections."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.integration.agents import asking_all_the_time
-from tests.integration.test_replica import register
-from tests.integration.test_workers import at, processes, workers
-from tests.processes import NamesrvProcess, eventually
+from support.agents import asking_all_the_time
+from support.processes import NamesrvProcess, eventually
+from support.registrations import register_group
+from tests.integration.fleet.worker_processes import at, processes, workers
 
 KILLS = 3
 OWNER, OTHER = 0, 1
@@ -22,7 +22,7 @@ ADDRS = {0: "127.0.0.1:10911"}
 PATIENT = ("--snapshot-interval-millis", "50", "--warm-up-millis", "2000")
 
 
-def look_up(server: NamesrvProcess) -> str:
+def lookup(server: NamesrvProcess) -> str:
     """What a client finds that has just come: the topic, nothing, or the code of an error."""
     with server.connect() as client:
         try:
@@ -44,10 +44,10 @@ def kill(server: NamesrvProcess, victim: int, kills_before: int) -> None:
 def test_whichever_process_is_killed_no_newcomer_is_told_that_a_topic_is_not_there(victim: int, tmp_path: Path) -> None:
     with workers("--data-dir", str(tmp_path), *PATIENT) as server:
         with at(server, owner=True) as owner:
-            register(owner, "T1")
-        eventually(lambda: look_up(server), lambda answer: answer == FOUND)
+            register_group(owner, "T1")
+        eventually(lambda: lookup(server), lambda answer: answer == FOUND)
         eventually((tmp_path / "routes.snapshot").exists)
-        with at(server, owner=victim != OWNER) as untouched, asking_all_the_time(lambda: look_up(server)) as answers:
+        with at(server, owner=victim != OWNER) as untouched, asking_all_the_time(lambda: lookup(server)) as answers:
             for number in range(KILLS):
                 kill(server, victim, number)
                 assert untouched.addrs("T1") == ADDRS

@@ -13,32 +13,32 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from broker_agent.namesrv_list.names import check_address_server, check_namesrv, decode_list, parse_list
-from broker_agent.topic_config import BrokenTopics, decode_topics
-from broker_agent.topics_file import encode_topics
-from groundwork.certificates import CertificateError
-from groundwork.channels import read_token
+from broker_agent.topics.table import BrokenTopics, decode_topics
+from broker_agent.topics.topics_file import encode_topics
+from groundwork.connections.certificates import CertificateError
+from groundwork.connections.channels import read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.rich_errors import DETAILS_KEY, RichError
-from namesrv import config_file, epoch_file, intents_file, kv_config_file
-from namesrv.config_keys import with_texts
-from namesrv.core.change_log import ChangeLog
-from namesrv.core.changes import Cause, KvPut
+from namesrv.config.keys import with_texts
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
-from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.durable_file import BrokenFile
-from namesrv.permits_file import PermitsError, read_permits
-from namesrv.server.audit_file import AUDIT_FILE, AuditFile, RotatingFile
-from namesrv.server.paging import last_of_page_before
-from namesrv.settings import NamesrvSettings
-from namesrv.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from namesrv.core.records.changes import Cause, KvPut
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.server.auth.permits_file import PermitsError, read_permits
+from namesrv.server.services.paging import last_of_page_before
+from namesrv.storage import config_file, epoch_file, intents_file, kv_config_file
+from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
+from namesrv.storage.durable_file import BrokenFile
+from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from nsctl.contexts import ContextError, client_files, name_servers
-from route_client.disk_cache import SUFFIX, DiskCache
-from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
-from route_client.route import from_wire, to_wire
-from route_pipeline.offsets import OffsetError, from_json, to_json
-from route_pipeline.options import ReadRequest
-from tests.unit.namesrv.fleet import Fleet
+from route_client.routes.route import from_wire, to_wire
+from route_client.source.disk_cache import SUFFIX, DiskCache
+from route_client.source.endpoints import EndpointList
+from route_pipeline.source.offsets import OffsetError, from_json, to_json
+from route_pipeline.source.options import ReadRequest
+from support.core_fleet import Fleet
 
 CACHED_TOPIC, FLEET = "topic", "fleet"
 _AUDIT_BYTES = 1_048_576

@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.rich_errors import RichError
-from tests.engines import ENGINES, present
+from support.agents import NEVER_SCAN, Agent
+from support.engines import each, present
+from support.processes import TOPICS, NamesrvProcess
 from tests.fuzz.messages import methods_of, path_of, requests
-from tests.integration.agents import NEVER_SCAN, Agent
-from tests.processes import TOPICS, NamesrvProcess
+
+pytestmark = pytest.mark.fuzz
 
 EXAMPLES = 5 * int(os.environ.get("FUZZ_EXAMPLES", "60"))
 TIMEOUT = 20.0
@@ -70,7 +72,7 @@ def check(error: RichError | None) -> None:
         assert error.message, error
 
 
-@pytest.fixture(params=ENGINES, scope="module")
+@pytest.fixture(params=each(), scope="module")
 def namesrv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
     """A connection to a name server with everything durable."""
     folder = tmp_path_factory.mktemp("data")

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from tests.fuzz.mutations import HOSTILE, bytes_like
 from tests.fuzz.targets import TARGETS, Target
 
+pytestmark = pytest.mark.fuzz
+
 CORPUS = Path(__file__).parent / "corpus"
 """A folder for each target: samples of what is right, and what once was answered wrongly."""
 

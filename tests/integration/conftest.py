@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
-from tests.engines import ENGINES, present
-from tests.integration.secured import Place
-from tests.processes import Client, NamesrvProcess
+from support.engines import each, present
+from support.processes import Client, NamesrvProcess
+from support.registrations import identity
+from support.secured import Place
 
 NOT_ON_ENVOY = frozenset(
     f"test_{name}.py"
@@ -29,29 +33,59 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(scope="module", params=each())
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
     return present(request.param)
 
 
-@pytest.fixture(params=["grpcio", "native"])
+@pytest.fixture(params=each("grpcio", "native"))
 def engine_here(request: pytest.FixtureRequest) -> str:
     """Each engine that runs in any process, such as this one."""
     return present(request.param)
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=each())
 def engine_with_tls(request: pytest.FixtureRequest) -> str:
     """Each engine that has TLS."""
     return present(request.param)
 
 
-@pytest.fixture
-def namesrv(engine: str) -> Iterator[NamesrvProcess]:
+@contextmanager
+def _never_scanning(engine: str) -> Iterator[NamesrvProcess]:
     """A name server that never scans: whatever leaves does so for another reason than its expiry."""
     with NamesrvProcess("--scan-not-active-broker-interval-millis", "0", engine=engine) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def shared_namesrv(engine: str) -> Iterator[NamesrvProcess]:
+    """One for the tests of a module that do not need one of their own."""
+    with _never_scanning(engine) as process:
+        yield process
+
+
+@pytest.fixture
+def namesrv(request: pytest.FixtureRequest, engine: str) -> Iterator[NamesrvProcess]:
+    """A name server without brokers. Other tests use it, too, but for those that are marked ``own_server``."""
+    if request.node.get_closest_marker("own_server"):
+        with _never_scanning(engine) as process:
+            yield process
+        return
+    process = request.getfixturevalue("shared_namesrv")
+    yield process
+    with process.connect() as connected:
+        _empty(connected)
+
+
+def _empty(client: Client) -> None:
+    """Takes out what a test has left of brokers; fails if it has left anything else."""
+    for live in [live for message in client.snapshot() for live in message.chunk.live_brokers]:
+        broker = identity(live.broker_addr, live.broker_id, live.broker_name, live.cluster_name)
+        client.registration.UnregisterBroker(UnregisterBrokerRequest(broker=broker), timeout=Client.TIMEOUT)
+    intents = client.admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=Client.TIMEOUT).intents
+    settings = client.admin.ListKvConfigs(admin_service_pb2.ListKvConfigsRequest(), timeout=Client.TIMEOUT).kv_configs
+    assert (list(intents), list(settings)) == ([], []), "mark the test with own_server"
 
 
 @pytest.fixture

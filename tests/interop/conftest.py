@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines import present
-from tests.interop.programs import Programs, build_go, build_java, build_node
-from tests.processes import Client, NamesrvProcess
+from support.engines import each, present
+from support.processes import Client, NamesrvProcess
+from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +24,12 @@ def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 
 @pytest.fixture(scope="session")
+def grpcurl(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """The tool that asks any gRPC server."""
+    return build_grpcurl(tmp_path_factory.mktemp("grpcurl"))
+
+
+@pytest.fixture(scope="session")
 def java_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     """The clients in Java."""
     return build_java(tmp_path_factory.mktemp("java"))
@@ -36,7 +42,7 @@ def programs(request: pytest.FixtureRequest) -> Programs:
     return found
 
 
-@pytest.fixture(scope="module", params=["grpcio", "native"])
+@pytest.fixture(scope="module", params=each("grpcio", "native"))
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
     return present(request.param)

@@ -141,6 +141,15 @@ def build_go(folder: Path) -> Programs:
     return Programs(client, {name: [str(tools / name)] for name in ("lookup", "watch", "broker")})
 
 
+def build_grpcurl(folder: Path) -> Programs:
+    """Compiles the grpcurl that go.mod pins: minutes on a machine that has none of its modules."""
+    go = require("go")
+    require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
+    client, tools = copy_client("grpcurl", folder), folder / "bin"
+    run([go, "install", "tool"], client, os.environ | {"GOBIN": str(tools)})
+    return Programs(client, {"grpcurl": [str(tools / "grpcurl")]})
+
+
 def build_java(folder: Path) -> Programs:
     """Generates the code with the protoc that pom.xml pins, compiles the clients."""
     java, javac, mvn = require("java"), require("javac"), require("mvn")

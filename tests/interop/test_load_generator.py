@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bench import report
 from bench.peers import __main__ as peers
 from bench.peers import generator
 from bench.peers.calls import Grpc, Remoting
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import RecipeFailed
 from bench.peers.servers import NULL, NULL_REMOTING, Server
+from bench.report import __main__
 from tests.interop.programs import require
 
 pytestmark = pytest.mark.timeout(900)
@@ -35,7 +35,7 @@ def run(server: Server, folder: Path, *groups: Group, fill: Group | None = None,
 def test_every_call_of_a_list_is_made_and_counted_by_its_kind(tmp_path: Path) -> None:
     grpc = Grpc()
     brokers = [grpc.register(broker, range(10), counter=1) for broker in range(4)]
-    calls = [grpc.look_up(topic) for topic in range(10)] + [grpc.heartbeat(0)]
+    calls = [grpc.lookup(topic) for topic in range(10)] + [grpc.heartbeat(0)]
     with Server("grpcio", None) as server:
         fill = Group("fill", brokers, connections=1, limit=len(brokers))
         outcome = run(server, tmp_path, Group("clients", calls, connections=3, in_flight=2, limit=55), fill=fill)
@@ -49,19 +49,19 @@ def test_every_call_of_a_list_is_made_and_counted_by_its_kind(tmp_path: Path) ->
 
 def test_an_answer_with_http_200_and_a_grpc_error_is_an_error(tmp_path: Path) -> None:
     with Server("grpcio", None) as server:
-        outcome = run(server, tmp_path, Group("clients", [Grpc().look_up(1)], connections=1, limit=7))
+        outcome = run(server, tmp_path, Group("clients", [Grpc().lookup(1)], connections=1, limit=7))
     assert outcome["groups"]["clients"]["kinds"]["GetTopicRoute"]["errors"] == {"grpc-status 5": 7}
 
 
 def test_a_table_that_cannot_be_filled_is_no_measurement(tmp_path: Path) -> None:
     refused = Group("fill", [Grpc().heartbeat(0)], connections=1, limit=1)
     with Server("grpcio", None) as server, pytest.raises(RecipeFailed, match="filling: 1 x grpc-status 5"):
-        run(server, tmp_path, Group("clients", [Grpc().look_up(1)], connections=1, limit=1), fill=refused)
+        run(server, tmp_path, Group("clients", [Grpc().lookup(1)], connections=1, limit=1), fill=refused)
 
 
 def test_latency_counts_from_when_a_call_was_due_and_not_from_when_it_could_be_sent(tmp_path: Path) -> None:
     # A thousand calls are due within a tenth of a second; one at a time, most of them have to wait.
-    calls = Group("clients", [Grpc().look_up(1)], connections=1, in_flight=1, rate=10_000.0, limit=1_000)
+    calls = Group("clients", [Grpc().lookup(1)], connections=1, in_flight=1, rate=10_000.0, limit=1_000)
     with Server("naive", None) as server:
         waiting = run(server, tmp_path, calls)["groups"]["clients"]["kinds"]["GetTopicRoute"]
         alone = run(server, tmp_path, calls._replace(rate=None))["groups"]["clients"]["kinds"]["GetTopicRoute"]
@@ -74,7 +74,7 @@ def test_latency_counts_from_when_a_call_was_due_and_not_from_when_it_could_be_s
 def test_both_protocols_are_answered_by_the_server_without_meaning(
     tmp_path: Path, name: str, language: Grpc | Remoting
 ) -> None:
-    calls = [language.look_up(topic) for topic in range(5)]
+    calls = [language.lookup(topic) for topic in range(5)]
     with Server(name, None) as server:
         outcome = run(server, tmp_path, Group("clients", calls, connections=4, in_flight=8, limit=2_000))
     (tally,) = outcome["groups"]["clients"]["kinds"].values()
@@ -94,7 +94,7 @@ def test_servers_are_compared_and_the_page_shows_them(tmp_path: Path, capsys: py
     assert [(record["workload"], record["server"]) for record in written["records"]] == [
         (workload, server) for workload in ("lookups", "storm", "cold-restart") for server in ("grpcio", "naive")
     ]
-    report.main(["--results", str(results), "--to", str(page)])
+    __main__.main(["--results", str(results), "--to", str(page)])
     text = page.read_text()
     assert "### cold-restart" in text
     assert "not measured" in text

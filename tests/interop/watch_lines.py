@@ -1,4 +1,4 @@
-"""What the watch programs of all languages print."""
+"""The lines that the watch programs of all languages print."""
 
 from __future__ import annotations
 

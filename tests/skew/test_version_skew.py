@@ -16,10 +16,12 @@ from typer.testing import CliRunner
 
 from groundwork.version import __version__
 from nsctl.cli import app
-from tests.integration.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
-from tests.processes import BIN, Client, NamesrvProcess, Process, eventually
-from tests.registrations import registration
+from support.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
+from support.processes import BIN, Client, NamesrvProcess, Process, eventually
+from support.registrations import registration
 from tests.skew.previous import PreviousVersion, build_previous
+
+pytestmark = pytest.mark.skew
 
 CLIENT = Path(__file__).with_name("looking_client.py")
 ADDR = "127.0.0.1:10911"

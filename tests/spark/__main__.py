@@ -15,12 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from route_pipeline.sinks import DELTA_PACKAGES
+from route_pipeline.log.sinks import DELTA_PACKAGES
 from tests.spark.environments import REPOSITORY, build_wheel, cache_folder, environment
 
 PYSPARK = "4.2.0"
 TESTS = (
-    "tests/integration/test_route_pipeline_spark.py",
+    "tests/integration/pipeline/test_spark.py",
     "tests/spark/test_delta_sink.py",
     "tests/spark/test_connect.py",
 )

@@ -1,4 +1,4 @@
-"""What the tests of several places share."""
+"""Fixtures that the tests of several places share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.processes import NamesrvProcess
-from tests.registrations import identity, registration
+from support.processes import NamesrvProcess
+from support.registrations import identity, registration
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
-"""Builds the image of the route pipeline from local files only, as :mod:`tests.containers.images` does its own."""
+"""Builds the image of the route pipeline from local files only, as :mod:`tools.containers.images` does its own."""
 
 from __future__ import annotations
 
 import subprocess
 import tomllib
 
-from tests.containers.engine import REPOSITORY, CommandError, Engine, NoEngineError, run
-from tests.containers.images import cache_folder, tool
+from tools.containers.engine import REPOSITORY, CommandError, Engine, NoEngineError, run
+from tools.containers.images import cache_folder, tool
 
 IMAGE = "localhost/route-pipeline"
 DOCKERFILE = REPOSITORY / "deploy/spark/Dockerfile"

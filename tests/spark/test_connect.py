@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.data_source import register
-from route_pipeline.ingest import IngestError, follow, ingest
 from route_pipeline.java import ensure_java_home
-from route_pipeline.store import RouteStore
-from tests.processes import BIN, NamesrvProcess, eventually
+from route_pipeline.log.ingest import IngestError, follow, ingest
+from route_pipeline.log.store import RouteStore
+from route_pipeline.source.data_source import register
+from support.processes import BIN, NamesrvProcess, eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 """What Spark's start-connect-server.sh starts, which not every installation has."""
 START_SECONDS = 240.0
 NEEDED = ("pandas", "grpc_status", "zstandard")
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

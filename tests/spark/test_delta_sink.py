@@ -12,17 +12,14 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from route_pipeline.change_log import read_parquet
-from route_pipeline.compaction import compact
-from route_pipeline.delta_mirror import DeltaMirror
-from route_pipeline.ingest import ingest
+from route_pipeline.log.change_log import read_parquet
+from route_pipeline.log.compaction import compact
+from route_pipeline.log.delta_mirror import DeltaMirror
+from route_pipeline.log.ingest import ingest
+from route_pipeline.log.sinks import DELTA, SinkError, check_sink, session_settings
+from route_pipeline.log.store import RouteStore
 from route_pipeline.session import spark_session
-from route_pipeline.sinks import DELTA, SinkError, check_sink, session_settings
-from route_pipeline.store import RouteStore
-from tests.integration.spark_session import FAST_START
-from tests.processes import BIN, NamesrvProcess
-from tests.registrations import identity, registration
-from tests.unit.route_pipeline.fake_namesrv import (
+from support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,
     gone,
@@ -32,12 +29,15 @@ from tests.unit.route_pipeline.fake_namesrv import (
     snapshot,
     topics_chunk,
 )
+from support.processes import BIN, NamesrvProcess
+from support.registrations import identity, registration
+from support.spark_session import FAST_START
 
 JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""
 QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
 COMMAND_SECONDS = 300
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.containers.conftest import engine
-from tests.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
 from tests.spark.image import IMAGE, build_spark_image
+from tools.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
 
 __all__ = ["engine"]  # pytest finds the fixture by its name in this module
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(2400)]
 INGEST_SECONDS = 300
 # The engine's own network namespace, with loopback and no way out.
 ON_LOOPBACK = ("--network=host", "--env=SPARK_LOCAL_IP=127.0.0.1", f"--timeout={CONTAINER_SECONDS}")

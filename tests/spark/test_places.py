@@ -17,14 +17,14 @@ import pyspark
 import pytest
 
 from route_pipeline.java import ensure_java_home
-from tests.processes import BIN, NamesrvProcess, eventually
+from support.processes import BIN, NamesrvProcess, eventually
 
 SUBMIT = Path(__file__).parents[2] / "deploy" / "spark" / "submit.sh"
 RUN_SECONDS = 300
 """For one ingest with the start of its executors, on a busy machine."""
 START_SECONDS = 120.0
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

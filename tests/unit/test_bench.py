@@ -16,9 +16,10 @@ from bench.loop_probe import LoopFigures, LoopProbe
 from bench.naive_server import NaiveNamesrv
 from bench.pauses import Pauses
 from bench.workload import Profile, part, registration, topic_name
-from namesrv.core.route_info_manager import RouteInfoManager
-from namesrv.core.route_state import NamesrvIdentity
-from namesrv.core.steps import finish
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.slices import run_sync
+from support.virtual_clock import VirtualClock
 
 
 def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(
@@ -132,9 +133,9 @@ def test_a_delay_is_shown_beside_the_bar_with_the_rounds_that_kept_it() -> None:
 def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:
     profile = Profile(topics=20, brokers=5, width=3)
     peer = NaiveNamesrv()  # type: ignore[abstract]
-    manager = RouteInfoManager(NamesrvIdentity("ns", "1"), core.HandClock(), lambda: "channel")
+    manager = RouteInfoManager(NamesrvIdentity("ns", "1"), VirtualClock(), lambda: "channel")
     for data in profile.registrations():
-        finish(core.register(manager, data))
+        run_sync(core.register(manager, data))
         peer.RegisterBroker(registration_service_pb2.RegisterBrokerRequest.FromString(data), None)
     for topic in set(profile.topic_names(50)):
         request = route_service_pb2.GetTopicRouteRequest(topic=topic)

@@ -19,7 +19,7 @@ from bench.peers.calls import Call, Grpc, Remoting
 from bench.peers.summary import CPU, P99, RATE, errors_of, figures_of, ratios_of
 from bench.peers.workloads import all_workloads, clustered_table, spread_table
 from bench.workload import Broker, Profile
-from namesrv.settings import Engine
+from namesrv.config.settings import Engine
 
 
 def opened(frame: remoting.Frame) -> tuple[dict[str, Any], Any]:
@@ -82,7 +82,7 @@ def test_a_registration_carries_the_checksum_that_rocketmq_checks() -> None:
 
 
 def test_a_grpc_call_has_its_path_and_the_message_behind_its_length() -> None:
-    call = Grpc().look_up(3)
+    call = Grpc().lookup(3)
     assert call.kind == "/namesrv_api.v1.RouteService/GetTopicRoute"
     compressed, length = struct.unpack(">BI", call.data[:5])
     assert (compressed, length) == (0, len(call.data) - 5)
@@ -149,7 +149,7 @@ def test_errors_are_counted_by_kind_and_calls_without_answer_among_them() -> Non
     assert errors_of(record("native", 10, 1.0, 0.1)) == {"grpc-status 14": 2, "unanswered": 1}
 
 
-COSTS = {"grpcio": {guard.LOOK_UP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.LOOK_UP: 0.3}}
+COSTS = {"grpcio": {guard.LOOKUP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.LOOKUP: 0.3}}
 
 
 def ratios(factor: float) -> list[guard.Ratio]:
@@ -169,17 +169,17 @@ def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None
 def test_the_guard_names_every_call_that_costs_twice_as_much() -> None:
     findings = guard.judge(COSTS, ratios(2.0))
     assert len(findings) == 3
-    assert "one look-up on native costs 0.6 times the naive server's" in findings[2]
+    assert "one lookup on native costs 0.6 times the naive server's" in findings[2]
 
 
 def test_one_round_that_was_disturbed_does_not_trip_the_guard() -> None:
-    assert guard.judge(COSTS, [guard.Ratio("native", guard.LOOK_UP, (0.3, 1.5, 0.3))]) == []
+    assert guard.judge(COSTS, [guard.Ratio("native", guard.LOOKUP, (0.3, 1.5, 0.3))]) == []
 
 
 def test_every_engine_has_costs_to_be_held_to() -> None:
     costs = guard.known_costs()
     assert costs.keys() == set(get_args(Engine)) - {"auto"}
-    assert all(calls.keys() == {guard.LOOK_UP, guard.REGISTRATION} for calls in costs.values())
+    assert all(calls.keys() == {guard.LOOKUP, guard.REGISTRATION} for calls in costs.values())
 
 
 def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:

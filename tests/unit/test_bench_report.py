@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench import report
 from bench.figures import machine
+from bench.report import __main__
 
 
 def record(workload: str, server: str, calls: int, p99: float, cpu: float = 1.0, kind: str = "GetTopicRoute") -> Any:
@@ -68,7 +68,7 @@ def results(tmp_path: Path) -> Path:
 def written(results: Path, tmp_path: Path) -> tuple[str, Path]:
     """The page, and the folder of its pictures."""
     page = tmp_path / "docs" / "performance.md"
-    report.main(["--results", str(results), "--to", str(page)])
+    __main__.main(["--results", str(results), "--to", str(page)])
     return page.read_text(), page.parent / "pictures"
 
 
@@ -83,7 +83,7 @@ def test_each_target_stands_beside_what_was_measured_and_its_command(results: Pa
     assert "| 1.6 times Java's | yes | 1.6 to 1.6 |" in line(page, "lookups: native, rate")
     assert "| 0.75 times Java's | yes |" in line(page, "lookups: native, p99")
     assert "| 0.2 times Java's | (no target) |" in line(page, "lookups: grpcio, rate")
-    assert "| 2.5 times Java's look-ups | **no** |" in line(page, "BatchGetTopicRoutes: grpcio")
+    assert "| 2.5 times Java's lookups | **no** |" in line(page, "BatchGetTopicRoutes: grpcio")
     assert "| 0.333 times Java's | yes |" in line(page, "| memory, ", "native")
     assert "| 2.5 times the idle p99 | **no** |" in line(page, "register: native, storm")
     assert "| 50 µs | **no** |" in line(page, "native, 100,000 topics")

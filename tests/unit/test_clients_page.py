@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
-from types import ModuleType
 
 import grpc
 import pytest
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from namesrv.server.status import CODES
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-GENERATOR = DOCS / "generate_clients.py"
+from namesrv.server.rpc.status import CODES
+from tools import generate_clients as generator
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    """The program that writes the page, which is not part of any package."""
-    spec = importlib.util.spec_from_file_location("generate_clients", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def codes(generator: ModuleType) -> dict[str, str]:
+def codes() -> dict[str, str]:
     """Reason to code, as the page has them."""
     file = generator.read_contract()[generator.REASONS_FILE]
     return {reason.name: reason.code for reason in generator.error_reasons(file)}
 
 
 def test_the_page_is_up_to_date() -> None:
-    done = subprocess.run([sys.executable, GENERATOR, "--check"], check=False, capture_output=True, text=True)
+    command = [sys.executable, generator.__file__, "--check"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
 
-    assert done.returncode == 0, f"run: python docs/generate_clients.py\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"run: python tools/generate_clients.py\n{done.stdout}{done.stderr}"
 
 
 def test_every_error_reason_has_a_grpc_code(codes: dict[str, str]) -> None:
@@ -56,8 +40,8 @@ def test_the_server_answers_each_reason_with_the_code_on_the_page(codes: dict[st
     assert answered.items() <= codes.items()
 
 
-def test_every_link_of_the_page_leads_to_exactly_one_heading(generator: ModuleType) -> None:
-    text = (DOCS / "clients.md").read_text(encoding="utf-8")
+def test_every_link_of_the_page_leads_to_exactly_one_heading() -> None:
+    text = (generator.DOCS / "clients.md").read_text(encoding="utf-8")
     headings = Counter(generator._anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
 
     assert [heading for heading, count in headings.items() if count > 1] == []

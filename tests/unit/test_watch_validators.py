@@ -8,8 +8,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests import watch_validators as validators
-from tests.watch_validators import Client, LookUp, Route, WatchedStream
+from support import watch_validators as validators
+from support.watch_validators import Client, Lookup, Route, WatchedStream
 
 EPOCH = "e1"
 
@@ -38,9 +38,9 @@ def stream(*messages: pb.WatchTopicRoutesResponse, after: int | None = None) -> 
     return WatchedStream(request, list(messages))
 
 
-def look_up(revision: int, topic: str, queues: int | None) -> LookUp:
+def lookup(revision: int, topic: str, queues: int | None) -> Lookup:
     found: Route = None if queues is None else route(queues)
-    return LookUp(EPOCH, revision, topic, found)
+    return Lookup(EPOCH, revision, topic, found)
 
 
 GOOD = [
@@ -54,11 +54,11 @@ GOOD = [
     stream(message(4, {}), message(7, {"T1": None}), after=4),
     stream(message(8, {"T1": 3})),
 ]
-LOOK_UPS = [look_up(1, "T1", 1), look_up(2, "T1", 1), look_up(3, "T2", 2), look_up(7, "T1", None), look_up(8, "T1", 3)]
+LOOKUPS = [lookup(1, "T1", 1), lookup(2, "T1", 1), lookup(3, "T2", 2), lookup(7, "T1", None), lookup(8, "T1", 3)]
 
 
 def test_a_good_history_keeps_all_promises() -> None:
-    validators.check_promises([GOOD, [stream(message(3, {"T2": 2}))]], LOOK_UPS)
+    validators.check_promises([GOOD, [stream(message(3, {"T2": 2}))]], LOOKUPS)
 
 
 def test_a_client_goes_on_after_its_last_bookmark_whatever_came_after_it() -> None:
@@ -103,17 +103,17 @@ def test_two_clients_that_hold_different_routes_of_one_revision_are_found() -> N
 @pytest.mark.parametrize(
     ("client", "truth"),
     [
-        ([stream(message(1, {"T1": 1}))], look_up(1, "T1", 2)),
-        ([stream(message(1, {"T1": 1}), message(5, {}))], look_up(3, "T1", 2)),
-        ([stream(message(1, {"T1": 1})), stream(message(2, {}), after=1)], look_up(2, "T1", 2)),
+        ([stream(message(1, {"T1": 1}))], lookup(1, "T1", 2)),
+        ([stream(message(1, {"T1": 1}), message(5, {}))], lookup(3, "T1", 2)),
+        ([stream(message(1, {"T1": 1})), stream(message(2, {}), after=1)], lookup(2, "T1", 2)),
     ],
     ids=["at a bookmark", "between two bookmarks", "lost while it resumed"],
 )
-def test_a_change_that_was_lost_is_found(client: Client, truth: LookUp) -> None:
+def test_a_change_that_was_lost_is_found(client: Client, truth: Lookup) -> None:
     with pytest.raises(AssertionError, match="reliable"):
         validators.check_reliable(client, [truth])
 
 
 def test_a_change_on_the_way_is_not_a_lost_one() -> None:
     client = [stream(message(1, {"T1": 1}), message(5, {"T1": 5}))]
-    validators.check_reliable(client, [look_up(3, "T1", 3), look_up(6, "T1", 6), look_up(3, "T2", 1)])
+    validators.check_reliable(client, [lookup(3, "T1", 3), lookup(6, "T1", 6), lookup(3, "T2", 1)])

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import wire_route
 from tests.integration.route_client.sessions import TOPIC
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import wire_route
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What tests wait for in a client's session with a name server."""
+"""Waits for a client's session with a name server."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from route_client import (
     RouteClient,
     Stale,
 )
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"

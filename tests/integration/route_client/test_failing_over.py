@@ -13,11 +13,11 @@ from route_client import (
     NoNamesrvAnsweredError,
     RouteClient,
 )
-from route_client.watch_stream import WatchStream
+from route_client.source.watch_stream import WatchStream
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_route
 
 
 def test_it_fails_over_at_once_and_stays_with_the_one_that_works(fake: FakeNameServer) -> None:
@@ -164,8 +164,8 @@ def test_a_topic_that_a_name_server_does_not_know_yet_is_asked_for_elsewhere(fak
 
 def test_a_name_server_that_hangs_is_passed_over(fake: FakeNameServer) -> None:
     with FakeNameServer(name="ns-b") as hanging:
-        hanging.hold_look_ups = threading.Event()
+        hanging.hold_lookups = threading.Event()
         endpoints, rng = first_is(hanging, str(fake.endpoint))
         with RouteClient(endpoints, ClientSettings(timeout_seconds=1.5), rng=rng) as client:
             assert client.route(TOPIC).route == route()
-            hanging.hold_look_ups.set()
+            hanging.hold_lookups.set()

@@ -14,10 +14,10 @@ from route_client import (
     Stale,
     TopicNotFoundError,
 )
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import route, wire_removal, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, gone, shows, watching
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_removal, wire_route
 
 
 def test_an_empty_answer_is_held_back_told_and_taken_after_its_time(fake: FakeNameServer) -> None:

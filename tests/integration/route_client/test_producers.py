@@ -16,10 +16,10 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, shows, watching
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_route
 
 
 def test_a_topic_without_a_route_goes_to_the_default_topic_s_brokers_until_it_has_one(fake: FakeNameServer) -> None:
@@ -39,7 +39,7 @@ def test_without_a_default_topic_an_unknown_topic_is_an_error(fake: FakeNameServ
     nobody_s = ClientSettings(default_topic="")
     with RouteClient(str(fake.endpoint), nobody_s) as client, pytest.raises(TopicNotFoundError, match="'NewTopic'"):
         client.publish_info("NewTopic")
-    assert [TOPIC] not in fake.look_ups
+    assert [TOPIC] not in fake.lookups
 
 
 def test_a_route_without_a_writable_queue_is_an_error_when_a_queue_is_selected(fake: FakeNameServer) -> None:
@@ -164,5 +164,5 @@ def test_more_topics_than_a_stream_takes_are_watched_by_several(fake: FakeNameSe
         eventually(lambda: fake.open_watches, lambda number: number == 3)
         fake.put(names[-1], wire_route("broker-z"))
         shows(client, "broker-z", topic=names[-1])
-    assert [len(asked) for asked in fake.look_ups] == [500, 500, 100]
+    assert [len(asked) for asked in fake.lookups] == [500, 500, 100]
     assert isinstance(fake.watch_requests[0], pb.WatchTopicRoutesRequest)

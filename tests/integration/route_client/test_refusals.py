@@ -20,10 +20,10 @@ from route_client import (
     TooManyTopicsError,
     TopicNotFoundError,
 )
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_route
 
 
 def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_somebody_does() -> None:
@@ -84,11 +84,11 @@ def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameSe
         for name in ("", "not a name", "x" * 128):
             with pytest.raises(BadTopicNameError, match="name"):
                 client.route(name)
-    assert fake.look_ups == []
+    assert fake.lookups == []
 
 
 def test_a_name_server_s_refusal_is_told_with_its_reason(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.route_client.fake_name_server import abort  # noqa: PLC0415
+    from support.fakes.watched_name_server import abort  # noqa: PLC0415
 
     def refuses(self: Any, request: Any, context: grpc.ServicerContext) -> None:
         abort(context, grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")
@@ -151,7 +151,7 @@ def test_topics_can_come_and_go_while_they_are_watched(fake: FakeNameServer) -> 
 def test_whoever_waits_for_an_answer_while_the_client_is_closed_is_told(
     fake: FakeNameServer, ask: Callable[[RouteClient, str], object]
 ) -> None:
-    fake.hold_look_ups = threading.Event()
+    fake.hold_lookups = threading.Event()
     client = RouteClient(str(fake.endpoint), QUICK)
     errors: list[Exception] = []
 
@@ -163,10 +163,10 @@ def test_whoever_waits_for_an_answer_while_the_client_is_closed_is_told(
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    eventually(lambda: list(fake.look_ups))
+    eventually(lambda: list(fake.lookups))
     client.close()
     waiter.join(WAIT)
-    fake.hold_look_ups.set()
+    fake.hold_lookups.set()
     assert [type(error) for error in errors] == [ClientClosedError]
 
 

@@ -16,10 +16,10 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
+from support.fakes.watched_name_server import FakeNameServer
+from support.processes import eventually
+from support.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
-from tests.processes import eventually
-from tests.unit.route_client.fake_name_server import FakeNameServer
-from tests.unit.route_client.routes import route, wire_route
 
 
 def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) -> None:
@@ -30,13 +30,13 @@ def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) 
         watching(client, fake)
         fake.put(TOPIC, wire_route("broker-a", "broker-b"))
         shows(client, "broker-a", "broker-b")
-        assert fake.look_ups == [[TOPIC]], "no polling beside a watch"
+        assert fake.lookups == [[TOPIC]], "no polling beside a watch"
 
 
 def test_topics_given_at_the_start_are_looked_up_in_one_batch(fake: FakeNameServer) -> None:
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC, "Other", "Missing"]) as client:
-        assert fake.look_ups == [[TOPIC, "Other", "Missing"]]
+        assert fake.lookups == [[TOPIC, "Other", "Missing"]]
         assert client.route("Other").route == route("broker-b")
         eventually(lambda: client.status().mode, lambda mode: mode == "watch")
         with pytest.raises(TopicNotFoundError, match=r"ns-a knows no topic 'Missing'"):
@@ -58,7 +58,7 @@ def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
                 assert (await anext(changes)).new_route == route("broker-z")
 
     asyncio.run(run())
-    assert [len(asked) for asked in fake.look_ups] == [1, 5], "those that are asked for together"
+    assert [len(asked) for asked in fake.lookups] == [1, 5], "those that are asked for together"
     assert [len(request.topics) for request in fake.watch_requests] == [1, 6]
 
 
@@ -68,7 +68,7 @@ def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_fo
         for _ in range(3):
             with pytest.raises(TopicNotFoundError):
                 client.route("Later")
-        assert len(fake.look_ups) == 1
+        assert len(fake.lookups) == 1
         fake.put("Later", wire_route())
         shows(client, topic="Later")
 
@@ -116,16 +116,16 @@ def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(fake: FakeName
         shows(client, "broker-b")
 
 
-def test_look_ups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
-    fake.hold_look_ups = threading.Event()
+def test_lookups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
+    fake.hold_lookups = threading.Event()
 
     async def run() -> list[KnownRoute]:
         async with AioRouteClient(str(fake.endpoint), QUICK) as client:
             asked = [asyncio.create_task(client.route(TOPIC)) for _ in range(20)]
-            await asyncio.to_thread(eventually, lambda: list(fake.look_ups))
-            assert fake.hold_look_ups is not None
-            fake.hold_look_ups.set()
+            await asyncio.to_thread(eventually, lambda: list(fake.lookups))
+            assert fake.hold_lookups is not None
+            fake.hold_lookups.set()
             return list(await asyncio.gather(*asked))
 
     assert {known.route for known in asyncio.run(run())} == {route()}
-    assert fake.look_ups == [[TOPIC]]
+    assert fake.lookups == [[TOPIC]]

@@ -3,15 +3,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker_agent.settings import AgentSettings
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
-
-TOPICS_JSON = Path(__file__).parents[3] / "demo" / "topics.json"
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from support.processes import TOPICS
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +38,7 @@ def settings() -> Callable[..., AgentSettings]:
             "broker_id": 0,
             "broker_addr": "10.0.0.1:10911",
             "namesrv": [str(server.endpoint) for server in name_servers] or ["127.0.0.1:9876"],
-            "topics": TOPICS_JSON,
+            "topics": TOPICS,
             "listen": "127.0.0.1:0",
             "probe": "none",
             "connect_timeout_millis": 500,

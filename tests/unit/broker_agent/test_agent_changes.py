@@ -18,25 +18,22 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.builtin_topics import BuiltInTopicsConfig, built_in_topics
-from broker_agent.change_coalescing import QUIET_SECONDS
+from broker_agent.fan_out.registration_results import Master
 from broker_agent.namesrv_list import NamesrvList
-from broker_agent.registration_results import Master
-from broker_agent.schedule import RegistrationSchedule
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import Timing
-from broker_agent.topic_config import TopicConfig
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.timing.clock import Timing
+from broker_agent.timing.debounce import QUIET_SECONDS
+from broker_agent.timing.schedule import RegistrationSchedule
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from tests.processes import eventually
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
-from tests.unit.broker_agent.test_broker_controller import (
-    MakeSettings,
-    RoundsOnDemand,
-    StartNameServer,
-    wait_until_idle,
-)
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from support.processes import eventually
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
+from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, StartNameServer, wait_until_idle
 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
@@ -116,12 +113,12 @@ StartAgent = Callable[..., Any]
 def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
-    server, now = name_server(), [100.0]
-    with agent(server, timing=Timing(clock=lambda: now[0])) as running:
+    server, clock = name_server(), VirtualClock()
+    with agent(server, timing=agent_timing(clock)) as running:
         for number in range(100):
             running.topics.create_or_update(TopicConfig(f"T{number}", 4, 4, 6))
-            now[0] += 0.01
-        now[0] += QUIET_SECONDS
+            clock.advance(0.01)
+        clock.advance(QUIET_SECONDS)
         server.wait_until(lambda: len(server.registrations) == 2)
         eventually(lambda: running.controller.status().targets[0].increments == 1)
     first, second = server.registrations

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import grpc
@@ -10,65 +10,23 @@ from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_p
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.agent_server import SERVICE_NAME
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import broker_probe_of
 from broker_agent.errors import StartError
-from broker_agent.namesrv_list import namesrv_list_of
-from broker_agent.namesrv_target import RegisterBrokerResult
-from broker_agent.registration_results import Master, RegistrationResults
-from broker_agent.schedule import RegistrationSchedule, ScheduleRules
+from broker_agent.fan_out.registration_results import Master, RegistrationResults
+from broker_agent.listener.server import SERVICE_NAME
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import Timing
-from broker_agent.topic_config_manager import TopicConfigManager
+from broker_agent.target.namesrv_target import RegisterBrokerResult
 from groundwork.endpoints import Endpoint
-from tests.processes import eventually
-from tests.unit.broker_agent.fake_name_server import DEADLINE, FakeNameServer
+from support.fakes.registering_name_server import DEADLINE
+from tests.unit.broker_agent.controllers import (
+    MakeSettings,
+    RoundsOnDemand,
+    StartNameServer,
+    controller_of,
+    wait_until_idle,
+)
 
-StartNameServer = Callable[..., FakeNameServer]
-MakeSettings = Callable[..., AgentSettings]
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-class RoundsOnDemand(RegistrationSchedule):
-    """Lets the test say when a periodic round is due; the rounds follow at once."""
-
-    def __init__(self) -> None:
-        super().__init__(ScheduleRules(), Timing())
-        self._rounds = threading.Semaphore(0)
-        self._asked_for = self._begun = self._over = 0
-
-    def due(self, rounds: int = 1) -> None:
-        self._asked_for += rounds
-        self._rounds.release(rounds)
-
-    def wait_until_over(self) -> None:
-        """A round that has begun has a registration of its time, however late it sends it."""
-        eventually(lambda: self._over == self._asked_for)
-
-    def next_delay(self) -> float:
-        self._over = self._begun
-        if not self._rounds.acquire(timeout=DEADLINE):
-            return DEADLINE
-        self._begun += 1
-        return 0.0
-
-
-def controller_of(settings: AgentSettings, schedule: RegistrationSchedule | None = None) -> BrokerController:
-    timing = Timing()
-    return BrokerController(
-        settings,
-        TopicConfigManager.follow(settings.topics),
-        namesrv_list_of(settings.namesrv, timing=timing),
-        broker_probe_of(settings.probe, broker_addr=Endpoint.parse(settings.broker_addr), timing=timing),
-        timing=timing,
-        schedule=schedule,
-    )
-
-
-def wait_until_idle(controller: BrokerController) -> None:
-    """A periodic round leaves out who is still busy, if only with finding out that nothing is left to do."""
-    eventually(lambda: not any(target.in_flight for target in controller.status().targets))
 
 
 @contextmanager

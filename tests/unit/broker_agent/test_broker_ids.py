@@ -7,9 +7,9 @@ from collections.abc import Callable
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_target import NamesrvTarget
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
-from tests.unit.broker_agent.fan_out import FanOut, topic
+from broker_agent.target.namesrv_target import NamesrvTarget
+from support.fakes.registering_name_server import FakeNameServer
+from tests.unit.broker_agent.fan_out_harness import FanOut, topic
 
 StartNameServer = Callable[..., FakeNameServer]
 OTHER = "10.0.0.2:10911"

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import BrokerProbe, broker_probe_of, connects_to, process_runs
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 NOWHERE = Endpoint("127.0.0.1", 1)
 
@@ -23,116 +24,116 @@ NOWHERE = Endpoint("127.0.0.1", 1)
 class Broker:
     """A broker that is there or not, as the test says, and a probe that watches it on virtual time."""
 
-    def __init__(self, time: VirtualTime) -> None:
+    def __init__(self, time: VirtualClock) -> None:
         self.alive = True
         self.seconds_to_answer = 0.0
         self.looks: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.time = time
-        self.probe = BrokerProbe(self._check, time.timing, time.wait)
+        self.probe = BrokerProbe(self._check, agent_timing(time), time.wait)
 
     def _check(self) -> None:
-        self.looks.append(self.time.now)
-        self.time.now += self.seconds_to_answer
+        self.looks.append(self.time.seconds)
+        self.time.advance(self.seconds_to_answer)
         if not self.alive:
             raise ConnectionRefusedError("nobody there")
 
     def start(self) -> None:
         self.probe.start(
-            lambda: self.told.append(("down", self.time.now)), lambda: self.told.append(("up", self.time.now))
+            lambda: self.told.append(("down", self.time.seconds)), lambda: self.told.append(("up", self.time.seconds))
         )
 
 
 @pytest.fixture
-def time() -> VirtualTime:
-    return VirtualTime()
+def time() -> VirtualClock:
+    return VirtualClock()
 
 
 @pytest.fixture
-def broker(time: VirtualTime) -> Iterator[Broker]:
+def broker(time: VirtualClock) -> Iterator[Broker]:
     watched = Broker(time)
     watched.start()
     yield watched
     watched.probe.stop()
 
 
-def test_a_living_broker_is_looked_at_every_second_and_nothing_is_said(broker: Broker, time: VirtualTime) -> None:
-    time.advance(5.0)
+def test_a_living_broker_is_looked_at_every_second_and_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
+    time.run(5.0)
     assert broker.looks == [1_000.0, 1_001.0, 1_002.0, 1_003.0, 1_004.0, 1_005.0]
     assert broker.told == []
     assert broker.probe.is_up
 
 
-def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker: Broker, time: VirtualTime) -> None:
-    time.advance(5.0)
+def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker: Broker, time: VirtualClock) -> None:
+    time.run(5.0)
     broker.alive = False
-    time.advance(2.0)
+    time.run(2.0)
     assert (broker.told, broker.probe.is_up) == ([], True)
-    time.advance(1.0)
+    time.run(1.0)
     assert (broker.told, broker.probe.is_up) == ([("down", 1_008.0)], False)
-    time.advance(100.0)
+    time.run(100.0)
     assert broker.told == [("down", 1_008.0)]
 
 
-def test_a_single_success_brings_a_dead_broker_back(broker: Broker, time: VirtualTime) -> None:
+def test_a_single_success_brings_a_dead_broker_back(broker: Broker, time: VirtualClock) -> None:
     broker.alive = False
-    time.advance(10.0)
+    time.run(10.0)
     broker.alive = True
-    time.advance(1.0)
+    time.run(1.0)
     assert broker.told == [("down", 1_003.0), ("up", 1_011.0)]
     assert broker.probe.is_up
 
 
 def test_a_broker_that_is_not_there_at_the_first_look_is_up_when_it_comes_and_was_never_down(
-    time: VirtualTime,
+    time: VirtualClock,
 ) -> None:
     broker = Broker(time)
     broker.alive = False
     assert not broker.probe.first_look()
     assert not broker.probe.is_up
     broker.start()
-    time.advance(10.0)
+    time.run(10.0)
     assert broker.told == []
     broker.alive = True
-    time.advance(1.0)
+    time.run(1.0)
     assert broker.told == [("up", 1_011.0)]
     broker.alive = False
-    time.advance(3.0)
+    time.run(3.0)
     assert broker.told[1:] == [("down", 1_014.0)]
     broker.probe.stop()
 
 
-def test_a_broker_that_is_there_at_the_first_look_is_up_without_a_word(broker: Broker, time: VirtualTime) -> None:
+def test_a_broker_that_is_there_at_the_first_look_is_up_without_a_word(broker: Broker, time: VirtualClock) -> None:
     assert broker.probe.first_look()
-    time.advance(10.0)
+    time.run(10.0)
     assert broker.told == []
 
 
-def test_failures_count_only_in_a_row(broker: Broker, time: VirtualTime) -> None:
+def test_failures_count_only_in_a_row(broker: Broker, time: VirtualClock) -> None:
     for _ in range(10):
         broker.alive = False
-        time.advance(2.0)
+        time.run(2.0)
         broker.alive = True
-        time.advance(1.0)
+        time.run(1.0)
     assert broker.told == []
 
 
-def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker, time: VirtualTime) -> None:
+def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker, time: VirtualClock) -> None:
     time.settle(1)
     broker.seconds_to_answer = 0.6
-    time.advance(3.0)
+    time.run(3.0)
     assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])
 
 
-def test_death_and_return_are_logged_once_each_with_the_reason(time: VirtualTime) -> None:
+def test_death_and_return_are_logged_once_each_with_the_reason(time: VirtualClock) -> None:
     broker = Broker(time)
     with capture_logs() as logs:
         broker.start()
         time.settle(1)
         broker.alive = False
-        time.advance(60.0)
+        time.run(60.0)
         broker.alive = True
-        time.advance(60.0)
+        time.run(60.0)
         broker.probe.stop()
     assert [(entry["event"], entry.get("error")) for entry in logs] == [
         ("broker_down", "nobody there"),
@@ -140,19 +141,19 @@ def test_death_and_return_are_logged_once_each_with_the_reason(time: VirtualTime
     ]
 
 
-def test_after_stop_nothing_is_said(broker: Broker, time: VirtualTime) -> None:
+def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
     broker.alive = False
-    time.advance(1.0)
+    time.run(1.0)
     broker.probe.stop()
-    time.advance(60.0, waiters=0)
+    time.run(60.0, waiters=0)
     assert broker.told == []
 
 
-def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualTime) -> None:
-    probe = broker_probe_of("none", broker_addr=NOWHERE, timing=time.timing, wait=time.wait)
+def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock) -> None:
+    probe = broker_probe_of("none", broker_addr=NOWHERE, timing=agent_timing(time), wait=time.wait)
     told: list[str] = []
     probe.start(lambda: told.append("down"), lambda: told.append("up"))
-    time.advance(60.0, waiters=0)
+    time.run(60.0, waiters=0)
     probe.stop()
     assert told == []
     assert probe.is_up
@@ -227,6 +228,6 @@ def test_a_process_that_runs_as_somebody_else_runs(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("kind", "pid"), [("pid", None), ("tcp", "17"), ("none", "17")])
-def test_a_process_belongs_to_the_pid_probe_and_to_no_other(kind: str, pid: str | None, time: VirtualTime) -> None:
+def test_a_process_belongs_to_the_pid_probe_and_to_no_other(kind: str, pid: str | None, time: VirtualClock) -> None:
     with pytest.raises(ValueError, match="belongs to the probe 'pid'"):
-        broker_probe_of(kind, broker_addr=NOWHERE, broker_pid=pid, timing=time.timing)  # type: ignore[arg-type]
+        broker_probe_of(kind, broker_addr=NOWHERE, broker_pid=pid, timing=agent_timing(time))  # type: ignore[arg-type]

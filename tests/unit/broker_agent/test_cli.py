@@ -9,15 +9,15 @@ from typer.testing import CliRunner, Result
 
 from broker_agent.cli import app
 from groundwork.version import __version__
-from tests.unit.broker_agent.conftest import TOPICS_JSON
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
+from support.fakes.registering_name_server import FakeNameServer
+from support.processes import TOPICS
 
 FLAGS = {
     "--broker-name": "broker-a",
     "--broker-id": "0",
     "--broker-addr": "127.0.0.1:10911",
     "--namesrv": "127.0.0.1:9876",
-    "--topics": str(TOPICS_JSON),
+    "--topics": str(TOPICS),
 }
 
 
@@ -84,7 +84,7 @@ def test_a_bad_setting_ends_the_start_with_one_line_and_exit_code_2(
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("content", ["", TOPICS_JSON.read_text()[:300], '{"dataVersion": {}}'])
+@pytest.mark.parametrize("content", ["", TOPICS.read_text()[:300], '{"dataVersion": {}}'])
 def test_a_bad_topics_json_ends_the_start_with_one_line_and_exit_code_2(tmp_path: Path, content: str) -> None:
     file = tmp_path / "topics.json"
     file.write_text(content)
@@ -109,9 +109,7 @@ def test_an_environment_variable_is_a_plain_list_and_a_flag_wins_over_it() -> No
 
 def test_a_file_may_hold_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
-    file.write_text(
-        f'namesrv = ["a:1"]\nbroker_id = 3\nforce_register = true\ntopics = {json.dumps(str(TOPICS_JSON))}\n'
-    )
+    file.write_text(f'namesrv = ["a:1"]\nbroker_id = 3\nforce_register = true\ntopics = {json.dumps(str(TOPICS))}\n')
     result = serve(None, "--config", str(file), "--print-config", namesrv=None, broker_id=None, topics=None)
     assert {'namesrv = ["a:1"]', "broker_id = 3", "force_register = true"} <= set(result.stdout.splitlines())
 

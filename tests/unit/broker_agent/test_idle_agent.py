@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_agent.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.settings import AgentSettings
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
-from tests.unit.broker_agent.test_broker_controller import controller_of
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
+from support.fakes.registering_name_server import FakeNameServer
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
+from tests.unit.broker_agent.controllers import controller_of
 
 TOPICS = 10_000
 TEN_HOURS = 36_000.0
@@ -21,14 +22,14 @@ class TenHours(RegistrationSchedule):
     """The usual schedule on virtual time, which passes as fast as rounds can be made, and stops after ten hours."""
 
     def __init__(self) -> None:
-        self.time = VirtualTime()
-        super().__init__(ScheduleRules(), self.time.timing)
-        self._end = self.time.now + TEN_HOURS
+        self.time = VirtualClock()
+        super().__init__(ScheduleRules(), agent_timing(self.time))
+        self._end = self.time.seconds + TEN_HOURS
         self.over = threading.Event()
 
     def next_delay(self) -> float:
-        self.time.now += super().next_delay()
-        if self.time.now < self._end:
+        self.time.advance(super().next_delay())
+        if self.time.seconds < self._end:
             return 0.0
         self.over.set()
         return TEN_HOURS

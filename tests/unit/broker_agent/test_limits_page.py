@@ -5,26 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker_agent import (
-    agent_server,
-    registration,
-    slave_synchronize,
-    topic_config,
-    topic_config_manager,
-    topic_config_servicer,
-)
+from broker_agent.broker import registration
 from broker_agent.clients import limits
+from broker_agent.listener import server
 from broker_agent.namesrv_list import names
 from broker_agent.settings import AgentSettings
+from broker_agent.topics import manager, servicer, slave_synchronize, table
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
 MODULES = (
-    topic_config_manager,
-    topic_config,
-    topic_config_servicer,
+    manager,
+    table,
+    servicer,
     registration,
     names,
-    agent_server,
+    server,
     slave_synchronize,
 )
 SETTINGS = ("max_calls_in_flight", "outer_threads", "outer_queue")
@@ -61,5 +56,5 @@ def test_the_page_has_the_other_limits_of_the_agent() -> None:
     assert rows("Topics, name servers and operators") == shown(in_force)
 
 
-_IMPORTED = {f"{topic_config.__name__}.{name}" for name in ("MAX_NAME_LENGTH", "MAX_PERM", "MAX_QUEUE_NUMS")}
+_IMPORTED = {f"{table.__name__}.{name}" for name in ("MAX_NAME_LENGTH", "MAX_PERM", "MAX_QUEUE_NUMS")}
 """Limits that are the name server's, too, and stand further up on the page."""

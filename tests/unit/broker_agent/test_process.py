@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.broker_agent.conftest import TOPICS_JSON
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
+from support.fakes.registering_name_server import FakeNameServer
+from support.processes import TOPICS
 
 StartNameServer = Callable[..., FakeNameServer]
 PROGRAM = (sys.executable, "-m", "broker_agent")
@@ -27,7 +27,7 @@ def serve_command(*servers: FakeNameServer, listen: str = "127.0.0.1:0") -> tupl
         "--broker-id=0",
         "--broker-addr=127.0.0.1:10911",
         f"--namesrv={';'.join(str(server.endpoint) for server in servers)}",
-        f"--topics={TOPICS_JSON}",
+        f"--topics={TOPICS}",
         f"--listen={listen}",
         "--probe=none",
         "--log-format=json",

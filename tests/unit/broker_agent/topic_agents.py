@@ -12,10 +12,10 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceServicer, TopicConfigServiceStub
 
-from broker_agent.rpc_errors import ErrorAnswers
+from broker_agent.listener.error_answers import ErrorAnswers
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from tests.unit.broker_agent.fake_name_server import DEADLINE
+from support.fakes.registering_name_server import DEADLINE
 
 
 @contextmanager

@@ -11,15 +11,17 @@ import typer
 
 from broker_agent.settings import AgentSettings
 from namesrv.cli import app as namesrv_app
-from namesrv.settings import NamesrvSettings
+from namesrv.config.settings import NamesrvSettings
 from nsctl.cli import app as nsctl_app
 from route_pipeline.commands import app as pipeline_app
 from tests.unit.deploy.files import DEPLOY, ROOT, headings
 
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 PAGES = [ROOT / "docs/operating.md", ROOT / "docs/metrics.md", DEPLOY / "README.md", ROOT / "CHANGELOG.md"]
+PAGES += [ROOT / "docs/architecture.md", *DECISIONS]
 OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
-OTHERS_FLAGS |= {"from-file", "help", "py-files", "tmpfs"}
-"""Flags of docker, podman, kubectl, systemctl and Spark, and the one that everything has."""
+OTHERS_FLAGS |= {"from-file", "help", "py-files", "tmpfs", "faults", "rows"}
+"""Flags of docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
 
 
 def options_of(command: Any) -> set[str]:
@@ -51,3 +53,16 @@ def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
     known |= options_of(typer.main.get_command(namesrv_app)) | options_of(typer.main.get_command(pipeline_app))
     assert set(re.findall(r"(?<!\S)--([a-z][a-z-]+)", code)) - known == set()
     assert set(re.findall(r"nsctl ([a-z][a-z-]+)", code)) - set(commands_of(nsctl)) == set()
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs/architecture.md", *DECISIONS], ids=lambda page: page.name)
+def test_files_that_a_page_names_by_their_path_are_there(page: Path) -> None:
+    folders = "namesrv|broker_agent|groundwork|route_pipeline|tests|bench"
+    paths = re.findall(rf"\b(?:{folders})/[\w/]+\.\w+", page.read_text())
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_index_of_decisions_has_each_page_once() -> None:
+    index = ROOT / "docs/decisions/README.md"
+    listed = re.findall(r"^\| \[[^]]+\]\(([\w-]+\.md)\)", index.read_text(), re.MULTILINE)
+    assert sorted(listed) == [page.name for page in DECISIONS if page != index]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork import disk
+from groundwork.files import disk
 
 
 def test_two_folders_have_each_others_name_afterwards(tmp_path: Path) -> None:

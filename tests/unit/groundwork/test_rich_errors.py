@@ -38,7 +38,7 @@ ERROR = RichError(
 
 
 def test_an_error_comes_back_as_it_was_sent() -> None:
-    assert RichError.of(FailedCall(ERROR, ERROR.trailing_metadata())) == ERROR
+    assert RichError.of(FailedCall(ERROR, ERROR.status().trailing_metadata)) == ERROR
 
 
 @pytest.mark.parametrize(

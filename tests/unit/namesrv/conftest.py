@@ -1,10 +1,10 @@
-"""What most tests of the name server's core begin with."""
+"""Fixtures that most tests of the name server's core begin with."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.namesrv.fleet import Fleet
+from support.core_fleet import Fleet
 
 
 @pytest.fixture

@@ -1,16 +1,17 @@
-"""What the tests of explanations ask and do."""
+"""Questions and fleets for the tests of explanations."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from namesrv.core.changes import Cause
-from namesrv.core.explain_route import Explanation, Question, explain_route
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records import BrokerKey, DataVersion
-from namesrv.core.steps import finish
-from namesrv.server.rpc import Context
-from tests.unit.namesrv.fleet import CLUSTER, Fleet
+from namesrv.core.history.evidence import Question
+from namesrv.core.history.explain_route import Explanation, explain_route
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.slices import run_sync
+from namesrv.server.rpc.handlers import Context
+from support.core_fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""
@@ -28,7 +29,7 @@ T10_MILLIS = T0_MILLIS + 10_000
 
 
 def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Explanation]:
-    return finish(explain_route(fleet.manager, STARTED_AT, Question(topic, **question)))
+    return run_sync(explain_route(fleet.manager, STARTED_AT, Question(topic, **question)))
 
 
 def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation:
@@ -38,7 +39,7 @@ def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, comment: str = "because") -> None:
     intent = Intent(kind, key, "an operator", fleet.clock.wall_millis(), comment)
-    finish(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), CAUSE))
+    run_sync(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), CAUSE))
 
 
 def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
@@ -46,4 +47,4 @@ def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> 
 
 
 def release(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
-    finish(fleet.manager.publish_intents(fleet.manager.intents.without([HoldKey(topic, cluster)]), CAUSE))
+    run_sync(fleet.manager.publish_intents(fleet.manager.intents.without([HoldKey(topic, cluster)]), CAUSE))

@@ -1,15 +1,15 @@
-"""What operators do in tests, and what the tables say afterwards."""
+"""Operators' calls in tests, and what the tables say afterwards."""
 
 from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.changes import Cause
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import BrokerKey, DataVersion
-from namesrv.core.steps import finish
-from tests.unit.namesrv.fleet import CLUSTER, Fleet
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test", "an operator", "because")
@@ -19,7 +19,7 @@ C = "127.0.0.1:30911"
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, *, validate_only: bool = False) -> OperatorOutcome:
     table = fleet.manager.intents.with_intent(Intent(kind, key, "an operator", fleet.clock.wall_millis()))
-    return finish(fleet.manager.publish_intents(table, CAUSE, validate_only=validate_only))
+    return run_sync(fleet.manager.publish_intents(table, CAUSE, validate_only=validate_only))
 
 
 def wipe(fleet: Fleet, key: BrokerKey = GROUP, *, validate_only: bool = False) -> OperatorOutcome:
@@ -38,13 +38,13 @@ def hold(
 
 def lift(fleet: Fleet, *keys: IntentKey, validate_only: bool = False) -> OperatorOutcome:
     table = fleet.manager.intents.without(keys)
-    return finish(fleet.manager.publish_intents(table, CAUSE, validate_only=validate_only))
+    return run_sync(fleet.manager.publish_intents(table, CAUSE, validate_only=validate_only))
 
 
 def delete(
     fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None, *, validate_only: bool = False
 ) -> OperatorOutcome:
-    return finish(fleet.manager.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
+    return run_sync(fleet.manager.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
 
 
 def queues(fleet: Fleet, topic: str = "TopicTest") -> dict[tuple[str, str], route_data_pb2.QueueData]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from namesrv.core.changes import (
+from namesrv.core.records.changes import (
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -21,9 +21,9 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.intents import Intent, IntentKey
-from namesrv.core.records import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey
-from namesrv.core.route_info_manager import RouteInfoManager
+from namesrv.core.records.intents import Intent, IntentKey
+from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey
+from namesrv.core.routes.route_info_manager import RouteInfoManager
 
 
 @dataclass

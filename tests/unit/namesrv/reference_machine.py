@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core import blast_radius, deadline_heap, queue_data_table, route_info_manager, table_edit, topic_table
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records import BrokerKey, LiveKey
-from namesrv.core.route_state import Unconfirmed
-from namesrv.core.steps import Steps, finish
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
-from tests.unit.namesrv.fleet import Fleet
+from namesrv.core.liveness import deadline_heap
+from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.routes import route_info_manager
+from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.tables import blast_radius, edit, topics
+from namesrv.core.tables import queue_data as queue_data_table
+from support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
 from tests.unit.namesrv.reference_model import ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
@@ -41,10 +44,10 @@ LOSS_PLANS = st.lists(st.tuples(st.sampled_from(SIGNS_OF_LIFE), st.integers(0, 3
 def small_slices() -> Iterator[None]:
     """Writers give way after every few topics, and QueueDatas are dropped as soon as they are not used."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_edit, "SLICE", 2)
+        patch.setattr(edit, "SLICE", 2)
         patch.setattr(route_info_manager, "GROUP_SLICE", 1)
         patch.setattr(blast_radius, "TOPIC_SLICE", 1)
-        patch.setattr(topic_table, "MERGE_SLICE", 1)
+        patch.setattr(topics, "MERGE_SLICE", 1)
         patch.setattr(deadline_heap, "SLICE", 2)
         patch.setattr(queue_data_table, "UNUSED_PER_BROKER", 0)
         yield
@@ -70,7 +73,9 @@ class ReferenceMachine(RuleBasedStateMachine):
     def now(self) -> float:
         return self.fleet.clock.seconds
 
-    def drive(self, steps: Steps[ResultT], plan: Plan, *publications: Callable[[], None], cause: str) -> ResultT | None:
+    def drive(
+        self, steps: Sliced[ResultT], plan: Plan, *publications: Callable[[], None], cause: str
+    ) -> ResultT | None:
         """Drives a writer, and tells the model of each publication as soon as it shows, and of the rest at the end.
 
         Returns:
@@ -176,7 +181,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert tables.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
-        deadlines = self.manager._signs_of_life._brokers._deadlines
+        deadlines = self.manager._liveness._brokers._deadlines
         assert {
             key: (live.broker, live.broker_id, live.data_version, live.channel_id, live.unconfirmed, deadlines[key])
             for key, live in self.manager.tables.broker_live_table.items()
@@ -234,12 +239,12 @@ class ReferenceMachine(RuleBasedStateMachine):
     def lists_agree(self) -> None:
         lists = self.manager.topic_lists
         assert {
-            "all": finish(lists.all_after("", 10)),
-            "c1": finish(lists.of_cluster_after("c1", "", 10)),
-            "unit": finish(lists.with_flags_after(UNIT, 0, "", 10)),
-            "sub": finish(lists.with_flags_after(UNIT_SUB, 0, "", 10)),
-            "sub not unit": finish(lists.with_flags_after(UNIT_SUB, UNIT, "", 10)),
-            "system": finish(lists.system_after("", 10)),
+            "all": run_sync(lists.all_after("", 10)),
+            "c1": run_sync(lists.of_cluster_after("c1", "", 10)),
+            "unit": run_sync(lists.with_flags_after(UNIT, 0, "", 10)),
+            "sub": run_sync(lists.with_flags_after(UNIT_SUB, 0, "", 10)),
+            "sub not unit": run_sync(lists.with_flags_after(UNIT_SUB, UNIT, "", 10)),
+            "system": run_sync(lists.system_after("", 10)),
         } == self.model.lists()
         assert (lists.broker_addr() is None) == (not self.model.brokers)
 

@@ -1,13 +1,13 @@
-"""What the tables should hold, written as plainly as possible: one dictionary of brokers, one of reported queues."""
+"""A reference model of the tables, as plain as possible: one dictionary of brokers, one of reported queues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.errors import ChannelGone, NamesrvError, NeedFullRegistration, StaleStateVersion
-from namesrv.core.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
+from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""
@@ -60,7 +60,7 @@ class ReferenceModel:
 
     # Registration
 
-    def refusal(self, registration: Registration) -> type[NamesrvError] | None:
+    def refusal(self, registration: Registration) -> type[CallRefused] | None:
         """Why a registration is refused, if it is."""
         live = self.brokers.get(registration.live_key)
         if registration.channel_id is not None and registration.channel_id not in self.open_channels:
@@ -100,9 +100,11 @@ class ReferenceModel:
         )
         exactly = self.behaviour.delete_topic_with_broker_registration
         if self._speaks_for_group(registration) and (exactly or not known):
+            topics = registration.topic_configs
+            assert topics is not None, "they are given where they count"
             if exactly and registration.base_version is None:
                 self._drop_queues(group)
-            self.queues.update({(topic, group): numbers for topic, numbers in registration.topic_configs})
+            self.queues.update({(topic, group): numbers for topic, numbers in topics.items()})
         if registration.filter_servers is not None:
             self.filters.pop(key, None)
             if registration.filter_servers:

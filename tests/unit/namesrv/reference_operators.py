@@ -1,4 +1,4 @@
-"""What the reference model says of operators' changes, and what routes it expects."""
+"""The reference model's operators' changes, and the routes that it expects."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.records import BlastRadius, BrokerKey, LiveKey, WriteRule, perm_under
+from namesrv.core.records.rows import BlastRadius, BrokerKey, LiveKey, WriteRule, perm_under
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from tests.unit.namesrv.reference_model import ReferenceModel
 
 SYNC_MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_a"

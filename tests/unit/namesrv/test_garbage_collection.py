@@ -6,20 +6,20 @@ import gc
 
 import pytest
 
-from namesrv.core.steps import Steps, finish
+from namesrv.core.slices import Sliced, run_sync
 from namesrv.garbage_collection import MIDDLE, collecting
 
 
 def test_rows_are_exempt_after_the_step_that_made_them() -> None:
     rows = []
 
-    def change() -> Steps[None]:
+    def change() -> Sliced[None]:
         rows.append(tuple([b"fragment"]))  # noqa: C409 - a literal would be a constant, which is exempt already
         assert gc.is_tracked(rows[-1])
         yield
         assert not gc.is_tracked(rows[-1])
 
-    finish(collecting(change()))
+    run_sync(collecting(change()))
 
 
 def test_a_table_reaches_the_oldest_generation_while_it_grows() -> None:
@@ -28,25 +28,25 @@ def test_a_table_reaches_the_oldest_generation_while_it_grows() -> None:
     def is_old() -> bool:
         return any(known is table for known in gc.get_objects(generation=2))
 
-    def change() -> Steps[None]:
+    def change() -> Sliced[None]:
         for step in range(2 * MIDDLE):
             table[str(step)] = [b"fragment"]
             yield
         assert is_old()
 
     assert not is_old()
-    finish(collecting(change()))
+    run_sync(collecting(change()))
 
 
 def test_result_and_error_of_the_steps_are_handed_on() -> None:
-    def fails() -> Steps[None]:
+    def fails() -> Sliced[None]:
         yield
         raise ValueError("no such topic")
 
-    def succeeds() -> Steps[str]:
+    def succeeds() -> Sliced[str]:
         yield
         return "done"
 
-    assert finish(collecting(succeeds())) == "done"
+    assert run_sync(collecting(succeeds())) == "done"
     with pytest.raises(ValueError, match="no such topic"):
-        finish(collecting(fails()))
+        run_sync(collecting(fails()))

@@ -6,17 +6,19 @@ import asyncio
 
 import grpc
 
-from groundwork.call_errors import CallError
+from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.aio import Calls
 from namesrv_console.fleet import Fleet
-from namesrv_console.name_server import Calls
-from tests.unit.namesrv_console.fakes import FakeNameServer, VirtualTime
+from support.fakes.observed_name_server import FakeNameServer
+from support.timing import console_timing
+from support.virtual_clock import VirtualClock
 
 
 def test_whoever_waits_learns_of_the_latest_version_and_not_of_each() -> None:
     async def run() -> None:
-        time = VirtualTime()
+        time = VirtualClock(0.0)
         server = FakeNameServer()
-        fleet = Fleet([server], time.timing)
+        fleet = Fleet([server], console_timing(time))
         waiting = [asyncio.create_task(fleet.later_than(0)) for _ in range(3)]
         await asyncio.sleep(0)
         (observer,) = fleet.observers
@@ -33,7 +35,7 @@ def test_one_that_did_not_answer_is_not_asked_again_by_viewers() -> None:
     async def run() -> None:
         good, bad = FakeNameServer(), FakeNameServer("127.0.0.1:9877")
         bad.fail(grpc.StatusCode.UNAVAILABLE, "GetNamesrvStatus")
-        fleet = Fleet([good, bad], VirtualTime().timing)
+        fleet = Fleet([good, bad], console_timing(VirtualClock(0.0)))
         asked: list[str] = []
 
         async def ask(server: Calls) -> str:

@@ -13,20 +13,11 @@ from aiohttp import web
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from groundwork.certificates import CertificateError
+from groundwork.connections.certificates import CertificateError
 from namesrv_console.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
+from support.virtual_clock import VirtualClock
 
 TOKEN = "a-token-that-is-long"
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -70,14 +61,14 @@ def test_a_program_shows_the_token(file: Path, authorization: str, let_in: bool)
 
 
 def test_a_browser_gets_a_cookie_that_no_script_reads_and_that_ends(file: Path) -> None:
-    clock = Clock()
+    clock = VirtualClock()
     log_in = LogIn(file, over_tls=True, wall_clock=clock)
     answer = logged_in(log_in, {"token": TOKEN})
     assert answer.status == 200
     made = answer.cookies[COOKIE]
     assert (made["httponly"], made["secure"], made["samesite"], made["path"]) == (True, True, "Strict", "/")
     assert log_in.lets_in(asks(cookie(answer)))
-    clock.now += SESSION_SECONDS + 1
+    clock.advance(SESSION_SECONDS + 1)
     assert not log_in.lets_in(asks(cookie(answer)))
 
 
@@ -97,7 +88,7 @@ def test_a_cookie_is_of_one_process_and_one_token(file: Path, monkeypatch: pytes
     log_in = LogIn(file, over_tls=False)
     shown = cookie(logged_in(log_in, {"token": TOKEN}))
     assert not LogIn(file, over_tls=False).lets_in(asks(shown)), "a restart"
-    monkeypatch.setattr("groundwork.reloaded.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("groundwork.files.hot_reload.CHECK_SECONDS", 0.0)
     file.write_text("another-token-that-is-long")
     os.utime(file, (1, 1))
     for _ in range(3):  # a change is taken once it has looked the same twice

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import pytest
 
-from namesrv_console.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer, Timing
-from tests.unit.namesrv_console.fakes import BROKER, FakeNameServer, VirtualTime, live
+from namesrv_console.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer
+from support.fakes.observed_name_server import BROKER, START_MILLIS, FakeNameServer, live
+from support.timing import console_timing
+from support.virtual_clock import VirtualClock
 
 EVERY_CALL = ("GetNamesrvStatus", "StreamRouteSnapshot", "GetRouteDigest", "ListIntents", "ListAuditEntries")
 
 
 class Watched:
     def __init__(self) -> None:
-        self.server, self.time, self.news = FakeNameServer(), VirtualTime(), 0
-        self.observer = Observer(self.server, self._tell, self.time.timing)
+        self.server, self.time, self.news = FakeNameServer(), VirtualClock(0.0), 0
+        self.observer = Observer(self.server, self._tell, console_timing(self.time))
 
     def _tell(self) -> None:
         self.news += 1
 
     def observe(self, after_seconds: float = 0) -> list[str]:
         """The calls of one observation."""
-        self.time.seconds += after_seconds
+        self.time.advance(after_seconds)
         self.server.calls.clear()
         asyncio.run(self.observer.observe())
         return list(self.server.calls)
@@ -91,17 +94,17 @@ def test_a_failure_in_the_middle_of_a_reading_changes_nothing_that_is_shown(watc
 
 def test_when_a_broker_was_heard_of_is_told_by_our_clock(watched: Watched) -> None:
     watched.time.seconds = 3_600  # ours is an hour ahead of the name server's
-    watched.server.lives = [live(heard_at=1_000_000_000 - 5_000)]
+    watched.server.lives = [live(heard_at=START_MILLIS - 5_000)]
     watched.observe()
     assert watched.observer.seen.tables is not None
-    assert watched.time.now_millis() - watched.observer.seen.tables.heard_at(BROKER) == 5_000
+    assert watched.time.wall_millis() - watched.observer.seen.tables.heard_at(BROKER) == 5_000
 
 
 def test_it_is_asked_less_often_while_it_fails_and_at_once_as_often_when_it_answers() -> None:
     class Ended(Exception):
         pass
 
-    server, time = FakeNameServer(), VirtualTime()
+    server, time = FakeNameServer(), VirtualClock(0.0)
     server.fail(grpc.StatusCode.UNAVAILABLE, *EVERY_CALL)
 
     async def sleep(seconds: float) -> None:
@@ -111,7 +114,7 @@ def test_it_is_asked_less_often_while_it_fails_and_at_once_as_often_when_it_answ
         if len(time.pauses) == 7:
             raise Ended
 
-    timing = Timing(time.now_millis, lambda: time.seconds, sleep, lambda: 0.5)
+    timing = replace(console_timing(time), sleep=sleep)
     with pytest.raises(Ended):
         asyncio.run(Observer(server, lambda: None, timing).run())
     assert time.pauses == [1, 2, 4, 5, 5, POLL_SECONDS, POLL_SECONDS]

@@ -8,7 +8,7 @@ from groundwork.endpoints import Endpoint
 from namesrv_console.differences import SETTLED_MILLIS, SettledDifferences, differences
 from namesrv_console.observation import BrokerKey, Observation
 from namesrv_console.overview import Json, overview
-from tests.unit.namesrv_console.fakes import START_MILLIS, live, seen
+from support.fakes.observed_name_server import START_MILLIS, live, seen
 
 OTHER = BrokerKey("east", "broker-b", 0, "10.0.0.2:10911")
 DRAIN = admin_service_pb2.Intent(

@@ -9,14 +9,16 @@ import grpc
 
 from namesrv_console.fleet import Fleet
 from namesrv_console.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
-from tests.unit.namesrv_console.fakes import FakeNameServer, VirtualTime
+from support.fakes.observed_name_server import FakeNameServer
+from support.timing import console_timing
+from support.virtual_clock import VirtualClock
 
 
 class Searched:
     def __init__(self) -> None:
-        self.time = VirtualTime()
+        self.time = VirtualClock(0.0)
         self.servers = (FakeNameServer(), FakeNameServer("127.0.0.1:9877"))
-        self.search = TopicSearch(Fleet(self.servers, self.time.timing))
+        self.search = TopicSearch(Fleet(self.servers, console_timing(self.time)))
 
     def page(self, contains: str = "", start: int = 0, *, differing: bool = False) -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
@@ -51,7 +53,7 @@ def test_names_are_read_again_only_after_a_change_and_not_too_often() -> None:
     searched.servers[0].revision += 1
     searched.servers[0].topics = ["later"]
     assert "later" not in searched.names()
-    searched.time.seconds += LEAST_AGE_SECONDS
+    searched.time.advance(LEAST_AGE_SECONDS)
     assert "later" in searched.names()
     assert searched.servers[0].calls.count("ListTopics") == 2
     assert searched.servers[1].calls.count("ListTopics") == 1

@@ -20,7 +20,7 @@ from route_client.allocate import (
     AllocateStrategy,
 )
 from route_client.errors import AllocationError
-from route_client.route import MessageQueue
+from route_client.routes.route import MessageQueue
 
 GROUP = "consumers"
 

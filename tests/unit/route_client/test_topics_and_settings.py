@@ -7,13 +7,13 @@ import pytest
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from route_client.cache import Answer, Origin
-from route_client.divergence import Divergence
 from route_client.errors import TooManyTopicsError
+from route_client.routes.cache import Answer, Origin
+from route_client.routes.divergence import Divergence
 from route_client.settings import ClientSettings
-from route_client.topics import TOPICS_PER_STREAM, KeptTopics, WatchedUpTo
-from route_client.watch_stream import ResumePoint
-from tests.unit.route_client.routes import NS_A, NS_B, answer, route
+from route_client.source.topics import TOPICS_PER_STREAM, KeptTopics, WatchedUpTo
+from route_client.source.watch_stream import ResumePoint
+from support.wire_routes import NS_A, NS_B, answer, route
 
 A, B, C = (Endpoint(name, 9876) for name in "abc")
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from groundwork.version import __version__
 from route_pipeline import java
 from route_pipeline.commands import app
+from route_pipeline.log.store import RouteStore
 from route_pipeline.spark_errors import one_line
-from route_pipeline.store import RouteStore
 
 
 def run(*arguments: str | Path) -> Result:
@@ -124,7 +124,7 @@ def test_our_own_error_is_found_inside_the_traces_of_spark() -> None:
     text = (
         "An error occurred while calling o1.parquet.\n: org.apache.spark.SparkException: Job aborted\n"
         "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-        "route_pipeline.connection.NamesrvError: name server a:1: UNAVAILABLE: gone\n\n"
+        "route_pipeline.source.connection.NamesrvError: name server a:1: UNAVAILABLE: gone\n\n"
         "\tat org.apache.spark.api.python.Foo\n"
     )
     assert one_line(RuntimeError(text)) == "name server a:1: UNAVAILABLE: gone"

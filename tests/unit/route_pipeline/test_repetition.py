@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from route_pipeline.repetition import LONGEST_RETRY_SECONDS, SHORTEST_RETRY_SECONDS, repeat
+from support.virtual_clock import VirtualClock
 
 
 class Over(Exception):
@@ -22,26 +23,23 @@ class Worker:
     """Works as long as it is told to each time, and fails where it is told to."""
 
     seconds: list[float | Exception]
-    now: float = 1000.0
+    clock: VirtualClock = field(default_factory=VirtualClock)
     started_at: list[float] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def __call__(self) -> None:
-        self.started_at.append(self.now)
+        self.started_at.append(self.clock.seconds)
         if not self.seconds:
             raise Over
         outcome = self.seconds.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
-        self.now += outcome
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.clock.advance(outcome)
 
     def run(self, every: float) -> list[float]:
         """Seconds between the starts."""
         with pytest.raises(Over):
-            repeat(self, every, (Away,), self.said.append, sleep=self.sleep, clock=lambda: self.now)
+            repeat(self, every, (Away,), self.said.append, sleep=self.clock.advance, clock=self.clock)
         return [later - before for before, later in zip(self.started_at, self.started_at[1:], strict=False)]
 
 
@@ -67,5 +65,5 @@ def test_failed_work_is_tried_again_after_growing_pauses_that_chance_makes_short
 def test_another_failure_ends_it() -> None:
     worker = Worker([ValueError("ours")])
     with pytest.raises(ValueError, match="ours"):
-        repeat(worker, 1, (Away,), worker.said.append, sleep=worker.sleep, clock=lambda: worker.now)
+        repeat(worker, 1, (Away,), worker.said.append, sleep=worker.clock.advance, clock=worker.clock)
     assert worker.said == []

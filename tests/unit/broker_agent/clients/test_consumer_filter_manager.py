@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients import consumer_filter_manager
-from broker_agent.clients.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
-from tests.unit.broker_agent.clients.doubles import Agent, Clocks, consumer, sql, tags
+from broker_agent.clients.groups import consumer_filter_manager
+from broker_agent.clients.groups.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
+from support.fakes.agent_clients import Agent, consumer, sql, tags
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 GROUP = "consumers"
 DAY = 24 * 3600.0
@@ -12,8 +14,8 @@ DAY = 24 * 3600.0
 
 class Fixture:
     def __init__(self) -> None:
-        self.clocks = Clocks()
-        self.manager = ConsumerFilterManager(self.clocks.timing)
+        self.clock = VirtualClock()
+        self.manager = ConsumerFilterManager(agent_timing(self.clock))
 
     def get(self, topic: str = "T", group: str = GROUP) -> ConsumerFilterData:
         data = self.manager.get(group, topic)
@@ -22,7 +24,7 @@ class Fixture:
 
     @property
     def millis(self) -> int:
-        return int(self.clocks.wall * 1000)
+        return int(self.clock.wall() * 1000)
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_tags_and_empty_expressions_are_no_filters(filters: Fixture) -> None:
 @pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
 def test_a_filter_dies_when_its_group_reads_the_topic_no_more_or_by_tags(filters: Fixture, now: list[object]) -> None:
     filters.manager.register(GROUP, [sql("T")])
-    filters.clocks.advance(5)
+    filters.clock.advance(5)
     filters.manager.register(GROUP, now)  # type: ignore[arg-type]
     assert filters.get().dead_time_millis == filters.millis
 
@@ -62,7 +64,7 @@ def test_the_time_of_death_is_that_of_the_first_death(filters: Fixture) -> None:
     filters.manager.register(GROUP, [sql("T")])
     filters.manager.unregister(GROUP)
     died = filters.millis
-    filters.clocks.advance(5)
+    filters.clock.advance(5)
     filters.manager.unregister(GROUP)
     assert filters.get().dead_time_millis == died
 
@@ -74,7 +76,7 @@ def test_the_same_filter_in_the_same_or_a_newer_version_lives_again_and_is_as_ol
     filters.manager.register(GROUP, [sql("T", 7)])
     born = filters.millis
     filters.manager.unregister(GROUP)
-    filters.clocks.advance(5)
+    filters.clock.advance(5)
     filters.manager.register(GROUP, [sql("T", version)])
     data = filters.get()
     assert (data.is_dead, data.born_time_millis, data.client_version) == (False, born, version)
@@ -90,7 +92,7 @@ def test_an_older_version_neither_changes_nor_revives_a_filter(filters: Fixture)
 
 def test_a_newer_expression_is_born_anew_and_one_of_the_same_version_is_passed_over(filters: Fixture) -> None:
     filters.manager.register(GROUP, [sql("T", 7, "a > 5")])
-    filters.clocks.advance(5)
+    filters.clock.advance(5)
     filters.manager.register(GROUP, [sql("T", 7, "a > 6")])
     assert filters.get().expression == "a > 5"
     filters.manager.register(GROUP, [sql("T", 8, "a > 7")])
@@ -101,10 +103,10 @@ def test_dead_filters_are_kept_for_a_day_and_living_ones_for_ever(filters: Fixtu
     filters.manager.register(GROUP, [sql("T")])
     filters.manager.register("living", [sql("T")])
     filters.manager.unregister(GROUP)
-    filters.clocks.advance(DAY - 1)
+    filters.clock.advance(DAY - 1)
     filters.manager.clean()
     assert filters.get().is_dead
-    filters.clocks.advance(1)
+    filters.clock.advance(1)
     filters.manager.clean()
     assert filters.manager.get(GROUP, "T") is None
     assert not filters.get(group="living").is_dead
@@ -114,7 +116,7 @@ def test_a_filter_that_lives_again_is_not_dropped_for_its_earlier_death(filters:
     filters.manager.register(GROUP, [sql("T")])
     filters.manager.unregister(GROUP)
     filters.manager.register(GROUP, [sql("T")])
-    filters.clocks.advance(2 * DAY)
+    filters.clock.advance(2 * DAY)
     filters.manager.clean()
     assert not filters.get().is_dead
 
@@ -122,7 +124,7 @@ def test_a_filter_that_lives_again_is_not_dropped_for_its_earlier_death(filters:
 @pytest.mark.parametrize("jump", [-10 * DAY, 10 * DAY])
 def test_a_jump_of_the_wall_clock_neither_revives_nor_drops_a_filter(filters: Fixture, jump: float) -> None:
     filters.manager.register(GROUP, [sql("T")])
-    filters.clocks.wall += jump
+    filters.clock.wall_ahead += jump
     filters.manager.unregister(GROUP)
     filters.manager.clean()
     assert filters.get().is_dead

@@ -4,33 +4,33 @@ import threading
 
 import pytest
 
-from broker_agent.clients import consumer_manager
-from broker_agent.clients.consumer_manager import ConsumerManager
+from broker_agent.clients.groups import consumer_manager
+from broker_agent.clients.groups.consumer_manager import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
 from broker_agent.rpc_errors import LimitExceeded
-from tests.unit.broker_agent.clients.doubles import (
+from support.fakes.agent_clients import (
     BROADCASTING,
     CLUSTERING,
     SILENCE,
-    Clocks,
     Events,
     FakeChannel,
     client,
     consumer,
     tags,
 )
+from support.virtual_clock import VirtualClock
 
 GROUP = "consumers"
 
 
 class Fixture:
     def __init__(self) -> None:
-        self.clocks, self.events = Clocks(), Events()
-        self.manager = ConsumerManager(self.clocks.timing.clock, threading.RLock(), self.events)
+        self.clock, self.events = VirtualClock(), Events()
+        self.manager = ConsumerManager(self.clock, threading.RLock(), self.events)
 
     def register(self, channel: FakeChannel, client_id: str = "client-1", **changes: object) -> bool:
         data = changes.get("data") or consumer(GROUP)
-        return self.manager.register_consumer(client(channel, self.clocks.now, client_id), data)  # type: ignore[arg-type]
+        return self.manager.register_consumer(client(channel, self.clock.seconds, client_id), data)  # type: ignore[arg-type]
 
     def ids(self, group: str = GROUP) -> list[str]:
         found = self.manager.group(group)
@@ -152,12 +152,12 @@ def test_the_end_of_a_channel_takes_its_client_out_of_every_group(consumers: Fix
 def test_the_scan_removes_the_silent_and_tells_the_others_which_upstream_forgets(consumers: Fixture) -> None:
     silent, alive = FakeChannel(), FakeChannel()
     consumers.register(silent, "silent")
-    consumers.clocks.advance(1)
+    consumers.clock.advance(1)
     consumers.register(alive, "alive")
     consumers.events.take()
-    consumers.clocks.advance(SILENCE - 1)
+    consumers.clock.advance(SILENCE - 1)
     assert consumers.manager.scan_not_active_channel() == 0
-    consumers.clocks.advance(1)
+    consumers.clock.advance(1)
     assert consumers.manager.scan_not_active_channel() == 1
     assert consumers.events.take() == [("CLIENT_UNREGISTER", GROUP, "silent"), ("CHANGE", GROUP, alive)]
     assert consumers.ids() == ["alive"]
@@ -166,11 +166,11 @@ def test_the_scan_removes_the_silent_and_tells_the_others_which_upstream_forgets
 def test_many_that_go_in_one_scan_are_one_change_of_their_group(consumers: Fixture) -> None:
     for number in range(50):
         consumers.register(FakeChannel(), f"silent-{number}")
-    consumers.clocks.advance(SILENCE)
+    consumers.clock.advance(SILENCE)
     alive = FakeChannel()
     consumers.register(alive, "alive")
     consumers.events.take()
-    consumers.clocks.advance(1)
+    consumers.clock.advance(1)
     assert consumers.manager.scan_not_active_channel() == 50
     assert [event for event in consumers.events.take() if event[0] == "CHANGE"] == [("CHANGE", GROUP, alive)]
 
@@ -178,7 +178,7 @@ def test_many_that_go_in_one_scan_are_one_change_of_their_group(consumers: Fixtu
 def test_the_last_consumer_that_the_scan_removes_takes_its_group_with_it(consumers: Fixture) -> None:
     consumers.register(FakeChannel())
     consumers.events.take()
-    consumers.clocks.advance(SILENCE + 1)
+    consumers.clock.advance(SILENCE + 1)
     consumers.manager.scan_not_active_channel()
     assert consumers.events.take() == [("CLIENT_UNREGISTER", GROUP, "client-1"), ("UNREGISTER", GROUP)]
     assert consumers.manager.group(GROUP) is None
@@ -193,7 +193,7 @@ def test_a_broadcasting_group_never_has_a_change_whatever_happens_to_its_members
     consumers.manager.unregister_consumer(GROUP, first)
     consumers.manager.do_channel_close_event(second)
     assert consumers.manager.group(GROUP) is not None
-    consumers.clocks.advance(SILENCE + 1)
+    consumers.clock.advance(SILENCE + 1)
     consumers.manager.scan_not_active_channel()
     assert consumers.manager.group(GROUP) is None
     assert "CHANGE" not in {event[0] for event in consumers.events.take()}
@@ -216,7 +216,7 @@ def test_subscriptions_have_room_up_to_the_limit_and_give_it_back(
     consumers.manager.check_room(channel, [fits])
     consumers.register(channel, data=fits)
     consumers.manager.check_room(channel, [fits])  # again: it counts once
-    with pytest.raises(LimitExceeded, match="characters of all subscriptions: 11, at most 10"):
+    with pytest.raises(LimitExceeded, match="characters of all subscriptions: 11 is over the limit of 10"):
         consumers.manager.check_room(channel, [too_large])
     consumers.manager.unregister_consumer("one", channel)
     consumers.manager.check_room(channel, [too_large])

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients import filter_server_manager
-from broker_agent.clients.filter_server_manager import FilterServerManager
+from broker_agent.clients.groups import filter_server_manager
+from broker_agent.clients.groups.filter_server_manager import FilterServerManager
 from broker_agent.rpc_errors import LimitExceeded
-from tests.unit.broker_agent.clients.doubles import Clocks, FakeChannel
+from support.fakes.agent_clients import FakeChannel
+from support.virtual_clock import VirtualClock
 
 
 class Fixture:
     def __init__(self) -> None:
-        self.clocks = Clocks()
-        self.manager = FilterServerManager(self.clocks.timing.clock)
+        self.clock = VirtualClock()
+        self.manager = FilterServerManager(self.clock)
         self.seen: list[tuple[str, ...]] = []
         self.manager.on_change(lambda: self.seen.append(self.manager.filter_servers))
 
@@ -32,10 +33,10 @@ def test_a_filter_server_that_is_silent_for_more_than_30_s_leaves(servers: Fixtu
     silent, alive = FakeChannel(), FakeChannel()
     servers.manager.register_filter_server(silent, "silent:1")
     servers.manager.register_filter_server(alive, "alive:1")
-    servers.clocks.advance(30)
+    servers.clock.advance(30)
     assert servers.manager.scan_not_active_channel() == 0
     servers.manager.register_filter_server(alive, "alive:1")
-    servers.clocks.advance(0.001)
+    servers.clock.advance(0.001)
     assert servers.manager.scan_not_active_channel() == 1
     assert servers.manager.filter_servers == ("alive:1",)
     assert servers.seen[-1] == ("alive:1",)
@@ -61,6 +62,6 @@ def test_there_is_room_up_to_the_limit_and_not_beyond(servers: Fixture, monkeypa
     channel = FakeChannel()
     servers.manager.register_filter_server(channel, "a:1")
     servers.manager.register_filter_server(channel, "a:1")
-    with pytest.raises(LimitExceeded, match="filter servers: 2, at most 1"):
+    with pytest.raises(LimitExceeded, match="filter servers: 2 is over the limit of 1"):
         servers.manager.register_filter_server(FakeChannel(), "b:1")
     assert servers.manager.filter_servers == ("a:1",)

@@ -4,21 +4,22 @@ import threading
 
 import pytest
 
-from broker_agent.clients import group_members
-from broker_agent.clients.producer_manager import ProducerManager, ProducerRules
+from broker_agent.clients.groups import group_members
+from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
 from broker_agent.rpc_errors import LimitExceeded
-from tests.unit.broker_agent.clients.doubles import SILENCE, Clocks, Events, FakeChannel, client
+from support.fakes.agent_clients import SILENCE, Events, FakeChannel, client
+from support.virtual_clock import VirtualClock
 
 GROUP = "producers"
 
 
 class Fixture:
     def __init__(self, rules: ProducerRules | None = None) -> None:
-        self.clocks, self.events = Clocks(), Events()
-        self.manager = ProducerManager(self.clocks.timing.clock, threading.RLock(), rules, [self.events])
+        self.clock, self.events = VirtualClock(), Events()
+        self.manager = ProducerManager(self.clock, threading.RLock(), rules, [self.events])
 
     def register(self, channel: FakeChannel, client_id: str = "client-1", group: str = GROUP) -> None:
-        self.manager.register_producer(group, client(channel, self.clocks.now, client_id))
+        self.manager.register_producer(group, client(channel, self.clock.seconds, client_id))
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def producers() -> Fixture:
 def test_a_producer_that_is_silent_for_120_s_leaves_with_its_group_and_both_events(producers: Fixture) -> None:
     channel = FakeChannel()
     producers.register(channel)
-    producers.clocks.advance(SILENCE + 0.001)
+    producers.clock.advance(SILENCE + 0.001)
     assert producers.manager.scan_not_active_channel() == 1
     assert producers.manager.members(GROUP) == ()
     assert producers.manager.groups == ()
@@ -39,7 +40,7 @@ def test_a_producer_that_is_silent_for_120_s_leaves_with_its_group_and_both_even
 
 def test_a_producer_that_is_silent_for_exactly_120_s_stays(producers: Fixture) -> None:
     producers.register(FakeChannel())
-    producers.clocks.advance(SILENCE)
+    producers.clock.advance(SILENCE)
     assert producers.manager.scan_not_active_channel() == 0
     assert producers.manager.groups == (GROUP,)
 
@@ -47,9 +48,9 @@ def test_a_producer_that_is_silent_for_exactly_120_s_stays(producers: Fixture) -
 def test_of_two_channels_of_one_client_the_second_stays_findable_when_the_first_expires(producers: Fixture) -> None:
     first, second = FakeChannel(), FakeChannel()
     producers.register(first)
-    producers.clocks.advance(SILENCE)
+    producers.clock.advance(SILENCE)
     producers.register(second)
-    producers.clocks.advance(1)
+    producers.clock.advance(1)
     producers.manager.scan_not_active_channel()
     assert [info.channel for info in producers.manager.members(GROUP)] == [second]
     assert producers.manager.find_channel("client-1") is second
@@ -117,9 +118,9 @@ def test_a_producer_that_is_known_is_renewed_even_while_new_ones_are_passed_over
     channel = FakeChannel()
     producers.register(channel)
     producers.manager.rules = ProducerRules(enable_register_producer=False, reject_transaction_message=True)
-    producers.clocks.advance(SILENCE)
+    producers.clock.advance(SILENCE)
     producers.register(channel)
-    producers.clocks.advance(SILENCE)
+    producers.clock.advance(SILENCE)
     assert producers.manager.scan_not_active_channel() == 0
 
 
@@ -168,10 +169,10 @@ def test_available_channels_take_turns(producers: Fixture) -> None:
 @pytest.mark.parametrize(
     ("limit", "groups", "problem"),
     [
-        ("MAX_GROUPS", ["new"], "producer groups: 2, at most 1"),
-        ("MAX_CLIENTS_PER_GROUP", [GROUP], "clients of one producer group: 2, at most 1"),
-        ("MAX_GROUPS_PER_CLIENT", [GROUP, "new"], "producer groups of one client: 2, at most 1"),
-        ("MAX_MEMBERSHIPS", [GROUP], "producers of all groups: 2, at most 1"),
+        ("MAX_GROUPS", ["new"], "producer groups: 2 is over the limit of 1"),
+        ("MAX_CLIENTS_PER_GROUP", [GROUP], "clients of one producer group: 2 is over the limit of 1"),
+        ("MAX_GROUPS_PER_CLIENT", [GROUP, "new"], "producer groups of one client: 2 is over the limit of 1"),
+        ("MAX_MEMBERSHIPS", [GROUP], "producers of all groups: 2 is over the limit of 1"),
     ],
 )
 def test_there_is_room_up_to_each_limit_and_not_beyond(

@@ -14,8 +14,9 @@ from broker_agent.namesrv_list import MAX_NAME_SERVERS, name_sources
 from broker_agent.namesrv_list.name_sources import FETCH_JITTER, FETCH_PERIOD_SECONDS, AddressServer
 from broker_agent.namesrv_list.names import MAX_LIST_BYTES
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.namesrv_list.name_system import endpoints
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.fakes.name_system import endpoints
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + FETCH_JITTER)
 
@@ -27,7 +28,7 @@ class HttpServer:
         self.status = 200
         self.body = b"10.0.0.1:9876;10.0.0.2:9876"
         self.asked: list[str] = []
-        self.time: VirtualTime | None = None
+        self.time: VirtualClock | None = None
         self.times: list[float] = []
         self.drip = threading.Event()
         outer = self
@@ -47,7 +48,7 @@ class HttpServer:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         self.asked.append(request.path)
         if self.time is not None:
-            self.times.append(self.time.now)
+            self.times.append(self.time.seconds)
         request.send_response(self.status)
         request.send_header("Location", "/elsewhere")
         request.end_headers()
@@ -70,9 +71,9 @@ class Asking:
     """An address server that is asked on virtual time, and what came of it."""
 
     def __init__(self, url: str, first: str = "10.0.9.9:9876") -> None:
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.source = AddressServer(url, endpoints(first), self.time.timing, self.time.wait)
+        self.source = AddressServer(url, endpoints(first), agent_timing(self.time), self.time.wait)
         self.source.start(self.told.append)
 
     def stop(self) -> None:
@@ -105,11 +106,11 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(
 ) -> None:
     asking = ask(server.url)
     server.time = asking.time
-    asking.time.advance(9.9)
+    asking.time.run(9.9)
     assert server.asked == []
-    asking.time.advance(0.1)
+    asking.time.run(0.1)
     assert server.asked == ["/rocketmq/nsaddr?unit=a"]
-    asking.time.advance(100 * FETCH_PERIOD_SECONDS)
+    asking.time.run(100 * FETCH_PERIOD_SECONDS)
     pauses = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
     assert 95 <= len(pauses) <= 105
     assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
@@ -117,10 +118,10 @@ def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(
 
 def test_an_answer_is_told_when_it_differs_from_the_last_one(server: HttpServer, ask: Callable[[str], Asking]) -> None:
     asking = ask(server.url)
-    asking.time.advance(3 * A_PERIOD)
+    asking.time.run(3 * A_PERIOD)
     assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
     server.body = b"ns:9876;\n"
-    asking.time.advance(3 * A_PERIOD)
+    asking.time.run(3 * A_PERIOD)
     assert asking.told[1:] == [endpoints("ns:9876")]
 
 
@@ -144,7 +145,7 @@ def test_a_bad_answer_keeps_the_list_and_is_logged_once(
     server.status, server.body = status, body
     asking = ask(server.url)
     with capture_logs() as logs:
-        asking.time.advance(5 * A_PERIOD)
+        asking.time.run(5 * A_PERIOD)
     assert len(server.asked) >= 5
     assert asking.told == []
     assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
@@ -156,9 +157,9 @@ def test_a_good_answer_after_bad_ones_is_told_and_logged(server: HttpServer, ask
     server.status = 503
     asking = ask(server.url)
     with capture_logs() as logs:
-        asking.time.advance(A_PERIOD)
+        asking.time.run(A_PERIOD)
         server.status = 200
-        asking.time.advance(A_PERIOD)
+        asking.time.run(A_PERIOD)
     assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
     assert [entry["event"] for entry in logs] == ["namesrv_list_bad", "namesrv_list_good_again"]
 
@@ -166,7 +167,7 @@ def test_a_good_answer_after_bad_ones_is_told_and_logged(server: HttpServer, ask
 def test_a_server_that_is_not_there_changes_nothing(server: HttpServer, ask: Callable[[str], Asking]) -> None:
     asking = ask("http://127.0.0.1:1/")
     with capture_logs() as logs:
-        asking.time.advance(A_PERIOD)
+        asking.time.run(A_PERIOD)
     assert asking.told == []
     assert "refused" in logs[0]["error"]
 
@@ -184,7 +185,7 @@ def test_another_service_on_the_port_changes_nothing(ask: Callable[[str], Asking
         greeter.start()
         asking = ask(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         with capture_logs() as logs:
-            asking.time.advance(10.0)
+            asking.time.run(10.0)
         greeter.join(10)
     assert asking.told == []
     assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
@@ -197,11 +198,11 @@ def test_an_answer_that_never_ends_is_cut_off(
     server.drip.set()
     asking = ask(server.url)
     with capture_logs() as logs:
-        asking.time.advance(10.0)
+        asking.time.run(10.0)
     assert asking.told == []
     assert logs[0]["error"] == "the answer was not complete within 0.3 s"
 
 
 def test_a_url_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="is not of the form http://"):
-        AddressServer("ftp://h/", (), VirtualTime().timing)
+        AddressServer("ftp://h/", (), agent_timing(VirtualClock()))

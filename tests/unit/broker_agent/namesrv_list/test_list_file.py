@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from broker_agent.namesrv_list import name_sources
 from broker_agent.namesrv_list.name_sources import ListFile
 from groundwork.endpoints import Endpoint
-from tests.processes import eventually
-from tests.unit.broker_agent.fake_name_server import DEADLINE
-from tests.unit.broker_agent.namesrv_list.name_system import endpoints
+from support.fakes.name_system import endpoints
+from support.fakes.registering_name_server import DEADLINE
+from support.processes import eventually
 
 
 class WatchedFile:

@@ -12,13 +12,14 @@ from structlog.testing import capture_logs
 
 from broker_agent.namesrv_list import MAX_NAME_SERVERS, NamesrvList, namesrv_list_of
 from broker_agent.namesrv_list.name_sources import OnNames
-from broker_agent.namesrv_list.namesrv_list import FIRST_LOOK_UP_SECONDS
+from broker_agent.namesrv_list.namesrv_list import FIRST_LOOKUP_SECONDS
 from broker_agent.namesrv_list.resolved_name import RESOLVE_PERIOD_SECONDS
-from broker_agent.timing import Timing
+from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.fake_name_server import DEADLINE
-from tests.unit.broker_agent.namesrv_list.name_system import NameSystem, endpoints
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.fakes.name_system import NameSystem, endpoints
+from support.fakes.registering_name_server import DEADLINE
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 
 class Source:
@@ -46,10 +47,10 @@ class Following:
     """A list on virtual time, what its listener was told, and its source."""
 
     def __init__(self, names: str, system: NameSystem) -> None:
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.source = Source()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.list = NamesrvList(endpoints(names), self.source, self.time.timing, system.resolve, self.time.wait)
+        self.list = NamesrvList(endpoints(names), self.source, agent_timing(self.time), system.resolve, self.time.wait)
         self.list.on_change(self.told.append)
 
 
@@ -85,7 +86,7 @@ def test_the_list_at_the_start_is_told_nobody(follow: Callable[[str], Following]
 def test_an_address_that_appears_behind_a_name_is_told(follow: Callable[[str], Following], system: NameSystem) -> None:
     following = follow("ns:1 10.0.9.9:1")
     system.set("ns", "10.0.0.1 10.0.0.2 10.0.0.3")
-    following.time.advance(2 * RESOLVE_PERIOD_SECONDS)
+    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
     assert following.told == [endpoints("10.0.0.1:1 10.0.0.2:1 10.0.0.3:1 10.0.9.9:1")]
     assert following.list.endpoints == following.told[-1]
 
@@ -102,7 +103,7 @@ def test_names_that_left_the_list_are_not_looked_up_any_more(
     following = follow("ns:1")
     following.source.say("other:1")
     asked = system.asked.count("ns")
-    following.time.advance(10 * RESOLVE_PERIOD_SECONDS)
+    following.time.run(10 * RESOLVE_PERIOD_SECONDS)
     assert system.asked.count("ns") == asked
     assert system.asked.count("other") > 5
 
@@ -123,7 +124,7 @@ def test_a_list_of_names_that_nobody_knows_replaces_nothing(
     assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
     assert following.told == []
     system.set("unknown", "10.0.2.2")
-    following.time.advance(2 * RESOLVE_PERIOD_SECONDS)
+    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
     assert following.told == [endpoints("10.0.2.2:1")]
 
 
@@ -133,13 +134,13 @@ def test_a_name_that_is_not_known_at_the_start_prevents_nothing_and_joins_later(
     following = follow("unknown:1 10.0.9.9:1")
     assert following.list.endpoints == endpoints("10.0.9.9:1")
     system.set("unknown", "10.0.2.2")
-    following.time.advance(2 * RESOLVE_PERIOD_SECONDS)
+    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
     assert following.told == [endpoints("10.0.2.2:1 10.0.9.9:1")]
 
 
-def test_a_look_up_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:
+def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(system: NameSystem) -> None:
     system.hanging.add("other")
-    time, waited = VirtualTime(), list[float]()
+    time, waited = VirtualClock(), list[float]()
 
     def wait(event: threading.Event, seconds: float) -> bool:
         if threading.current_thread() is not threading.main_thread():
@@ -147,11 +148,11 @@ def test_a_look_up_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name
         waited.append(seconds)
         return event.wait(0)
 
-    namesrv = NamesrvList(endpoints("other:1 10.0.9.9:1"), None, time.timing, system.resolve, wait)
+    namesrv = NamesrvList(endpoints("other:1 10.0.9.9:1"), None, agent_timing(time), system.resolve, wait)
     changed = threading.Event()
     namesrv.on_change(lambda _: changed.set())
     namesrv.start()
-    assert max(waited) == FIRST_LOOK_UP_SECONDS
+    assert max(waited) == FIRST_LOOKUP_SECONDS
     assert namesrv.endpoints == endpoints("10.0.9.9:1")
     system.answer_all()
     assert changed.wait(DEADLINE)
@@ -166,7 +167,7 @@ def test_more_addresses_than_allowed_are_cut_off_and_that_is_logged_once(
     for host in range(3):
         system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))
         with capture_logs() as logs:
-            following.time.advance(3 * RESOLVE_PERIOD_SECONDS)
+            following.time.run(3 * RESOLVE_PERIOD_SECONDS)
         assert len(following.list.endpoints) == MAX_NAME_SERVERS
         assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
 

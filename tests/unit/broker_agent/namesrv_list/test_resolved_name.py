@@ -15,8 +15,9 @@ from broker_agent.namesrv_list.resolved_name import (
     addresses_of,
 )
 from groundwork.endpoints import Endpoint
-from tests.unit.broker_agent.namesrv_list.name_system import NameSystem, endpoints
-from tests.unit.broker_agent.virtual_time import VirtualTime
+from support.fakes.name_system import NameSystem, endpoints
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
 
 LONGEST_PERIOD = RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER)
 
@@ -25,15 +26,17 @@ class Watched:
     """A name that is looked up on virtual time; what it was after each change."""
 
     def __init__(self, system: NameSystem) -> None:
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.changes: list[tuple[Endpoint, ...]] = []
-        self.name = ResolvedName(Endpoint("ns", 9876), self._changed, self.time.timing, system.resolve, self.time.wait)
+        self.name = ResolvedName(
+            Endpoint("ns", 9876), self._changed, agent_timing(self.time), system.resolve, self.time.wait
+        )
 
     def _changed(self) -> None:
         self.changes.append(self.name.addresses)
 
-    def look_up_again(self, times: int = 1) -> None:
-        self.time.advance(times * LONGEST_PERIOD)
+    def lookup_again(self, times: int = 1) -> None:
+        self.time.run(times * LONGEST_PERIOD)
 
 
 @pytest.fixture
@@ -56,22 +59,22 @@ def test_every_address_behind_a_name_is_found(watched: Watched) -> None:
 
 
 def test_the_name_is_looked_up_again_each_period_with_jitter(watched: Watched, system: NameSystem) -> None:
-    watched.time.advance(100 * RESOLVE_PERIOD_SECONDS)
+    watched.time.run(100 * RESOLVE_PERIOD_SECONDS)
     assert 95 <= len(system.asked) <= 106
     assert len(watched.changes) == 1
 
 
-def test_a_new_address_is_taken_at_the_next_look_up(watched: Watched, system: NameSystem) -> None:
+def test_a_new_address_is_taken_at_the_next_lookup(watched: Watched, system: NameSystem) -> None:
     system.set("ns", "10.0.0.1 10.0.0.2 10.0.0.3")
-    watched.look_up_again()
+    watched.lookup_again()
     assert watched.changes[1:] == [endpoints("10.0.0.1:9876 10.0.0.2:9876 10.0.0.3:9876")]
 
 
-def test_an_address_goes_once_two_look_ups_in_a_row_lacked_it(watched: Watched, system: NameSystem) -> None:
+def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(watched: Watched, system: NameSystem) -> None:
     system.set("ns", "10.0.0.2")
-    watched.time.advance(RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER))
+    watched.time.run(RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER))
     assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
-    watched.look_up_again(2)
+    watched.lookup_again(2)
     assert watched.name.addresses == endpoints("10.0.0.2:9876")
 
 
@@ -80,20 +83,20 @@ def test_a_dns_that_answers_with_one_address_in_turn_changes_nothing(watched: Wa
         asked = len(system.asked)
         system.set("ns", f"10.0.0.{1 + turn % 2}")
         while len(system.asked) == asked:
-            watched.time.advance(1.0)
+            watched.time.run(1.0)
     assert len(watched.changes) == 1
 
 
-def test_a_look_up_that_fails_keeps_the_addresses_and_is_logged_once(system: NameSystem) -> None:
+def test_a_lookup_that_fails_keeps_the_addresses_and_is_logged_once(system: NameSystem) -> None:
     watched = Watched(system)
     with capture_logs() as logs:
         watched.name.start()
         watched.time.settle(1)
         system.set("ns", "")
-        watched.look_up_again(20)
+        watched.lookup_again(20)
         assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
         system.set("ns", "10.0.0.1 10.0.0.2")
-        watched.look_up_again(20)
+        watched.lookup_again(20)
         watched.name.stop()
         watched.name.join(10)
     assert [entry["event"] for entry in logs] == [
@@ -109,11 +112,11 @@ def test_a_name_that_nobody_knows_yet_is_asked_for_more_often_and_taken_when_kno
     system.set("ns", "")
     watched = Watched(system)
     watched.name.start()
-    watched.time.advance(10.0)
+    watched.time.run(10.0)
     assert watched.name.addresses == ()
     assert 4 <= len(system.asked) <= 6
     system.set("ns", "10.0.0.7")
-    watched.look_up_again()
+    watched.lookup_again()
     assert watched.changes == [endpoints("10.0.0.7:9876")]
     watched.name.stop()
     watched.name.join(10)
@@ -121,7 +124,7 @@ def test_a_name_that_nobody_knows_yet_is_asked_for_more_often_and_taken_when_kno
 
 def test_an_answer_without_addresses_is_a_failure(watched: Watched, system: NameSystem) -> None:
     system.without_addresses.add("ns")
-    watched.look_up_again(5)
+    watched.lookup_again(5)
     assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
 
 
@@ -130,8 +133,8 @@ def test_an_address_stands_for_itself_and_is_never_looked_up(host: str) -> None:
     def not_asked(name: Endpoint) -> tuple[Endpoint, ...]:
         raise AssertionError(name)
 
-    time = VirtualTime()
-    name = ResolvedName(Endpoint(host, 1), lambda: None, time.timing, not_asked, time.wait)
+    time = VirtualClock()
+    name = ResolvedName(Endpoint(host, 1), lambda: None, agent_timing(time), not_asked, time.wait)
     name.start()
     assert name.wait_for_first(0)
     assert name.addresses == (Endpoint(host, 1),)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.processes import eventually
-from tests.unit.broker_agent.fake_name_server import FakeNameServer
-from tests.unit.broker_agent.fan_out import FanOut
+from support.fakes.registering_name_server import FakeNameServer
+from support.processes import eventually
+from tests.unit.broker_agent.fan_out_harness import FanOut
 
 ROUND_SECONDS = 2.0
 """Time for a round in which somebody is too late: enough for all others, on a busy machine."""

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from broker_agent.clients.consumer_manager import ConsumerManager
-from broker_agent.clients.producer_manager import ProducerManager, ProducerRules
-from tests.unit.broker_agent.clients.doubles import BROADCASTING, SILENCE, Clocks, Events, FakeChannel, client, consumer
+from broker_agent.clients.groups.consumer_manager import ConsumerManager
+from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
+from support.fakes.agent_clients import BROADCASTING, SILENCE, Events, FakeChannel, client, consumer
+from support.virtual_clock import VirtualClock
 
 GROUP = "group"
 BOTH_EVENTS = [("CLIENT_UNREGISTER", GROUP, "client-1"), ("GROUP_UNREGISTER", GROUP)]
@@ -16,12 +17,12 @@ BOTH_EVENTS = [("CLIENT_UNREGISTER", GROUP, "client-1"), ("GROUP_UNREGISTER", GR
 
 class Producers:
     def __init__(self) -> None:
-        self.clocks, self.events = Clocks(), Events()
-        self.manager = ProducerManager(self.clocks.timing.clock, threading.RLock(), None, [self.events])
+        self.clock, self.events = VirtualClock(), Events()
+        self.manager = ProducerManager(self.clock, threading.RLock(), None, [self.events])
 
     def register(self, client_id: str = "client-1") -> FakeChannel:
         channel = FakeChannel()
-        self.manager.register_producer(GROUP, client(channel, self.clocks.now, client_id))
+        self.manager.register_producer(GROUP, client(channel, self.clock.seconds, client_id))
         return channel
 
     def are_gone(self) -> bool:
@@ -37,7 +38,7 @@ def test_scenario_69_a_producer_that_was_silent_for_too_long_is_scanned_away_wit
     producers: Producers,
 ) -> None:
     producers.register()
-    producers.clocks.advance(SILENCE + 1)
+    producers.clock.advance(SILENCE + 1)
     producers.manager.scan_not_active_channel()
     assert producers.are_gone()
     assert producers.manager.find_channel("client-1") is None
@@ -46,9 +47,9 @@ def test_scenario_69_a_producer_that_was_silent_for_too_long_is_scanned_away_wit
 
 def test_scenario_70_the_second_channel_of_a_client_stays_findable_when_its_first_expires(producers: Producers) -> None:
     producers.register()
-    producers.clocks.advance(SILENCE)
+    producers.clock.advance(SILENCE)
     second = producers.register()
-    producers.clocks.advance(1)
+    producers.clock.advance(1)
     producers.manager.scan_not_active_channel()
     assert [info.channel for info in producers.manager.members(GROUP)] == [second]
     assert producers.manager.find_channel("client-1") is second
@@ -93,13 +94,13 @@ def test_scenario_74_the_available_channel_is_an_active_one_writable_if_there_is
 
 class Consumers:
     def __init__(self) -> None:
-        self.clocks, self.events = Clocks(), Events()
-        self.manager = ConsumerManager(self.clocks.timing.clock, threading.RLock(), self.events)
+        self.clock, self.events = VirtualClock(), Events()
+        self.manager = ConsumerManager(self.clock, threading.RLock(), self.events)
 
     def register(self, **more: object) -> FakeChannel:
         channel = FakeChannel()
         data = consumer(GROUP, **more)  # type: ignore[arg-type] # its keyword arguments
-        self.manager.register_consumer(client(channel, self.clocks.now), data)
+        self.manager.register_consumer(client(channel, self.clock.seconds), data)
         return channel
 
 
@@ -124,7 +125,7 @@ def test_scenario_76_an_expired_consumer_is_scanned_away_with_its_group_and_list
     consumers: Consumers,
 ) -> None:
     consumers.register()
-    consumers.clocks.advance(SILENCE + 1)
+    consumers.clock.advance(SILENCE + 1)
     consumers.manager.scan_not_active_channel()
     assert consumers.manager.group(GROUP) is None
     assert ("CLIENT_UNREGISTER", GROUP, "client-1") in consumers.events.all

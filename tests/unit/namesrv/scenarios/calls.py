@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from namesrv.server.channel_streams import ChannelStreams
-from namesrv.server.intent_calls import IntentCalls
-from namesrv.server.intent_store import IntentStore
-from namesrv.server.own_stalls import OwnStalls
-from namesrv.server.registration_parts import RegistrationParts
-from namesrv.server.registration_servicer import RegistrationServicer
-from namesrv.server.rpc import Context
-from namesrv.server.table_writer import TableWriter
-from tests.unit.namesrv.fleet import Fleet
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.admin.intents import IntentChanges
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.server.stores.intent_store import IntentStore
+from support.core_fleet import Fleet
 from tests.unit.namesrv.servicers import route_servicer
 
 
@@ -33,12 +33,16 @@ class Calls:
 
     def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
         clock, manager = fleet.clock, fleet.manager
-        self.own_stalls = OwnStalls(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
+        self.stall_detector = StallDetector(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
         self.writer = TableWriter(max_waiting_writers)
-        self.channels = ChannelStreams(manager, self.writer, self.own_stalls)
-        self.routes = route_servicer(fleet, self.own_stalls, started_at_millis=clock.wall_millis())
+        self.channels = ChannelStreams(manager, self.writer, self.stall_detector)
+        self.routes = route_servicer(fleet, self.stall_detector, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
-            manager, self.writer, self.channels, RegistrationParts(clock.monotonic), idle_timeout_millis=120_000
+            manager,
+            self.writer,
+            self.channels,
+            RegistrationParts(manager.channels, clock.monotonic),
+            idle_timeout_millis=120_000,
         )
         intents = IntentStore(manager, self.writer, None, clock.wall_millis)
-        self.operators = IntentCalls(manager, self.writer, intents)
+        self.operators = IntentChanges(manager, self.writer, intents)

@@ -1,16 +1,16 @@
-"""What upstream's tests of the name server start from, and short ways to say what operators do."""
+"""Groups that upstream's tests of the name server start from, and short ways to say what operators do."""
 
 from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import Cause
-from namesrv.core.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.records import WRITE, BrokerKey, DataVersion, RegisterBrokerResult, TopicConfig
-from namesrv.core.steps import finish
-from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import WRITE, BrokerKey, DataVersion, RegisterBrokerResult, TopicConfig
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 OTHER_CLUSTER = "other-cluster"
 GROUP = BrokerKey(CLUSTER, "broker-a")
@@ -90,16 +90,16 @@ def hold(fleet: Fleet, topic: str) -> OperatorOutcome:
 
 def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey | HoldKey) -> OperatorOutcome:
     intent = Intent(kind, key, "operator", since_millis=fleet.clock.wall_millis())
-    return finish(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), TEST))
+    return run_sync(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), TEST))
 
 
 def lift_all(fleet: Fleet) -> OperatorOutcome:
-    return finish(fleet.manager.publish_intents(IntentTable(), TEST))
+    return run_sync(fleet.manager.publish_intents(IntentTable(), TEST))
 
 
 def delete_topic(fleet: Fleet, topic: str, cluster_name: str | None = None) -> OperatorOutcome:
-    return finish(fleet.manager.delete_topic(topic, cluster_name, TEST))
+    return run_sync(fleet.manager.delete_topic(topic, cluster_name, TEST))
 
 
 def all_topics(fleet: Fleet) -> list[str]:
-    return finish(fleet.manager.topic_lists.all_after("", 1_000))
+    return run_sync(fleet.manager.topic_lists.all_after("", 1_000))

@@ -10,9 +10,9 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv.core.errors import ChannelGone
-from namesrv.core.records import RemovalReason
-from namesrv.server.channel_streams import DOUBTED_SECONDS
-from tests.unit.namesrv.fleet import A, B, Fleet
+from namesrv.core.records.rows import RemovalReason
+from namesrv.server.background.channel_streams import DOUBTED_SECONDS
+from support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0
@@ -118,7 +118,7 @@ def test_a_stall_of_our_own_of_five_minutes_removes_nobody(fleet: Fleet, calls: 
     fleet.register(A)
     fleet.register(B, name="broker-b", timeout_seconds=1.0)
     fleet.clock.advance(STALL)
-    calls.own_stalls.check()  # what a scan does first
+    calls.stall_detector.check()  # what a scan does first
     assert fleet.scan() == []
     fleet.clock.advance(1.5)
     assert [gone.live.broker_addr for gone in fleet.scan()] == [B]

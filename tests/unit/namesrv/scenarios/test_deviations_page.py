@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,12 @@ class ShownBy(NamedTuple):
     docstring: str
 
 
-def all_tests() -> Iterator[ShownBy]:
+@cache
+def all_tests() -> tuple[ShownBy, ...]:
+    return tuple(_all_tests())
+
+
+def _all_tests() -> Iterator[ShownBy]:
     for file in TESTS.rglob("test_*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.broker_removals import BROKERS_PER_CHANGE
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
-from namesrv.core.steps import finish
-from tests.unit.namesrv.fleet import CLUSTER, Fleet, addrs_of
+from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
+from namesrv.core.routes.broker_removals import BROKERS_PER_CHANGE
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
@@ -121,7 +121,7 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
     assert len(held) == BROKERS_PER_CHANGE
     alive = next(addr for addr in brokers if addr not in held)
     fleet.query(alive, name=brokers[alive])
-    assert finish(scan) == []
+    assert run_sync(scan) == []
     assert {key.broker_addr for key in fleet.manager.unconfirmed} == brokers.keys() - {alive}
     assert fleet.manager.revision == revision + 2
 
@@ -130,7 +130,7 @@ def test_channels_that_end_together_are_one_loss() -> None:
     fleet = LostFleet(3)
     for channel_id in fleet.channels.values():
         fleet.manager.end_channel(channel_id)
-    assert finish(fleet.manager.on_channel_destroy(fleet.channels.values())) == []
+    assert run_sync(fleet.manager.on_channel_destroy(fleet.channels.values())) == []
     assert fleet.unconfirmed == {0, 1, 2}
 
 
@@ -254,7 +254,7 @@ def confirm(fleet: LostFleet, number: int | None, *, validate_only: bool = False
     def wanted(live: BrokerLiveInfo) -> bool:
         return number is None or live.broker == fleet.key(number)
 
-    removed, radius = finish(fleet.manager.confirm_broker_loss(wanted, TEST, validate_only=validate_only))
+    removed, radius = run_sync(fleet.manager.confirm_broker_loss(wanted, TEST, validate_only=validate_only))
     return removed, radius.vanishing
 
 

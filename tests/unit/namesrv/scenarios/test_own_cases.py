@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.changes import GroupPut
 from namesrv.core.errors import StaleStateVersion
-from namesrv.core.records import BrokerKey, DataVersion, LiveKey, RemovalReason
-from namesrv.core.steps import finish
-from namesrv.core.table_edit import SLICE
-from tests.unit.namesrv.fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
+from namesrv.core.records.changes import GroupPut
+from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.slices import run_sync
+from namesrv.core.tables.edit import SLICE
+from support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,
@@ -112,6 +112,19 @@ def test_an_operators_add_wins_over_a_lost_master() -> None:
     assert fleet.addrs() == {0: B}
 
 
+def test_the_permission_that_a_stand_in_lacks_is_back_with_the_same_version_when_nobody_stands_in() -> None:
+    """Upstream 5 takes it from the rows themselves, where it lacks until the version changes (its #7600, #7626)."""
+    fleet = ReplicatedFleet()
+    fleet.master("TopicTest")
+    fleet.slave("TopicTest")
+    fleet.unregister(A)
+    assert (perms(fleet), known_route(fleet).queue_datas[0].reported_perm) == ([4], 6)
+    fleet.register(B, 1, enable_acting_master=False)
+    assert perms(fleet) == [6]
+    assert not known_route(fleet).queue_datas[0].HasField("reported_perm")
+    assert fleet.addrs() == {1: B}
+
+
 def test_a_topic_deleted_here_stays_away_until_the_next_version(fleet: Fleet) -> None:
     """As in RocketMQ 4; in version 5 it is back with the next heartbeat."""
     fleet.register(topics=("T", "T1"))
@@ -143,6 +156,14 @@ def test_a_held_topic_stays_away_whatever_registers_and_comes_back_as_reported(e
     lift_all(fleet)
     assert names(fleet, "T") == ["broker-a", "broker-b"]
     assert [queue.read_queue_nums for queue in known_route(fleet, "T").queue_datas] == [8, 4]
+
+
+def test_an_equal_version_changes_topics_if_registrations_are_taken_exactly() -> None:
+    """As in RocketMQ 5, which deletes under an equal version, too, and takes what it has not got."""
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.register(topics=("T", "T1"))
+    assert fleet.register(topics=("T", "T2")).changed
+    assert all_topics(fleet) == ["T", "T2"]
 
 
 def test_an_increment_deletes_nothing_even_if_registrations_are_taken_exactly() -> None:
@@ -204,7 +225,7 @@ def test_a_channels_end_under_way_spares_a_broker_that_registers_before_it_is_pu
     removal = fleet.manager.on_channel_destroy([channel_id])
     next(removal)
     fleet.register(topics=topics, channel_id=new)
-    assert finish(removal) == []
+    assert run_sync(removal) == []
     assert fleet.addrs("topic-0") == {0: A}
 
 

@@ -1,6 +1,6 @@
 """Scenarios of upstream's RequestProcessorTest, KVConfigManagerTest and their like, without a network.
 
-Those that need a process or a disk are in tests/integration/test_scenarios.py.
+Those that need a process or a disk are in tests/integration/namesrv/test_scenarios.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
+from namesrv.config.settings import NamesrvSettings
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
-from namesrv.core.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
-from namesrv.core.records import DataVersion
-from namesrv.core.warm_up import WarmUp
-from namesrv.kv_config_file import KvConfigFile
-from namesrv.server import wire
-from namesrv.settings import NamesrvSettings
-from tests.registrations import identity, registration
-from tests.unit.namesrv.fleet import CLUSTER, A, Fleet
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.server.services.registration import requests
+from namesrv.storage.kv_config_file import KvConfigFile
+from support.core_fleet import CLUSTER, A, Fleet
+from support.registrations import identity, registration
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import GROUP, TEST, all_topics, names
 
@@ -94,27 +94,27 @@ def test_the_list_of_all_topics_can_be_switched_off(calls: Calls) -> None:
     """Scenario 52."""
     register(calls, registration())
     request = pb.ListTopicsRequest()
-    assert list(asyncio.run(calls.routes.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
+    assert list(asyncio.run(calls.routes.topic_lists.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
     without = Calls(Fleet(Behaviour(enable_all_topic_list=False)))
     with pytest.raises(ListDisabled, match="enableAllTopicList"):
-        asyncio.run(without.routes.ListTopics(request, Calls.CONTEXT))
+        asyncio.run(without.routes.topic_lists.ListTopics(request, Calls.CONTEXT))
 
 
 def test_a_known_topic_has_a_route_and_an_unknown_one_an_error(calls: Calls) -> None:
     """Scenario 53."""
     register(calls, registration())
     known, unknown = (pb.GetTopicRouteRequest(topic=topic) for topic in ("TopicTest", "unknown"))
-    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.GetTopicRoute(known, Calls.CONTEXT)))
+    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.lookups.GetTopicRoute(known, Calls.CONTEXT)))
     assert answer.route.broker_datas[0].broker_name == "broker-a"
     with pytest.raises(TopicNotFound, match="unknown"):
-        asyncio.run(calls.routes.GetTopicRoute(unknown, Calls.CONTEXT))
+        asyncio.run(calls.routes.lookups.GetTopicRoute(unknown, Calls.CONTEXT))
 
 
 def test_an_unknown_cluster_has_an_empty_list(calls: Calls) -> None:
     """Own case: code 224 for an unknown cluster, which upstream answers by way of a swallowed exception."""
     register(calls, registration())
     request = pb.ListTopicsByClusterRequest(cluster_name="unknown")
-    answer = asyncio.run(calls.routes.ListTopicsByCluster(request, Calls.CONTEXT))
+    answer = asyncio.run(calls.routes.topic_lists.ListTopicsByCluster(request, Calls.CONTEXT))
     assert (list(answer.topics), answer.next_page_token) == ([], "")
 
 
@@ -147,7 +147,7 @@ def test_what_is_not_there_cannot_be_wiped_or_deleted(calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("need_wait", "wait_seconds", "waits"), [(True, 0, False), (False, 45, False), (True, 45, True)]
 )
-def test_look_ups_wait_only_if_told_to_and_for_a_time(
+def test_lookups_wait_only_if_told_to_and_for_a_time(
     fleet: Fleet, need_wait: bool, wait_seconds: int, waits: bool
 ) -> None:
     """Scenario 57."""
@@ -156,7 +156,7 @@ def test_look_ups_wait_only_if_told_to_and_for_a_time(
     assert WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0).must_wait() is waits
 
 
-def test_look_ups_wait_no_longer_once_the_time_has_passed() -> None:
+def test_lookups_wait_no_longer_once_the_time_has_passed() -> None:
     """Scenario 57: 3 s, asked at once and after 4 s. Upstream refused again after its first answer (its #9182)."""
     fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=3))
     warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0)
@@ -197,7 +197,8 @@ def test_the_end_of_an_unknown_channel_changes_nothing(fleet: Fleet) -> None:
 def test_cluster_info_tells_clusters_and_addresses(calls: Calls) -> None:
     """Scenario 66: what cluster info encodes is what was registered."""
     register(calls, registration(broker=BROKER))
-    answer = asyncio.run(calls.routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), Calls.CONTEXT))
+    request = pb.GetBrokerClusterInfoRequest()
+    answer = asyncio.run(calls.routes.broker_groups.GetBrokerClusterInfo(request, Calls.CONTEXT))
     info = pb.GetBrokerClusterInfoResponse.FromString(answer)
     assert [(cluster.cluster_name, list(cluster.broker_names)) for cluster in info.clusters] == [(CLUSTER, ["broker"])]
     assert [(addr.broker_id, addr.broker_addr) for addr in info.broker_datas[0].broker_addrs] == [
@@ -212,7 +213,7 @@ def test_versions_are_equal_only_in_all_their_parts() -> None:
     message = registration().data_version
     message.ClearField("counter")
     with pytest.raises(InvalidField, match=r"data_version\.counter"):
-        wire.data_version("data_version", message)
+        requests.data_version("data_version", message)
 
 
 def test_a_registration_of_10000_topics_arrives_as_it_was_sent(fleet: Fleet, calls: Calls) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.records import BrokerKey, LiveKey, TopicConfig
-from namesrv.core.steps import finish
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
-from tests.unit.namesrv.fleet import CLUSTER, VERSION, A, Fleet, addrs_of
+from namesrv.core.records.rows import BrokerKey, LiveKey, TopicConfig
+from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,
@@ -108,11 +108,11 @@ def test_the_lists_have_the_topics_that_were_registered(static: Fleet) -> None:
     """Scenario 43: lists, and a topic that is deleted."""
     lists, topics = static.manager.topic_lists, [topic for topic, _ in TOPICS]
     assert all_topics(static) == topics
-    assert finish(lists.of_cluster_after(CLUSTER, "", 100)) == topics
-    assert finish(lists.system_after("", 100)) == sorted((CLUSTER, *NAMES))
-    assert finish(lists.with_flags_after(UNIT, 0, "", 100)) == topics[1::2]
-    assert finish(lists.with_flags_after(UNIT_SUB, 0, "", 100)) == sorted(topics[2::4] + topics[3::4])
-    assert finish(lists.with_flags_after(UNIT_SUB, UNIT, "", 100)) == topics[2::4]
+    assert run_sync(lists.of_cluster_after(CLUSTER, "", 100)) == topics
+    assert run_sync(lists.system_after("", 100)) == sorted((CLUSTER, *NAMES))
+    assert run_sync(lists.with_flags_after(UNIT, 0, "", 100)) == topics[1::2]
+    assert run_sync(lists.with_flags_after(UNIT_SUB, 0, "", 100)) == sorted(topics[2::4] + topics[3::4])
+    assert run_sync(lists.with_flags_after(UNIT_SUB, UNIT, "", 100)) == topics[2::4]
     delete_topic(static, "topic-0")
     assert static.route("topic-0") is None
     assert all_topics(static) == topics[1:]

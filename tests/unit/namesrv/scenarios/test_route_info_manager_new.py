@@ -6,9 +6,9 @@ import pytest
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.kv_config import ORDER_TOPIC_CONFIG, KvConfigTable
-from namesrv.core.records import BrokerKey, DataVersion, RemovalReason, TopicConfig
-from tests.unit.namesrv.fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason, TopicConfig
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG, KvConfigTable
+from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     BASE_TOPIC,
     GROUP,

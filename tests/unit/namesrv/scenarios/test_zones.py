@@ -9,8 +9,8 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import InvalidField, TopicNotFound
-from namesrv.core.route_join import SYNC_MEMBER_TOPIC_PREFIX
-from tests.unit.namesrv.fleet import A, B, addrs_of
+from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
+from support.core_fleet import A, B, addrs_of
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version
 
@@ -29,7 +29,7 @@ def fleet() -> ReplicatedFleet:
 
 def route_of(fleet: ReplicatedFleet, zone_name: str | None, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData:
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone_name)
-    answer = asyncio.run(Calls(fleet).routes.GetTopicRoute(request, Calls.CONTEXT))
+    answer = asyncio.run(Calls(fleet).routes.lookups.GetTopicRoute(request, Calls.CONTEXT))
     return pb.GetTopicRouteResponse.FromString(answer).route
 
 
@@ -37,7 +37,7 @@ def groups(route: route_data_pb2.TopicRouteData) -> list[str]:
     return [group.broker_name for group in route.broker_datas]
 
 
-def test_a_look_up_that_names_no_zone_has_all_groups(fleet: ReplicatedFleet) -> None:
+def test_a_lookup_that_names_no_zone_has_all_groups(fleet: ReplicatedFleet) -> None:
     """Scenario 61: what is not asked from a zone stays untouched."""
     assert route_of(fleet, None) == fleet.route()
     assert groups(route_of(fleet, None)) == ["group-a", "group-b", "group-c"]

@@ -1,0 +1,4 @@
+"""The page of figures, with plots.
+
+Run ``python -m bench.report``.
+"""

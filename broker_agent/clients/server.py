@@ -1,0 +1,168 @@
+"""The agent's listener for clients: asyncio on a thread of its own, so that a channel costs no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+import structlog
+from broker_agent_api.v1 import client_service_pb2 as pb
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.clients.limits import (
+    MAX_CONCURRENT_STREAMS,
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_PENDING_REQUESTS,
+    SLOW_READER_SECONDS,
+)
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.servicer import ClientServicer
+from broker_agent.error_codes import FAILURES
+from broker_agent.errors import StartError
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.endpoints import Endpoint
+from groundwork.event_loops import make_observable
+from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.listening import check_bindable, listener_options
+from groundwork.telemetry.call_observers import CallObserver
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
+STOP_SECONDS = 1.0
+"""Time that channels and calls get at the end."""
+JOIN_SECONDS = 5.0
+"""Time for the event loop's thread to end: well above what the end may take."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_Status = health_pb2.HealthCheckResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ClientServerOptions:
+    """How connections of clients are watched."""
+
+    keepalive_time_millis: int = 5_000
+    """Silence after which a client is pinged: how soon a lost one leaves its groups."""
+    keepalive_timeout_millis: int = 5_000
+    """Time for its answer."""
+    slow_reader_seconds: float = SLOW_READER_SECONDS
+    """How long the holder of a channel may take nothing."""
+
+    def as_grpc(self) -> list[tuple[str, int]]:
+        """The options of gRPC that bring this about."""
+        return listener_options(
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_metadata_bytes=MAX_METADATA_BYTES,
+            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
+            max_pending_requests=MAX_PENDING_REQUESTS,
+            keepalive_time_millis=self.keepalive_time_millis,
+            keepalive_timeout_millis=self.keepalive_timeout_millis,
+        )
+
+
+def handlers_of_clients(options: ClientServerOptions, observers: Sequence[CallObserver]) -> CallHandlers:
+    """Makes the handlers of clients' calls. Everybody may call; gRPC bounds messages and streams (``limits``)."""
+    return CallHandlers(FAILURES, options.slow_reader_seconds, observers=observers)
+
+
+class ClientServer:
+    """Serves ClientService, and its health, on an event loop in a thread of its own."""
+
+    def __init__(
+        self,
+        listen: Endpoint,
+        managers: ClientManagers,
+        identity: Callable[[], route_data_pb2.BrokerIdentity],
+        options: ClientServerOptions | None = None,
+        tls: ListenerTls | None = None,
+        *,
+        observers: Sequence[CallObserver] = (),
+        asyncio_debug: bool = False,
+    ) -> None:
+        """Takes the port; answers, and has a thread, only once started.
+
+        Args:
+            listen: Where to listen; port 0 means any free one.
+            managers: The state that it serves; whoever made them starts and stops them.
+            identity: The broker that the agent is beside, as it is now; called by the event loop.
+            options: How connections are watched.
+            tls: What it shows; None: no TLS.
+            observers: Watch the calls.
+            asyncio_debug: Whether the event loop is in asyncio's debug mode.
+
+        Raises:
+            StartError: The port is in use, or the address is not this machine's.
+        """
+        try:
+            check_bindable(listen)
+        except OSError as error:
+            raise StartError(f"setting listen: {error}") from error
+        self._managers = managers
+        self._loop = asyncio.new_event_loop()
+        make_observable(self._loop, debug=asyncio_debug)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="broker-agent-clients", daemon=True)
+        self._observers = observers
+        servicer = ClientServicer(managers, identity)
+        try:
+            port = self._loop.run_until_complete(self._bind(listen, servicer, options or ClientServerOptions(), tls))
+        except RuntimeError as error:
+            self._loop.close()
+            raise StartError(f"setting listen: cannot listen on {listen}: {error}") from error
+        self.endpoint = Endpoint(listen.host, port)
+        """Where it listens."""
+
+    def start(self) -> None:
+        """Starts to answer."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(JOIN_SECONDS)
+
+    def stop(self) -> None:
+        """Closes all channels with reason SHUTDOWN, ends calls in progress and gives the port back.
+
+        Nobody is removed by it, whether or not the managers have been stopped before. A second call does nothing.
+        """
+        if self._loop.is_closed():
+            return
+        self._managers.stop()
+        if self._thread.ident is None:
+            self._loop.run_until_complete(self._server.start())  # otherwise gRPC does not give the port back
+            self._loop.run_until_complete(self._stop())
+        else:
+            self._stop_thread()
+        if self._loop.is_running():
+            _log.warning("client_listener_did_not_close")
+        else:
+            self._loop.close()
+
+    def _stop_thread(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(JOIN_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(JOIN_SECONDS)
+
+    async def _bind(
+        self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
+    ) -> int:
+        self._server = grpc.aio.server(options=options.as_grpc())
+        handlers_of_clients(options, self._observers).add_service(self._server, SERVICE, (servicer,))
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if tls is None:
+            return self._server.add_insecure_port(str(listen))
+        return self._server.add_secure_port(str(listen), tls.credentials())
+
+    async def _start(self) -> None:
+        await self._server.start()
+        for service in ("", SERVICE.full_name):
+            await self._health.set(service, _Status.SERVING)
+        _log.info("client_listener_started", listening_on=str(self.endpoint))
+
+    async def _stop(self) -> None:
+        await self._health.enter_graceful_shutdown()
+        self._managers.tables.channels.close_all(pb.ClientChannelClosing.REASON_SHUTDOWN)
+        await self._server.stop(STOP_SECONDS)

@@ -1,0 +1,4 @@
+"""Connections to name servers: how they are made, watched and opened again.
+
+Begin reading in ``options``.
+"""

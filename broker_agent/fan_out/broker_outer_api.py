@@ -1,0 +1,289 @@
+"""The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent import futures
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.broker.registration import Registration
+from broker_agent.errors import NameServerError
+from broker_agent.fan_out.copy_on_write_list import CopyOnWriteList
+from broker_agent.fan_out.count_down_latch import CountDownLatch
+from broker_agent.fan_out.lane import TargetLane
+from broker_agent.fan_out.outer_executor import OuterExecutor
+from broker_agent.target.call_retries import CallRetries
+from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResult
+from broker_agent.target.registration_sync import RegistrationSync
+from broker_agent.timing.clock import Timing
+
+CLOSE_SECONDS = 2.0
+"""Time for the tasks in the pool to end once their connections have been closed."""
+THREADS, QUEUE = 10, 32
+"""Bounds of the pool (RocketMQ: brokerOuterExecutor's most threads and its queue)."""
+
+Answer = TypeVar("Answer")
+Results = tuple[RegisterBrokerResult, ...]
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class BrokerOuterAPI:
+    """Fans each call out to the name servers: a pool, one task each, a latch, results in a copy-on-write list.
+
+    The results of a caller never change afterwards: an answer that comes after the latch has let the caller go is
+    logged and not applied. RocketMQ asks all name servers whether the table changed, waits for all of them, and then
+    sends it to all. Here each task asks its own name server, and registers only if that one says so or does not answer.
+    So a name server that hangs delays no other's registration.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[NamesrvTarget],
+        timing: Timing,
+        retries: CallRetries | None = None,
+        executor: OuterExecutor | None = None,
+    ) -> None:
+        """Creates it.
+
+        Args:
+            targets: The name servers at first.
+            timing: Clock and randomness.
+            retries: How calls are tried again; by default with real waits that end when this is closed.
+            executor: Where calls run.
+        """
+        self._timing = timing
+        self._stopping = threading.Event()
+        self._retries = retries or CallRetries(timing, self._stopping)
+        self._registering = RegistrationSync(timing, self._retries)
+        self._pool = executor or OuterExecutor(THREADS, QUEUE)
+        self._lock = threading.Lock()  # guards the three below; the first is replaced whole
+        self._lanes: dict[NamesrvTarget, TargetLane] = {}
+        self._leaving: dict[NamesrvTarget, TargetLane] = {}
+        self._suspended = False
+        for target in targets:
+            self.add(target)
+
+    @property
+    def targets(self) -> tuple[NamesrvTarget, ...]:
+        """The name servers now."""
+        return tuple(self._lanes)
+
+    @property
+    def leaving(self) -> tuple[NamesrvTarget, ...]:
+        """Name servers that were removed and may not be closed yet."""
+        with self._lock:
+            return tuple(self._leaving)
+
+    def in_flight(self, target: NamesrvTarget) -> bool:
+        """Whether something runs for that name server."""
+        lane = self._lanes.get(target)
+        return lane is not None and lane.busy
+
+    def add(self, target: NamesrvTarget) -> None:
+        """Takes a name server into every call from now on."""
+        with self._lock:
+            self._lanes = {**self._lanes, target: TargetLane(self._pool)}
+            if len(self._lanes) > self._pool.threads:
+                _log.warning("more_name_servers_than_threads", targets=len(self._lanes), threads=self._pool.threads)
+
+    def remove(self, target: NamesrvTarget, broker: route_data_pb2.BrokerIdentity, *, timeout_seconds: float) -> None:
+        """Leaves a name server out from now on, unregisters from it in the background, and closes it.
+
+        Args:
+            target: The name server.
+            broker: What to unregister.
+            timeout_seconds: Time for it, once the call in flight has ended.
+        """
+        with self._lock:
+            lane = self._lanes[target]
+            self._lanes = {other: its for other, its in self._lanes.items() if other is not target}
+            self._leaving = {left: its for left, its in self._leaving.items() if its.busy} | {target: lane}
+
+        def leave() -> None:
+            deadline = self._timing.clock() + timeout_seconds
+            self._unregister(target, broker, route_data_pb2.REMOVAL_REASON_UNREGISTERED, deadline)
+            target.close()
+
+        if not lane.put(leave):
+            target.close()
+
+    def register_broker_all(
+        self,
+        registration: Registration,
+        *,
+        force: bool,
+        timeout_seconds: float,
+        after_others: bool = False,
+        oneway: bool = False,
+    ) -> Results:
+        """Registers the broker with every name server that needs it (RocketMQ: registerBrokerAll).
+
+        A name server whose last call has not ended yet is left out, unless this is to follow it.
+
+        Args:
+            registration: What to register.
+            force: Send the whole table without asking first whether it changed.
+            timeout_seconds: When to return at the latest, and when the last call ends.
+            after_others: Follow a call that is in flight, instead of leaving its name server out.
+            oneway: Return at once, with no answers; failures are logged all the same.
+
+        Returns:
+            The answers in the order in which they came. Of name servers that failed, or hold the table already: none.
+        """
+        if force:
+            registration.full()  # encoding a large table takes a second, which must not count as the name servers' time
+        deadline = self._timing.clock() + timeout_seconds
+
+        def task(target: NamesrvTarget) -> RegisterBrokerResult | None:
+            if not self._may_register():
+                return None
+            return self._registering.run(target, registration, deadline, force=force)
+
+        return self._fan_out(task, timeout_seconds, after_others=after_others, wait=not oneway)
+
+    def register_broker(
+        self,
+        target: NamesrvTarget,
+        registration: Callable[[], Registration],
+        *,
+        timeout_seconds: float,
+        on_results: Callable[[Results], None],
+    ) -> None:
+        """Registers the broker with one name server that wants it, in the background and as soon as it can be.
+
+        If a call to it is in flight, this follows it, and does nothing if that call was the registration wanted.
+
+        Args:
+            target: The name server.
+            registration: What to register, asked for when it begins.
+            timeout_seconds: Time for the registration, from its beginning.
+            on_results: Gets the answer, in a thread of the pool. Not called if it failed.
+        """
+
+        def work() -> None:
+            current = registration()
+            is_held = not target.state.registration_wanted and current.same_as(target.state.held)
+            if is_held or not self._may_register():
+                return
+            deadline = self._timing.clock() + timeout_seconds
+            result = self._registering.run(target, current, deadline, force=False)
+            if result is not None:
+                on_results((result,))
+
+        lane = self._lanes.get(target)
+        if lane is not None and self._may_register():
+            lane.put(work)
+
+    def unregister_broker_all(
+        self,
+        broker: route_data_pb2.BrokerIdentity,
+        reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED,
+        *,
+        timeout_seconds: float,
+        wait: bool = True,
+    ) -> None:
+        """Removes the broker from every name server, and registers nothing until ``resume`` (unregisterBrokerAll).
+
+        In parallel, where RocketMQ takes one name server after the other. Where it fails the channel is ended, which
+        removes the broker as well.
+
+        Args:
+            broker: The broker.
+            reason: Why it leaves.
+            timeout_seconds: Time for it.
+            wait: Whether to return only when it is done, or its time is over.
+        """
+        with self._lock:
+            self._suspended = True
+        deadline = self._timing.clock() + timeout_seconds
+        self._fan_out(
+            lambda target: self._unregister(target, broker, reason, deadline),
+            timeout_seconds,
+            after_others=True,
+            wait=wait,
+        )
+
+    def suspend(self) -> None:
+        """Registers nothing until ``resume``, because the broker is not there."""
+        with self._lock:
+            self._suspended = True
+
+    def resume(self) -> None:
+        """Registers again from now on."""
+        with self._lock:
+            self._suspended = False
+
+    def hand_over_all(self, *, timeout_seconds: float) -> None:
+        """Tells every name server that another agent will take the broker over; call it before the channels end."""
+        deadline = self._timing.clock() + timeout_seconds
+
+        def task(target: NamesrvTarget) -> None:
+            try:
+                target.hand_over(deadline)
+            except NameServerError as error:
+                _log.warning("hand_over_failed", endpoint=str(target.endpoint), error=str(error))
+
+        self._fan_out(task, timeout_seconds, after_others=True)
+
+    def stop_registering(self) -> None:
+        """Ends all waits between two attempts; nothing is registered from now on."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Ends the pool. The targets must have been closed, so that no call is left to wait for."""
+        self._stopping.set()
+        with self._lock:
+            lanes = [*self._lanes.values(), *self._leaving.values()]
+        running = [future for lane in lanes if (future := lane.close()) is not None]
+        _, stuck = futures.wait(running, CLOSE_SECONDS)
+        self._pool.shutdown(wait=not stuck)
+
+    def _may_register(self) -> bool:
+        with self._lock:
+            return not (self._suspended or self._stopping.is_set())
+
+    def _unregister(
+        self,
+        target: NamesrvTarget,
+        broker: route_data_pb2.BrokerIdentity,
+        reason: route_data_pb2.RemovalReason,
+        deadline: float,
+    ) -> None:
+        try:
+            self._retries.run(lambda: target.unregister(broker, reason, deadline), deadline)
+        except NameServerError as error:
+            _log.warning("unregister_failed", endpoint=str(target.endpoint), error=str(error))
+            target.drop_channel()
+
+    def _fan_out(
+        self,
+        task: Callable[[NamesrvTarget], Answer | None],
+        timeout_seconds: float,
+        *,
+        after_others: bool = False,
+        wait: bool = True,
+    ) -> tuple[Answer, ...]:
+        lanes = self._lanes
+        latch = CountDownLatch(len(lanes))
+        answers: CopyOnWriteList[Answer] = CopyOnWriteList()
+
+        def run(target: NamesrvTarget) -> None:
+            answer = task(target)
+            if answer is not None and not answers.append(answer) and wait:
+                target.record.late_answer()
+                _log.warning("late_answer_not_applied", endpoint=str(target.endpoint), answer=repr(answer))
+
+        for target, lane in lanes.items():
+            enter = lane.put if after_others else lane.offer
+            if not enter(partial(run, target), latch.count_down):
+                _log.debug("call_still_in_flight", endpoint=str(target.endpoint))
+                latch.count_down()
+        if wait:
+            latch.wait(timeout_seconds)
+        return answers.close()

@@ -1,0 +1,72 @@
+"""BrokerAgentService: the agent's status, and the calls by which an operator changes the broker."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from broker_agent_api.v1 import broker_agent_service_pb2_grpc
+
+from broker_agent.rpc_errors import InvalidField
+from groundwork.topic_rules import MAX_PERM
+
+_MAX_INT64 = 2**63 - 1
+
+
+class AgentCalls(Protocol):
+    """The part of the agent that does the work of the calls."""
+
+    def status(self) -> pb.GetAgentStatusResponse:
+        """What would be registered now, and how the name servers are."""
+
+    def change_broker_role(self, broker_id: int, state_version: int | None) -> tuple[int, int, int]:
+        """Returns the state version, name servers that accepted, and name servers. Raises ValueError."""
+
+    def update_broker_permission(self, permission: int) -> tuple[int, int]:
+        """Returns name servers that accepted, and name servers."""
+
+
+class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServicer):
+    """Checks requests, has them done, answers."""
+
+    def __init__(self, agent: AgentCalls) -> None:
+        self._agent = agent
+
+    def GetAgentStatus(  # noqa: N802 - calls have the names of the wire contract, and are documented there
+        self,
+        request: pb.GetAgentStatusRequest,  # noqa: ARG002
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> pb.GetAgentStatusResponse:
+        """How the agent and its name servers are."""
+        return self._agent.status()
+
+    def ChangeBrokerRole(  # noqa: N802
+        self,
+        request: pb.ChangeBrokerRoleRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> pb.ChangeBrokerRoleResponse:
+        """Makes the broker a master or a slave."""
+        if not request.HasField("broker_id"):
+            raise InvalidField("broker_id", "is missing; 0 is the master, above 0 a slave")
+        if request.broker_id < 0:
+            raise InvalidField("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
+        wanted = request.state_version if request.HasField("state_version") else None
+        try:
+            state_version, accepted, targets = self._agent.change_broker_role(request.broker_id, wanted)
+        except ValueError as error:
+            raise InvalidField("state_version", str(error)) from error
+        return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted=accepted, targets=targets)
+
+    def UpdateBrokerPermission(  # noqa: N802
+        self,
+        request: pb.UpdateBrokerPermissionRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> pb.UpdateBrokerPermissionResponse:
+        """Changes what the broker allows."""
+        if not request.HasField("perm"):
+            raise InvalidField("perm", f"is missing; write the permission bits, 0 to {MAX_PERM}")
+        if not 0 <= request.perm <= MAX_PERM:
+            raise InvalidField("perm", f"is {request.perm}, must be 0 to {MAX_PERM}")
+        accepted, targets = self._agent.update_broker_permission(request.perm)
+        return pb.UpdateBrokerPermissionResponse(accepted=accepted, targets=targets)

@@ -1,0 +1,316 @@
+"""The manager of the broker's topic table, with listeners for its changes (RocketMQ: TopicConfigManager)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, Self
+
+import structlog
+
+from broker_agent.errors import StartError
+from broker_agent.rpc_errors import CallRefused, LimitExceeded, SystemTopic, TopicNotFound, TopicsFollowed
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.builtin import is_system_topic
+from broker_agent.topics.followed import FollowedTopics
+from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable, log_skipped_topics
+from broker_agent.topics.topics_file import TopicsFile
+
+MAX_TOPICS = 200_000
+"""Most topics that calls can make: what a name server takes in one registration."""
+
+Listener = Callable[[TopicConfigTable], None]
+"""Called with each new table, in order, in the thread that made it. Must return quickly and change no topics itself."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigChange:
+    """A topic before and after a change that was made, or would be."""
+
+    before: TopicConfig | None
+    """None if there was no such topic."""
+    after: TopicConfig | None
+    """None if there is none any more."""
+    data_version: DataVersion
+    """Version of the table after it."""
+
+
+class Saves(Protocol):
+    """Where tables are made durable."""
+
+    def save(self, table: TopicConfigTable) -> None:
+        """Makes a table durable. Raises CallRefused if it could not."""
+
+
+class TopicConfigManager:
+    """The table in force. It is on disk first and in memory afterwards; readers need no lock."""
+
+    def __init__(
+        self,
+        table: TopicConfigTable,
+        timing: Timing,
+        *,
+        file: Saves | None = None,
+        followed: FollowedTopics | None = None,
+        built_in: Collection[TopicConfig] = (),
+    ) -> None:
+        """Use ``own`` or ``follow``.
+
+        Args:
+            table: The table at the start.
+            timing: Clocks.
+            file: Where changes are made durable; None if there are none.
+            followed: Who watches a file of another's, or None.
+            built_in: The broker's own topics, which no call changes.
+        """
+        self._table = table
+        self._timing = timing
+        self._file = file
+        self._followed = followed
+        self._built_in = frozenset(topic.topic_name for topic in built_in)
+        self._version_read = table.data_version
+        self._state_version = 0
+        self._listeners: tuple[Listener, ...] = ()
+        self._changing = threading.Lock()
+
+    @classmethod
+    def own(
+        cls,
+        path: Path,
+        built_in: Collection[TopicConfig],
+        *,
+        on_bad_topic: OnBadTopic = "refuse",
+        timing: Timing | None = None,
+        file: TopicsFile | None = None,
+    ) -> Self:
+        """The agent owns the file: it makes it if there is none, puts the built-in topics in, and writes each change.
+
+        Args:
+            path: The topics.json.
+            built_in: Topics that the broker always has; what the file says of one of them wins.
+            on_bad_topic: What to do with a file that has topics that break a rule. Skipped ones stay in the file.
+            timing: Clocks; the real ones by default.
+            file: The file, if it is not simply that of the path.
+
+        Raises:
+            StartError: The file and its copy are broken, or the file cannot be written.
+        """
+        timing = timing or Timing()
+        file = file or TopicsFile(path, on_bad_topic)
+        loaded = file.load()
+        table = loaded or TopicConfigTable(DataVersion(_millis(timing), 0), ())
+        log_skipped_topics(path, table)
+        missing = [topic for topic in built_in if table.get(topic.topic_name) is None]
+        if missing or loaded is None:
+            # RocketMQ leaves the version as it is, and name servers that know this version never learn of the new
+            # topics.
+            table = table.with_topics(missing, table.data_version.next(_millis(timing)))
+            try:
+                file.save(table)
+            except CallRefused as error:
+                raise StartError(str(error)) from error
+        return cls(table, timing, file=file, built_in=built_in)
+
+    @classmethod
+    def follow(
+        cls,
+        path: Path,
+        *,
+        on_bad_topic: OnBadTopic = "refuse",
+        without_file: TopicConfigTable | None = None,
+        built_in: Collection[TopicConfig] = (),
+        timing: Timing | None = None,
+    ) -> Self:
+        """The file is the broker's: the agent reads it again when it changes, and never writes.
+
+        Args:
+            path: The topics.json.
+            on_bad_topic: What to do with a file that has topics that break a rule.
+            without_file: The table as long as there is no file; None if the agent shall not start without.
+            built_in: The broker's own topics.
+            timing: Clocks; the real ones by default.
+
+        Raises:
+            StartError: The file stays broken or missing, and so is its copy.
+        """
+        timing = timing or Timing()
+        followed = FollowedTopics(path, on_bad_topic, timing)
+        return cls(followed.first_table(without_file), timing, followed=followed, built_in=built_in)
+
+    @property
+    def table(self) -> TopicConfigTable:
+        """The table in force; never changed, only replaced."""
+        return self._table
+
+    @property
+    def follows(self) -> bool:
+        """Whether the file is the broker's, so that nothing can be changed here."""
+        return self._file is None
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the file that is followed, while the last good table is in force; None if nothing is."""
+        return self._followed.problem if self._followed else None
+
+    def on_change(self, listener: Listener) -> None:
+        """Adds a listener, which hears of every table from now on."""
+        with self._changing:
+            self._listeners = (*self._listeners, listener)
+
+    def start(self) -> None:
+        """Starts to watch the file, if it is followed."""
+        if self._followed:
+            self._followed.start(self._follow)
+
+    def stop(self) -> None:
+        """Ends watching, and waits for that for a few seconds at most."""
+        if self._followed:
+            self._followed.stop()
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The topic of that name, or None."""
+        return self._table.get(name)
+
+    def list(self) -> tuple[TopicConfig, ...]:
+        """All topics, in the order of the file."""
+        return self._table.topics
+
+    def create_or_update(self, topic: TopicConfig) -> TopicConfigChange:
+        """Puts a whole topic in. The caller has checked its fields; see ``edit``."""
+        return self.edit(topic.topic_name, lambda _before: topic)
+
+    def edit(
+        self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False
+    ) -> TopicConfigChange:
+        """Makes a topic or changes one; if nothing is different, nothing happens (RocketMQ 5).
+
+        Args:
+            name: Name of the topic.
+            make: Makes the topic of what it was before, or of None; may raise CallRefused.
+            validate_only: Only say what would be.
+
+        Raises:
+            CallRefused: It is not allowed, or could not be made durable. Nothing has changed.
+        """
+        with self._changing:
+            self._check_changeable(name)
+            before = self._table.get(name)
+            if before is None and len(self._table.topics) >= MAX_TOPICS:
+                raise LimitExceeded("topics of the broker", len(self._table.topics) + 1, MAX_TOPICS)
+            topic = replace(make(before), unknown=before.unknown if before else None)
+            table = self._table
+            if topic != before:
+                table = self._table.with_topics((topic,), self._next_version())
+                if not validate_only:
+                    self._save_and_publish(table)
+            return TopicConfigChange(before, topic, table.data_version)
+
+    def delete(self, name: str, *, validate_only: bool = False) -> TopicConfigChange:
+        """Deletes a topic.
+
+        Raises:
+            CallRefused: There is none of that name, it is not allowed, or could not be made durable.
+        """
+        with self._changing:
+            self._check_changeable(name)
+            before = self._table.get(name)
+            if before is None:
+                raise TopicNotFound(name)
+            table = self._table.without(name, self._next_version())
+            if not validate_only:
+                self._save_and_publish(table)
+            return TopicConfigChange(before, None, table.data_version)
+
+    def update_order_topics(self, names: Collection[str]) -> None:
+        """Marks the topics of an order topic configuration as ordered (RocketMQ 5: updateOrderTopicConfig).
+
+        Topics that are not known are passed over. Does nothing if the file is followed: the broker does it then.
+
+        Raises:
+            CallRefused: It could not be made durable.
+        """
+        if self._file is None:
+            return
+        with self._changing:
+            unordered = [topic for name in names if (topic := self._table.get(name)) and not topic.order]
+            if unordered:
+                ordered = [replace(topic, order=True) for topic in unordered]
+                self._save_and_publish(self._table.with_topics(ordered, self._next_version()))
+
+    def next_state_version(self) -> DataVersion:
+        """Takes a version with a higher state version, as a change of the broker's role does.
+
+        Where the file is followed, the higher state version is in memory only, and replaces the file's.
+
+        Raises:
+            CallRefused: It could not be made durable.
+        """
+        with self._changing:
+            old = self._table.data_version
+            version = old.next(_millis(self._timing), (old.state_version or 0) + 1)
+            self._state_version = version.state_version or 0
+            self._save_and_publish(replace(self._table, data_version=version))
+            return version
+
+    def copy(self, topics: tuple[TopicConfig, ...], version: DataVersion) -> None:
+        """Takes a master's topics and their version in place of the slave's own (RocketMQ: SlaveSynchronize).
+
+        Raises:
+            CallRefused: The file is followed, or it could not be made durable.
+        """
+        with self._changing:
+            if self._file is None:
+                raise TopicsFollowed
+            table = replace(self._table, data_version=version, topics=topics)
+            if table != self._table:
+                self._save_and_publish(table)
+
+    def _follow(self, read: TopicConfigTable) -> None:
+        """Takes the table that the broker has written. Called by the watching thread."""
+        with self._changing:
+            before = self._table
+            version = read.data_version
+            if version == self._version_read:
+                version = before.data_version
+                if read.topics != before.topics:
+                    # Edited by hand: name servers that know the version would never ask for the new topics.
+                    later = max(_millis(self._timing), version.timestamp_millis + 1)
+                    version = replace(version, timestamp_millis=later)
+            elif self._state_version > (version.state_version or 0):
+                version = replace(version, state_version=self._state_version)
+            self._version_read = read.data_version
+            table = replace(read, data_version=version)
+            if table != before:
+                self._publish(table)
+
+    def _next_version(self) -> DataVersion:
+        return self._table.data_version.next(_millis(self._timing))
+
+    def _check_changeable(self, name: str) -> None:
+        if self._file is None:
+            raise TopicsFollowed
+        if is_system_topic(name, self._built_in):
+            raise SystemTopic(name)
+
+    def _save_and_publish(self, table: TopicConfigTable) -> None:
+        if self._file is not None:
+            self._file.save(table)
+        self._publish(table)
+
+    def _publish(self, table: TopicConfigTable) -> None:
+        self._table = table
+        version = table.data_version
+        _log.info("topics_changed", topics=len(table.topics), counter=version.counter, state=version.state_version)
+        for listener in self._listeners:
+            try:
+                listener(table)
+            except Exception:  # noqa: BLE001 - the change is made, and the other listeners must hear of it
+                _log.exception("topics_listener_failed")
+
+
+def _millis(timing: Timing) -> int:
+    return int(timing.wall_clock() * 1000)

@@ -1,0 +1,105 @@
+"""Values that are read from files, and read again when these change. There is no thread: the user of a value looks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+CHECK_SECONDS = 1.0
+"""Time between two looks at the files. A change is taken once the files have looked the same twice, so that files that
+are replaced one after the other are taken together.
+"""
+
+ValueT = TypeVar("ValueT")
+
+_Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+
+class HotReloaded(Generic[ValueT]):
+    """A value read from files.
+
+    Thread-safe. A change that cannot be used leaves the value as it was, and is reported once; the next change is tried
+    again.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        load: Callable[[], ValueT],
+        *,
+        on_reloaded: Callable[[ValueT], None] = lambda _: None,
+        on_kept: Callable[[ValueError], None] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes the value for the first time.
+
+        Args:
+            paths: The files.
+            load: Makes the value; raises ValueError if the files cannot be used.
+            on_reloaded: Called with each value but the first.
+            on_kept: Called with why a change could not be used.
+            monotonic: The clock, in seconds.
+
+        Raises:
+            ValueError: The files cannot be used.
+        """
+        self._paths = tuple(paths)
+        self._load = load
+        self._on_reloaded = on_reloaded
+        self._on_kept = on_kept
+        self._monotonic = monotonic
+        self._loaded = self._seen = self._stamp()
+        self._value = (1, load())
+        self._checked_at = monotonic()
+        self._checking = threading.Lock()
+
+    @property
+    def value(self) -> ValueT:
+        """The value as it was made last."""
+        return self._value[1]
+
+    @property
+    def generation(self) -> int:
+        """How often it has been made."""
+        return self._value[0]
+
+    def refreshed(self) -> tuple[int, ValueT]:
+        """Generation and value, after a look at the files if it is time for one. Costs microseconds otherwise."""
+        if self._monotonic() - self._checked_at >= CHECK_SECONDS and self._checking.acquire(blocking=False):
+            try:
+                self._checked_at = self._monotonic()
+                self._look()
+            finally:
+                self._checking.release()
+        return self._value
+
+    def _look(self) -> None:
+        stamp = self._stamp()
+        if stamp == self._loaded:
+            self._seen = stamp
+        elif stamp != self._seen:
+            self._seen = stamp  # may be in the middle of a change
+        else:
+            self._loaded = stamp
+            try:
+                value = self._load()
+            except ValueError as error:
+                self._on_kept(error)
+            else:
+                self._value = (self._value[0] + 1, value)
+                self._on_reloaded(value)
+
+    def _stamp(self) -> _Stamp:
+        return tuple(_stamp_of(path) for path in self._paths)
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
+    """A value that changes when the file does, also if another file takes its place or it becomes readable."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino

@@ -1,0 +1,4 @@
+"""Metrics and traces of programs, and the ways to send them.
+
+Begin reading in ``signals``.
+"""

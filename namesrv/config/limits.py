@@ -1,0 +1,217 @@
+"""Limits on input, each with the failure it prevents."""
+
+from __future__ import annotations
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""Largest request. Parsing is one call that holds the interpreter: 4 MiB take about 20 ms."""
+
+MAX_METADATA_BYTES = 16 * 1024
+"""Largest metadata of a request, as HTTP/2 counts it: name, value and 32 for each entry. Metadata is in memory before
+anything else of a call, and a permit is well below 8 KiB."""
+
+SMALL_REQUEST_BYTES = 64 * 1024
+"""Requests up to this size do not count as bytes under way: lookups go on while registrations are refused."""
+
+MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
+"""Most bytes of larger requests that are being worked on or wait for their turn: a parsed one takes the same again and
+more, and 10,000 may wait."""
+
+MAX_TOPICS_PER_REGISTRATION = 200_000
+"""Most topics of one registration, all parts together: publishing them is one step of the event loop."""
+
+MAX_REGISTRATION_PARTS = 64
+"""Most parts of one registration. With the largest message, 256 MiB."""
+
+MAX_TOPICS_UNDER_WAY = 4_000_000
+"""Most topics of registrations that are being read or wait for their turn, of all calls together: each takes about 120
+bytes as a record, and the same again in its request."""
+
+MAX_STAGED_TOPICS = 2_000_000
+"""Most topics of registrations that wait for their last part, of all channels together: each takes about 120 bytes, and
+with the longest names and numbers of its own 600."""
+
+STAGED_PART_SECONDS = 30.0
+"""How long parts wait for the next one."""
+
+MAX_FILTER_SERVERS = 64
+"""Most filter servers of one broker: they travel in every route of its topics."""
+
+MAX_LIVE_BROKERS = 50_000
+"""Most live brokers: a flood of made-up brokers must not fill memory."""
+
+MAX_CHANNELS = 50_000
+"""Most open channels; each costs a task and a queue, about 30 kB."""
+
+MAX_CHANNEL_EVENTS = 64
+"""Most events that wait for the reader of one channel. One that falls further behind is cut."""
+
+MAX_HOLDER_LENGTH = 200
+"""Longest name that the holder of a channel gives itself."""
+
+MAX_WAITING_WRITERS = 10_000
+"""Most calls that wait for their turn to change the tables."""
+
+MAX_SNAPSHOT_STREAMS = 256
+"""Most snapshots streamed at once: each may hold a copy of the topic table."""
+
+MAX_WATCHERS = 20_000
+"""Most open watches and followed snapshots; each costs a task, about 30 kB."""
+
+MAX_WATCH_TOPICS = 10_000
+"""Most topics of one watch by their names. A client that needs more watches prefixes, or follows a snapshot."""
+
+MAX_WATCH_PREFIXES = 32
+"""Most prefixes of one watch: each is listed by ListWatchers, and a topic is compared with all of them."""
+
+MAX_WATCHED_NAMES = 1_000_000
+"""Most topics and prefixes of all watches together: each takes up to 400 bytes."""
+
+MAX_WAITING_TOPICS = 2_000_000
+"""Most changed topics that wait to be sent, of all watches together: each takes about 100 bytes. Beyond it, watches
+that have many of them are ended; each can go on from its last bookmark.
+"""
+
+DEFAULT_WATCHER_PAGE_SIZE = 100
+"""Watchers in a page if the caller does not say."""
+
+MAX_WATCHER_PAGE_SIZE = 400
+"""Most watchers in a page: with the most and longest prefixes it stays below the 4 MiB that clients take."""
+
+MIN_HEARTBEAT_TIMEOUT_MILLIS = 1_000
+"""Shortest time a broker may ask to be given: shorter ones expire healthy brokers."""
+
+MAX_HEARTBEAT_TIMEOUT_MILLIS = 3_600_000
+"""Longest time a broker may ask to be given."""
+
+MAX_BATCH_TOPICS = 1_000
+"""Most topics of one BatchGetTopicRoutes: its lookups are of one revision, so they are one step of the event loop."""
+
+MAX_BATCH_ROUTES_BYTES = 4 * 1024 * 1024
+"""Most bytes of routes in one answer: topics on very many groups would fill memory, and clients take no more by
+default.
+"""
+
+MAX_QUEUE_DATAS_PER_TOPIC = 1_000
+"""Most groups in one RegisterTopic: giving a topic its nth group copies the n before it."""
+
+DEFAULT_PAGE_SIZE = 1_000
+"""Names in a page if the caller does not say."""
+
+MAX_PAGE_SIZE = 10_000
+"""Most names in a page: with the longest names a page stays below 4 MiB."""
+
+MAX_KV_NAME_BYTES = 255
+"""Longest namespace or key of the KV configuration, in UTF-8. Names travel in errors, whose size HTTP/2 bounds."""
+
+MAX_KV_VALUE_BYTES = 64 * 1024
+"""Largest value of the KV configuration, in UTF-8: the values of a namespace travel together."""
+
+MAX_KV_KEYS = 10_000
+"""Most keys of the KV configuration: an answer to a registration carries a whole namespace, and making one of so many
+keys holds up the event loop for 6 ms."""
+
+MAX_KV_PAGE_SIZE = 2_000
+"""Most entries of the KV configuration in a page: making one holds up the event loop for 4 ms."""
+
+MAX_KV_BYTES = 2 * 1024 * 1024
+"""Most bytes of all entries together, the namespace counted with each: every change writes all of them to disk, and
+a list or an answer to a registration stays below the 4 MiB that clients take."""
+
+MAX_WAITING_KV_CHANGES = 1_000
+"""Most calls that wait until the disk has taken the changes before them."""
+
+MAX_LEADERS = 8
+"""Most name servers that a read-only copy may follow in turn: each that hangs costs ten seconds before the next one."""
+
+MAX_PRODUCT_ENV_NAMESRVS = 8
+"""Most name servers of the product environment: they share the time of a lookup, and errors name each of them."""
+
+PRODUCT_ENV_TIMEOUT_SECONDS = 3.0
+"""How long a lookup in the product environment may take, all its name servers together (RocketMQ:
+mqClientApiTimeout)."""
+
+MAX_PRODUCT_ENV_LOOKUPS = 100
+"""Most lookups in the product environment at once: a flood of unknown topics must not pile up behind a name server
+that hangs. Below the calls that a connection carries at once."""
+
+MAX_PRODUCT_ENV_ANSWER_BYTES = MAX_BATCH_ROUTES_BYTES + 1024 * 1024
+"""Largest answer of the product environment: a full batch of routes, and the names of the topics that are not there."""
+
+DEFAULT_AUDIT_PAGE_SIZE = 100
+"""Entries of the journal in a page if the caller does not say."""
+
+MAX_AUDIT_PAGE_SIZE = 500
+"""Most entries of the journal in a page: with the longest summaries a page stays below the 4 MiB that clients take."""
+
+MAX_WAITING_AUDIT_CHANGES = 10_000
+"""Most changes that wait to be written to the audit file. A disk that hangs must not fill memory; what does not fit
+is counted in the file."""
+
+MAX_WAITING_AUDIT_ROWS = 500_000
+"""Most rows that those changes may have together, each topic of a group counted: about 40 MB."""
+
+MAX_COMMENT_LENGTH = 500
+"""Longest comment of an operator: it is kept with each intent, in the journal and in log lines."""
+
+MAX_INTENTS = 5_000
+"""Most intents that operators may have decided and not lifted: every change writes all of them to disk, and encoding so
+many with the longest comments holds the interpreter for 8 ms."""
+
+MAX_WAITING_INTENT_CHANGES = 1_000
+"""Most calls that wait until the disk has taken the intents before them."""
+
+DEFAULT_INTENT_PAGE_SIZE = 100
+"""Intents in a page if the caller does not say."""
+
+MAX_INTENT_PAGE_SIZE = 1_000
+"""Most intents in a page: with the longest comments a page stays below the 4 MiB that clients take."""
+
+DEFAULT_PIN_LEASE_SECONDS = 600
+"""How long a pinned snapshot is kept unless it is read, if the caller does not say: a Spark task starts, and is tried
+again, within minutes."""
+
+MIN_PIN_LEASE_SECONDS = 1
+"""Shortest lease of a pinned snapshot."""
+
+MAX_PIN_LEASE_SECONDS = 3_600
+"""Longest lease of a pinned snapshot: an unused pin holds one of few places, and memory."""
+
+MAX_SHARDS = 1_024
+"""Most shards of a snapshot: reading each of them walks all topics."""
+
+MAX_DIGEST_PAGE_SIZE = 2_000
+"""Most brokers in a page of digests: encoding so many holds up the event loop for about a millisecond, and with the
+longest names the page stays below the 4 MiB that clients take."""
+
+MAX_EXPLANATIONS = 1_000
+"""Most groups that ExplainTopicRoute tells of in one answer: with the longest texts it stays below the 4 MiB that
+clients take."""
+
+MAX_LOOKUPS_UNDER_WAY = 10_000
+"""Most unary calls of RouteService that are being worked on. Each class of calls has a bound of its own, so that a
+flood of one is refused and the others go on."""
+
+MAX_REGISTRATIONS_UNDER_WAY = 12_000
+"""The same for RegistrationService: above the changes that may wait for their turn, which most of them do."""
+
+MAX_ADMIN_CALLS_UNDER_WAY = 2_500
+"""The same for AdminService: above the changes that may wait for the disk."""
+
+MAX_STREAMS_UNDER_WAY = 75_000
+"""The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
+own. Each costs a task, about 30 kB."""
+
+MAX_CALLS_UNDER_WAY = (
+    MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
+)
+"""All of them, which the native engine counts before Python hears of a call."""
+
+MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
+"""Most bytes of answers, of all connections together, that wait in the native engine for readers who take nothing; over
+it the connections that hold most are closed."""
+
+MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
+"""Largest permits file: reading one holds the interpreter for moments at a time."""
+
+MAX_PRINCIPALS = 10_000
+"""Most callers of one permits file."""

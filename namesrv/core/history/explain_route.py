@@ -1,0 +1,239 @@
+"""Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from namesrv.core.history.evidence import Past, Present, Question
+from namesrv.core.history.wording import by_caller, counted, decided, held_back, iso, named_brokers, with_comment
+from namesrv.core.records.changes import Change, GroupRemoved, QueuesPut, QueuesRemoved
+from namesrv.core.records.intents import IntentKind
+from namesrv.core.records.rows import (
+    MASTER_ID,
+    WRITE,
+    BrokerData,
+    BrokerKey,
+    LiveKey,
+    QueueData,
+    RemovalReason,
+    WriteRule,
+    perm_under,
+)
+from namesrv.core.routes.route_state import RouteState, Unconfirmed
+from namesrv.core.slices import Sliced
+
+EXPLAIN_SLICE = 100
+"""Groups that are explained before giving way: about a millisecond."""
+
+MAX_TEXT_LENGTH = 900
+"""Most characters of an explanation: there is room for the longest comment and most of a second one."""
+
+_LEFT = {
+    RemovalReason.UNREGISTERED: "unregistered",
+    RemovalReason.CHANNEL_CLOSED: "lost its channel",
+    RemovalReason.EXPIRED: "expired, silent for longer than its timeout,",
+    RemovalReason.BROKER_DOWN: "was reported down",
+    RemovalReason.REPLACED: "was replaced, its address having registered under another name,",
+    RemovalReason.LOSS_CONFIRMED: "was confirmed to be lost",
+}
+"""How the last broker of a group leaves. The reasons that are not here take queues, and no broker."""
+
+
+class Explanation(NamedTuple):
+    """What holds for one group."""
+
+    broker: BrokerKey
+    """Without a cluster if the group is unknown and no cluster was asked for."""
+    in_route: bool
+    text: str
+    """Why, in one sentence for a person."""
+    since_millis: int | None = None
+    """When that came to be, milliseconds since the Unix epoch; None if that is not known (any more)."""
+    removal_reason: RemovalReason | None = None
+    """Why it left, if it did."""
+
+
+def explain_route(state: RouteState, started_at_millis: int, question: Question) -> Sliced[list[Explanation]]:
+    """Explains each group that has queues of a topic, reports some that are held back, or had some.
+
+    Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
+    All but the number of a group's other topics is as of the first step.
+
+    Args:
+        state: The tables, and what goes with them.
+        started_at_millis: When this name server started, milliseconds since the Unix epoch.
+        question: Which topic, perhaps which groups, and who looks.
+
+    Returns:
+        Explanations by cluster and name.
+    """
+    now = Present(state, started_at_millis, question)
+    past = Past(question)
+    yield from past.walk(state.change_log.newest_first(), now)
+    brokers = now.in_table.keys() | now.held.keys() | past.queues.keys()
+    if question.broker_name is not None:
+        brokers |= past.left.keys()
+    if question.broker_name is not None or not brokers:
+        brokers |= {broker for broker in now.groups if question.is_about(broker)}
+    explanations = []
+    for count, broker in enumerate(sorted(brokers), 1):
+        explanations.append(_shortened(_explanation(broker, now, past)))
+        if count % EXPLAIN_SLICE == 0:
+            yield
+    if not explanations and question.broker_name is not None:
+        explanations.append(_never_registered(question.broker_name, now))
+    return explanations
+
+
+def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
+    change, row = past.queues.get(broker, (None, None))
+    if broker in now.in_table:
+        return _of_group_in_table(broker, now, past)
+    if broker in now.held:
+        return _of_held(broker, now, row)
+    left = past.left.get(broker)
+    is_latest = left is not None and (change is None or change.revision <= left[0].revision)
+    if left is not None and is_latest and (change is not None or broker not in now.groups):
+        return _of_gone_group(broker, now, *left, had_topic=change is not None)
+    if change is not None and isinstance(row, QueuesRemoved):
+        return _of_removed_queues(broker, now, change, row)
+    text = f"not in the route: {broker.broker_name} of {broker.cluster_name} is {_registered(broker, now)}"
+    return Explanation(broker, in_route=False, text="; ".join((text, *_hold_clause(broker, now))))
+
+
+def _shortened(explanation: Explanation) -> Explanation:
+    text = explanation.text
+    return (
+        explanation if len(text) <= MAX_TEXT_LENGTH else explanation._replace(text=f"{text[: MAX_TEXT_LENGTH - 3]}...")
+    )
+
+
+def _of_group_in_table(broker: BrokerKey, now: Present, past: Past) -> Explanation:
+    group, queue_data, is_shown, unconfirmed = now.in_table[broker]
+    if not is_shown:
+        has = "has no zone" if group.zone_name is None else f"is of zone {group.zone_name}"
+        master = "a slave stands in for its master" if now.acting_master(group) else "its master is live"
+        return Explanation(
+            broker,
+            in_route=False,
+            text=f"left out of the route for zone {now.question.zone_name}: the group {has}, and {master}",
+        )
+    clauses = [
+        f"in the route with {_queues(group, queue_data)}",
+        *_permission_clauses(group, queue_data, now),
+        *_master_clauses(group, now, past),
+        *_unconfirmed_clauses(group, unconfirmed, now, past),
+    ]
+    change, _ = past.queues.get(broker, (None, None))
+    return Explanation(broker, True, "; ".join(clauses), change.applied_at_millis if change else None)
+
+
+def _queues(group: BrokerData, queue_data: QueueData) -> str:
+    """What can be used of the queues; those to write only where somebody can write to them."""
+    to_read = f"{counted(queue_data.read_queue_nums, 'queue')} to read"
+    writable = perm_under(group.write, queue_data.perm) & WRITE and MASTER_ID in group.addrs
+    return f"{to_read} and {counted(queue_data.write_queue_nums, 'queue')} to write" if writable else to_read
+
+
+def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) -> Iterable[str]:
+    intent = now.intents.get(group.key)
+    if intent is not None and intent.kind is IntentKind.WIPE_WRITE_PERM:
+        yield f"read-only because {decided('drained', intent)}"
+    elif intent is not None and intent.kind is IntentKind.ADD_WRITE_PERM:
+        yield decided("write permission given", intent)
+    if not queue_data.perm & WRITE and group.write is not WriteRule.ADDED:
+        yield f"read-only because the broker reports permission {queue_data.perm}, without write"
+
+
+def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[str]:
+    if MASTER_ID in group.addrs:
+        return
+    change = past.master_left.get(group.key)
+    since = f" since {iso(change.applied_at_millis)}" if change else ""
+    acting_master = now.acting_master(group)
+    if acting_master is not None:
+        yield f"read-only because a slave, {acting_master}, stands in for the master, which is not registered{since}"
+    else:
+        yield f"no master is registered{since}, so it can only be read from: writers need broker id 0"
+
+
+def _unconfirmed_clauses(
+    group: BrokerData, unconfirmed: Mapping[LiveKey, Unconfirmed], now: Present, past: Past
+) -> Iterable[str]:
+    addrs: dict[Unconfirmed, dict[int, str]] = {}
+    changes = []
+    for broker_id in sorted(group.unconfirmed):
+        key = LiveKey(group.key.cluster_name, group.addrs[broker_id])
+        addrs.setdefault(unconfirmed[key], {})[broker_id] = key.broker_addr
+        if unconfirmed[key] is Unconfirmed.GUARD and key in past.unconfirmed:
+            changes.append(past.unconfirmed[key])
+    if Unconfirmed.SNAPSHOT_FILE in addrs:
+        known = named_brokers(addrs[Unconfirmed.SNAPSHOT_FILE])
+        yield f"unconfirmed since the name server's start at {now.started_at}: {known} has not registered since"
+    if Unconfirmed.GUARD in addrs:
+        since = f" since {iso(changes[-1].applied_at_millis)}" if changes else ""
+        held = named_brokers(addrs[Unconfirmed.GUARD])
+        yield f"unconfirmed{since}: the mass-loss guard keeps {held}, lost together with too many others"
+
+
+def _of_held(broker: BrokerKey, now: Present, row: QueuesPut | QueuesRemoved | None) -> Explanation:
+    hold = now.hold_on(broker)
+    assert hold is not None, "reports are held back by an intent"
+    reason = row.reason if isinstance(row, QueuesRemoved) else None
+    return Explanation(
+        broker, False, f"not in the route: the broker reports it, but {held_back(hold)}", hold.since_millis, reason
+    )
+
+
+def _of_gone_group(
+    broker: BrokerKey, now: Present, change: Change, row: GroupRemoved, *, had_topic: bool
+) -> Explanation:
+    addrs, reason = row.before.addrs, row.reason
+    last = f"the group's last broker{'' if len(addrs) == 1 else 's'}, {named_brokers(addrs)},"
+    by = "" if reason is RemovalReason.REPLACED else by_caller(change.cause)
+    at = iso(change.applied_at_millis)
+    clauses = [f"not in the route: {last} {_LEFT[reason]}{by} at {at}{with_comment(change.cause)}"]
+    if not had_topic:
+        clauses.append("the change log does not show that it had this topic")
+    if broker in now.groups:
+        clauses.append(f"it is back: {_registered(broker, now)}")
+    clauses += _hold_clause(broker, now)
+    return Explanation(broker, False, "; ".join(clauses), change.applied_at_millis, reason)
+
+
+def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: QueuesRemoved) -> Explanation:
+    at = iso(change.applied_at_millis)
+    hold = _hold_clause(broker, now)
+    if row.reason is RemovalReason.DELETED_BY_OPERATOR:
+        operator = by_caller(change.cause) or " by an operator"
+        clauses = [f"not in the route: deleted{operator} at {at}{with_comment(change.cause)}"]
+        if not hold:
+            clauses.append("it comes back when the broker registers it with another DataVersion")
+    else:
+        clauses = [f"not in the route: not in the registration that the broker sent at {at}, nor in one since"]
+    return Explanation(broker, False, "; ".join((*clauses, *hold)), change.applied_at_millis, row.reason)
+
+
+def _never_registered(broker_name: str, now: Present) -> Explanation:
+    cluster_name, compacted = now.question.cluster_name, now.compacted_revision
+    who = broker_name if cluster_name is None else f"{broker_name} of {cluster_name}"
+    never = "has never registered with this name server" if not compacted else "is not known to have registered"
+    return Explanation(
+        BrokerKey(cluster_name or "", broker_name),
+        in_route=False,
+        text=f"not in the route: {who} {never} since its start at {now.started_at}, revision 0; "
+        f"the change log reaches back to revision {compacted}",
+    )
+
+
+def _registered(broker: BrokerKey, now: Present) -> str:
+    group = now.groups[broker]
+    text = f"registered and has {now.topic_count(broker)}, not this one"
+    return text if MASTER_ID in group.addrs else f"{text}; no master is registered, and slaves bring no topics"
+
+
+def _hold_clause(broker: BrokerKey, now: Present) -> list[str]:
+    """That a topic would not come back into the route, if that is so."""
+    hold = now.hold_on(broker)
+    return [] if hold is None else [f"if the broker reports it, it stays out: {held_back(hold)}"]

@@ -1,0 +1,90 @@
+"""The times at which brokers and channels were last heard of, and those silent for too long."""
+
+from __future__ import annotations
+
+from namesrv.core.clock import Clock
+from namesrv.core.liveness.deadline_heap import DeadlineHeap
+from namesrv.core.records.rows import BrokerLiveInfo, LiveKey
+from namesrv.core.slices import Sliced
+
+
+class Liveness:
+    """Deadlines go by the monotonic clock; the wall clock is only kept to be reported."""
+
+    def __init__(self, clock: Clock, expired_time: float) -> None:
+        """Takes the clock, and how long a channel may be silent, in seconds."""
+        self._clock = clock
+        self._expired_time = expired_time
+        self._brokers: DeadlineHeap[LiveKey] = DeadlineHeap()
+        self._channels: DeadlineHeap[tuple[str]] = DeadlineHeap()
+        self._last_update_millis: dict[LiveKey, int] = {}
+
+    def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
+        """A broker was heard of, and with it the channel that it is bound to, if that is open."""
+        now = self._clock.monotonic()
+        self._brokers.heard(live.key, now, live.timeout_seconds)
+        self._last_update_millis[live.key] = self._clock.wall_millis()
+        if open_channel_id is not None:
+            self._channels.heard((open_channel_id,), now, self._expired_time)
+
+    def channel_opened(self, channel_id: str) -> None:
+        """A channel is there; until a broker registers over it, its own time runs."""
+        self._channels.heard((channel_id,), self._clock.monotonic(), self._expired_time)
+
+    def channel_ended(self, channel_id: str) -> None:
+        """A channel is gone."""
+        self._channels.forget((channel_id,))
+
+    def give(self, key: LiveKey, seconds: float) -> None:
+        """Gives a broker that much time from now, instead of the time that it had left."""
+        self._brokers.heard(key, self._clock.monotonic(), seconds)
+        self._last_update_millis.setdefault(key, self._clock.wall_millis())
+
+    def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
+        """A broker is known from an earlier epoch, in which it was last heard of. It has that much time from now."""
+        self._last_update_millis[key] = last_update_millis
+        self.give(key, seconds)
+
+    def reported(self, key: LiveKey, last_update_millis: int) -> None:
+        """The leader of a copy last heard of a broker at that time.
+
+        The leader also decides when it was silent for too long.
+        """
+        self._last_update_millis[key] = last_update_millis
+
+    def forget(self, key: LiveKey) -> None:
+        """A broker is gone."""
+        self._brokers.forget(key)
+        self._last_update_millis.pop(key, None)
+
+    def last_update_millis(self, key: LiveKey) -> int:
+        """When a live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        return self._last_update_millis[key]
+
+    @property
+    def longest_overdue(self) -> float:
+        """By how many seconds the most overdue broker was overdue when ``overdue_brokers`` was asked last."""
+        return self._brokers.longest_overdue
+
+    def all_last_updates(self) -> dict[LiveKey, int]:
+        """When each live broker was last heard of, as ``last_update_millis``."""
+        return dict(self._last_update_millis)
+
+    def overdue_brokers(self) -> Sliced[list[LiveKey]]:
+        """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""
+        return (yield from self._brokers.overdue(self._clock.monotonic()))
+
+    def is_overdue(self, key: LiveKey) -> bool:
+        """Whether a broker has been silent for longer than its timeout."""
+        return self._brokers.is_overdue(key, self._clock.monotonic())
+
+    def idle_channels(self) -> Sliced[list[str]]:
+        """The channels none of whose brokers was heard of for the expiry time."""
+        overdue = yield from self._channels.overdue(self._clock.monotonic())
+        now = self._clock.monotonic()
+        return [key[0] for key in overdue if self._channels.is_overdue(key, now)]
+
+    def grant_more_time(self, seconds: float) -> None:
+        """Moves all deadlines."""
+        self._brokers.postpone(seconds)
+        self._channels.postpone(seconds)

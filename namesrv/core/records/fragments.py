@@ -1,0 +1,115 @@
+"""Pieces of answers, encoded once when a row changes and joined at each lookup.
+
+A protobuf message is the concatenation of its fields, so an answer is a join of framed pieces. The same piece
+serves several messages because they give the field the same number; the asserts below hold that together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers
+
+_LENGTH_DELIMITED = 2
+
+_ROUTE = route_data_pb2.TopicRouteData
+_CHUNK = route_service_pb2.SnapshotChunk
+_CLUSTER_INFO = route_service_pb2.GetBrokerClusterInfoResponse
+_CHANGED_NUMBER = "the wire contract gives one field two numbers"
+assert _ROUTE.QUEUE_DATAS_FIELD_NUMBER == route_service_pb2.TopicQueues.QUEUE_DATAS_FIELD_NUMBER, _CHANGED_NUMBER
+assert _ROUTE.BROKER_DATAS_FIELD_NUMBER == _CHUNK.BROKER_DATAS_FIELD_NUMBER, _CHANGED_NUMBER
+assert _ROUTE.BROKER_DATAS_FIELD_NUMBER == _CLUSTER_INFO.BROKER_DATAS_FIELD_NUMBER, _CHANGED_NUMBER
+assert _ROUTE.FILTER_SERVERS_FIELD_NUMBER == _CHUNK.FILTER_SERVERS_FIELD_NUMBER, _CHANGED_NUMBER
+
+
+def varint(value: int) -> bytes:
+    """A non-negative number in protobuf's base-128 encoding."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def tag(field_number: int) -> bytes:
+    """The tag that a length-delimited field starts with."""
+    return varint(field_number << 3 | _LENGTH_DELIMITED)
+
+
+def frame(field_number: int, payload: bytes) -> bytes:
+    """A payload as one length-delimited field of a message."""
+    return b"".join((tag(field_number), varint(len(payload)), payload))
+
+
+def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm: int | None = None) -> bytes:
+    """A QueueData, framed as the field queue_datas."""
+    read_queue_nums, write_queue_nums, perm, topic_sys_flag = numbers
+    message = route_data_pb2.QueueData(
+        broker_name=broker.broker_name,
+        cluster_name=broker.cluster_name,
+        read_queue_nums=read_queue_nums,
+        write_queue_nums=write_queue_nums,
+        perm=perm,
+        topic_sys_flag=topic_sys_flag,
+        reported_perm=reported_perm,
+    )
+    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
+
+
+def broker_data_fragment(group: BrokerData) -> bytes:
+    """A BrokerData, framed as the field broker_datas."""
+    return frame(_ROUTE.BROKER_DATAS_FIELD_NUMBER, broker_data(group).SerializeToString())
+
+
+def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
+    """A row of the broker address table as a message."""
+    addrs = group.addrs
+    message = route_data_pb2.BrokerData(
+        cluster_name=group.key.cluster_name,
+        broker_name=group.key.broker_name,
+        broker_addrs=[
+            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=addrs[broker_id]) for broker_id in sorted(addrs)
+        ],
+        zone_name=group.zone_name,
+        unconfirmed_broker_ids=sorted(group.unconfirmed),
+    )
+    if group.enable_acting_master is not None:
+        message.enable_acting_master = group.enable_acting_master
+    return message
+
+
+def filter_servers_fragment(cluster_name: str, broker_addr: str, filter_servers: Iterable[str]) -> bytes:
+    """A FilterServerData, framed as the field filter_servers."""
+    message = route_data_pb2.FilterServerData(
+        cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=filter_servers
+    )
+    return frame(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, message.SerializeToString())
+
+
+def cluster_data(cluster_name: str, broker_names: Iterable[str]) -> bytes:
+    """A ClusterData, not framed: its field has another number in each message."""
+    message = route_data_pb2.ClusterData(cluster_name=cluster_name, broker_names=sorted(broker_names))
+    return message.SerializeToString()
+
+
+def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_data_pb2.BrokerLiveInfo:
+    """A row of the live table as a message."""
+    version = live.data_version
+    return route_data_pb2.BrokerLiveInfo(
+        cluster_name=live.broker.cluster_name,
+        broker_name=live.broker.broker_name,
+        broker_id=live.broker_id,
+        broker_addr=live.broker_addr,
+        ha_server_addr=live.ha_server_addr,
+        data_version=route_data_pb2.DataVersion(
+            timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
+        ),
+        last_update_timestamp_millis=last_update_millis,
+        generation=live.generation,
+        has_channel=live.channel_id is not None,
+        heartbeat_timeout_millis=round(live.timeout_seconds * 1000),
+        unconfirmed=live.unconfirmed,
+    )

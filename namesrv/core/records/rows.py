@@ -1,0 +1,244 @@
+"""The rows of the route tables. All are immutable: a table's value is replaced, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+MASTER_ID = 0
+"""Broker id of a master (MixAll.MASTER_ID)."""
+
+
+class BrokerKey(NamedTuple):
+    """A broker group. RocketMQ keys groups by name alone and mixes up two clusters (its #1450, #3892, #3991)."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class LiveKey(NamedTuple):
+    """A live broker process: the address is unique within its cluster."""
+
+    cluster_name: str
+    broker_addr: str
+
+
+class RemovalReason(Enum):
+    """Why a broker left. The values are those of the wire's RemovalReason."""
+
+    UNREGISTERED = 1
+    CHANNEL_CLOSED = 2
+    EXPIRED = 3
+    BROKER_DOWN = 4
+    REPLACED = 5
+    GROUP_GONE = 6
+    NOT_IN_REGISTRATION = 7
+    DELETED_BY_OPERATOR = 8
+    LOSS_CONFIRMED = 9
+
+
+class WriteRule(IntEnum):
+    """What is made of the write permission that a group reports."""
+
+    REPORTED = 0
+    """It stands."""
+    WIPED = 1
+    """It is taken away: an operator drains the group, or a slave stands in for its lost master."""
+    ADDED = 2
+    """It is given, whatever is reported: an operator decided so."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Version of a broker's topic table (RocketMQ: DataVersion). Equal only if all three are equal."""
+
+    timestamp_millis: int
+    counter: int
+    state_version: int = 0
+
+
+QueueNumbers = tuple[int, int, int, int]
+"""Read queues, write queues, permission bits and flag bits of a topic on a broker."""
+
+TopicConfig = tuple[str, QueueNumbers]
+"""One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig). A plain tuple, because a
+registration makes a hundred thousand of them."""
+
+
+WRITE = 2
+"""Permission bit for writing (PermName.PERM_WRITE)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """The queues of any topic on one broker group, as the broker reports them (RocketMQ: QueueData).
+
+    Topics with the same counts and permission on the same group share one instance.
+    """
+
+    broker: BrokerKey
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int
+    fragment: bytes = field(compare=False, repr=False)
+    """This, encoded and framed as field queue_datas of a TopicRouteData. Rows of the topic table are made of it."""
+    wiped_fragment: bytes = field(compare=False, repr=False)
+    """The same without write permission, and with the reported one beside it if that differs."""
+    added_fragment: bytes = field(compare=False, repr=False)
+    """The same with write permission, and with the reported one beside it if that differs."""
+
+    @property
+    def numbers(self) -> QueueNumbers:
+        """Counts, permission and flags."""
+        return self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_sys_flag
+
+    def fragment_under(self, rule: WriteRule) -> bytes:
+        """The encoding under a rule."""
+        return (self.fragment, self.wiped_fragment, self.added_fragment)[rule]
+
+    def is_writable_under(self, rule: WriteRule) -> bool:
+        """Whether there is a queue to write to, by what is reported and the rule."""
+        return self.write_queue_nums > 0 and bool(perm_under(rule, self.perm) & WRITE)
+
+
+def perm_under(rule: WriteRule, perm: int) -> int:
+    """The permission in force where a broker reports ``perm``."""
+    return (perm, perm & ~WRITE, perm | WRITE)[rule]
+
+
+TopicQueues = tuple[bytes, ...]
+"""A topic's queues as the fragments of its QueueDatas, ordered by broker group; never empty in a table.
+
+Plain tuples of bytes, because the garbage collector stops looking at these: a full table is half a million rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses of one broker group (RocketMQ: BrokerData)."""
+
+    key: BrokerKey
+    addrs: Mapping[int, str]
+    """Broker id to address; never empty in a table."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    unconfirmed: frozenset[int] = frozenset()
+    """Ids that are known from a snapshot file or held by the mass-loss guard."""
+    write: WriteRule = WriteRule.REPORTED
+    """What is made of the write permission that the group reports."""
+    fragment: bytes = field(default=b"", compare=False, repr=False)
+    """This, encoded and framed as the field broker_datas of a TopicRouteData."""
+    filter_fragment: bytes = field(default=b"", compare=False, repr=False)
+    """The filter servers of these addresses, framed as the field filter_servers of a TopicRouteData."""
+    acting_fragment: bytes = field(default=b"", compare=False, repr=False)
+    """Like fragment, with the lowest slave as broker id 0; empty where no slave stands in for the master."""
+
+    @property
+    def min_id(self) -> int:
+        """The lowest broker id."""
+        return min(self.addrs)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLiveInfo:
+    """What is known of one live broker (RocketMQ: BrokerLiveInfo, without the changing time stamp)."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str | None
+    data_version: DataVersion
+    channel_id: str | None
+    """Channel that the current registration came over; None if it came over none."""
+    generation: int
+    """Number of the current registration."""
+    timeout_seconds: float
+    """How long the broker may be silent."""
+    unconfirmed: bool = False
+    """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
+    key: LiveKey = field(init=False, compare=False, repr=False)
+    """Key of this row: made once, as a removal asks for it a dozen times."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", LiveKey(self.broker.cluster_name, self.broker_addr))
+
+    def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
+        """Whether the other row differs at most in channel and generation, which no reader of a route sees."""
+        return (
+            self.broker == other.broker
+            and self.broker_id == other.broker_id
+            and self.broker_addr == other.broker_addr
+            and self.ha_server_addr == other.ha_server_addr
+            and self.data_version == other.data_version
+            and self.timeout_seconds == other.timeout_seconds
+            and self.unconfirmed == other.unconfirmed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody)."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+    data_version: DataVersion
+    topic_configs: Mapping[str, QueueNumbers] | None
+    """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no."""
+    ha_server_addr: str | None = None
+    filter_servers: tuple[str, ...] | None = None
+    """None leaves the broker's filter servers as they are, an empty tuple removes them."""
+    channel_id: str | None = None
+    base_version: DataVersion | None = None
+    """If topic_configs is an increment: the version it builds on."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    timeout_seconds: float | None = None
+    """How long this broker may be silent; None means the name server's setting."""
+
+    @property
+    def live_key(self) -> LiveKey:
+        """Key of the broker's row in the live table."""
+        return LiveKey(self.broker.cluster_name, self.broker_addr)
+
+
+class RemovedBroker(NamedTuple):
+    """A broker that has left the tables, and why."""
+
+    live: BrokerLiveInfo
+    reason: RemovalReason
+    group_gone: bool
+    """Whether it was the last of its group, so that the group's queues went with it."""
+    topics_removed: int
+    """Topics that lost the group's queues with it."""
+
+
+class BlastRadius(NamedTuple):
+    """What a change does, or would do, to the routes."""
+
+    topics_changed: int = 0
+    """Topics whose route changes."""
+    losing_last_writable_queue: int = 0
+    """Topics that lose their last writable queue, those that vanish not counted."""
+    vanishing: int = 0
+    """Topics that vanish."""
+    sample_topics: tuple[str, ...] = ()
+    """The first hundred topics of the worst kind that is not empty."""
+
+
+class RegisterBrokerResult(NamedTuple):
+    """What came of a registration (RocketMQ: RegisterBrokerResult)."""
+
+    generation: int
+    changed: bool
+    """Whether anything changed that a reader of routes can see."""
+    is_new: bool
+    """Whether the broker was not registered under this address, name and id before."""
+    ha_server_addr: str | None
+    """The master's HA address, for a slave whose master is live."""
+    master_addr: str | None
+    """The master's address, for a slave whose master is live."""
+    replaced: tuple[RemovedBroker, ...]
+    """Brokers that had to go: the holder of the id, or this address under its old name."""

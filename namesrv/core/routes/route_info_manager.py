@@ -1,0 +1,383 @@
+"""The manager of the route tables: registrations, signs of life, lookups (RocketMQ: RouteInfoManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
+from namesrv.core.records import fragments
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import (
+    MASTER_ID,
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    RegisterBrokerResult,
+    Registration,
+    RemovalReason,
+    RemovedBroker,
+)
+from namesrv.core.routes.broker_removals import BrokerRemovals
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.routes.operator_changes import OperatorChanges
+from namesrv.core.slices import Sliced
+from namesrv.core.snapshot.route_snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
+from namesrv.core.tables.edit import TableEdit
+from namesrv.core.tables.route_join import join_route
+
+REGISTER_BROKER = Cause("RegisterBroker")
+REGISTER_TOPIC = Cause("RegisterTopic")
+
+GROUP_SLICE = 20
+"""Groups that are given one topic before giving way: two milliseconds where it has a thousand groups already."""
+
+
+class TopicsNotRead(Exception):
+    """A registration's topics count, which did not when it was read: what is held here has changed since."""
+
+
+class RouteInfoManager(BrokerRemovals, OperatorChanges):
+    """The five tables, the channels, and who is alive: registration, signs of life and lookups.
+
+    How brokers leave is in ``BrokerRemovals``, what operators change in ``OperatorChanges``.
+    """
+
+    # Registration
+
+    def register_broker(
+        self, registration: Registration, cause: Cause = REGISTER_BROKER
+    ) -> Sliced[RegisterBrokerResult]:
+        """Registers a broker, or renews its registration (RocketMQ: registerBroker).
+
+        Differences from RocketMQ 4: groups are keyed by cluster and name, so two clusters may have a group of one
+        name; an address that comes back under another name leaves its old group; a broker whose id another address
+        takes over is removed at once and not at its expiry.
+
+        Raises:
+            ChannelGone: The registration names a channel that is not open.
+            NeedFullRegistration: It is an increment, and its base is not what is held here.
+            StaleStateVersion: The id is held by another address with a higher state version (RocketMQ 5).
+            ShuttingDown: The tables are frozen.
+            TopicsNotRead: Its topics are needed and were not read; nothing has changed.
+        """
+        self._check_open(registration)
+        edit = yield from self._begin_edit()
+        before = self.tables.broker_live_table.get(registration.live_key)
+        _check_base_version(registration, before)
+        brings_topics = self.reads_topics(registration)
+        if brings_topics and registration.topic_configs is None:
+            raise TopicsNotRead
+        replaced = yield from self._put_into_group(edit, registration, before)
+        if brings_topics:
+            yield from self._put_topics(edit, registration)
+        if registration.filter_servers is not None:
+            edit.put_filter_servers(registration.live_key, registration.filter_servers)
+        renewed = self._live_info(registration)
+        edit.put_live(renewed)
+        yield from edit.prepare()
+
+        self._check_open(registration)  # the channel may have ended while this was being prepared
+        changed = self._commit(edit, cause)
+        for gone in replaced:
+            self._forget(gone.live)
+        self._renew(before, renewed)
+        is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
+        ha_server_addr, master_addr = self._master_of(renewed)
+        result = RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
+        yield from self.tables.topic_queue_table.settle()
+        return result
+
+    def register_topic(
+        self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause = REGISTER_TOPIC
+    ) -> Sliced[bool]:
+        """Gives registered groups queues of a topic (RocketMQ 5: registerTopic, which may stop half-way).
+
+        The brokers' versions stay as they are, so their next unchanged registration changes nothing.
+
+        Returns:
+            Whether anything changed.
+
+        Raises:
+            BrokerNotRegistered: One of the groups is not registered.
+            ShuttingDown: The tables are frozen.
+        """
+        edit = yield from self._begin_edit()
+        for count, (broker, numbers) in enumerate(queues.items(), 1):
+            if broker not in self.tables.broker_addr_table:
+                raise BrokerNotRegistered(*broker)
+            yield from edit.put_topics(broker, [(topic, numbers)])
+            if count % GROUP_SLICE == 0:
+                yield
+        self._check_not_frozen()
+        return self._commit(edit, cause)
+
+    def reads_topics(self, registration: Registration) -> bool:
+        """Whether a registration's topics count: their version is not held yet, and the broker speaks for its group.
+
+        That is as the tables are now, and may be otherwise when the registration has its turn.
+        """
+        if not self._speaks_for_group(registration):
+            return False
+        if self.behaviour.delete_topic_with_broker_registration:
+            return True
+        live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
+        return live is None or live.unconfirmed or live.data_version != registration.data_version
+
+    # Signs of life
+
+    def query_data_version(
+        self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
+    ) -> tuple[bool, DataVersion | None]:
+        """Compares a broker's version with the one held (RocketMQ: QUERY_DATA_VERSION). Renews liveness if equal.
+
+        Returns:
+            Whether a registration is needed, and the version held; no version if there is no such broker here. An
+            unconfirmed broker needs one, so that it is bound to its channel again.
+        """
+        live = self._live_broker(broker, broker_id, broker_addr)
+        if live is None:
+            return True, None
+        if live.unconfirmed or live.data_version != data_version:
+            return True, live.data_version
+        self._heard(live)
+        return False, live.data_version
+
+    def broker_heartbeat(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> None:
+        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT).
+
+        Raises:
+            BrokerNotRegistered: There is no such broker here, or it is unconfirmed: it must register.
+        """
+        live = self._live_broker(broker, broker_id, broker_addr)
+        if live is None or live.unconfirmed:
+            raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
+        self._heard(live)
+
+    def open_channel(self) -> str:
+        """Opens a channel and returns its id.
+
+        Raises:
+            ShuttingDown: The tables are frozen.
+        """
+        self._check_not_frozen()
+        channel_id = self.channels.open()
+        self._liveness.channel_opened(channel_id)
+        return channel_id
+
+    def hand_over_channel(self, channel_id: str) -> int:
+        """Notes that a channel's holder is about to end it and that another process takes its brokers over.
+
+        Returns:
+            How many brokers are bound to it now.
+
+        Raises:
+            ChannelGone: The channel is not open.
+        """
+        self.channels.hand_over(channel_id)
+        return len(self.channels.bound(channel_id))
+
+    def doubt_channel_end(self, channel_id: str, seconds: float) -> int:
+        """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
+
+        For ends that may be this name server's own fault.
+
+        Returns:
+            How many brokers that is.
+        """
+        keys = self.channels.take_bound(channel_id)
+        for key in keys:
+            self._liveness.give(key, seconds)
+        return len(keys)
+
+    def end_channel(self, channel_id: str) -> None:
+        """Ends a channel at once: registrations that name it are refused from now on."""
+        self.channels.end(channel_id)
+        self._liveness.channel_ended(channel_id)
+
+    def idle_channels(self) -> Sliced[list[str]]:
+        """Finds the channels that are to be closed: none of their brokers was heard of for the expiry time."""
+        return (yield from self._liveness.idle_channels())
+
+    def grant_more_time(self, seconds: float) -> None:
+        """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
+        self.granted_seconds += seconds
+        self._liveness.grant_more_time(seconds)
+
+    def last_heard(self) -> dict[LiveKey, int]:
+        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        return self._liveness.all_last_updates()
+
+    # Lookups
+
+    def pickup_topic_route_data(self, topic: str, zone_name: str | None = None) -> bytes | None:
+        """A topic's route as an encoded TopicRouteData (RocketMQ: pickupTopicRouteData); None if there is none.
+
+        With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
+        """
+        queues = self.tables.topic_queue_table.get(topic)
+        if queues is None:
+            return None
+        enabled = self.behaviour.order_message_enable
+        order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
+        return join_route(self.tables, topic, queues, zone_name, order_topic_conf)
+
+    def header_fragment(self) -> bytes:
+        """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
+        revision, fragment = self._header_fragment
+        if revision != self.revision:
+            fragment = fragments.frame(1, self.header().SerializeToString())
+            self._header_fragment = (self.revision, fragment)
+        return fragment
+
+    def header(self) -> route_data_pb2.NamesrvHeader:
+        """Name, epoch and revision."""
+        name, epoch = self.identity
+        return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
+
+    def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
+        """Tables as they are now. Costs shallow copies of those wanted; two of one revision share the topics."""
+        tables, topics = self.tables, TopicRows(self.revision, {})
+        if RouteTable.TOPIC_QUEUES in wanted:
+            topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)
+        lives = tables.broker_live_table if RouteTable.LIVE_BROKERS in wanted else {}
+        return RouteSnapshot(
+            tables=wanted,
+            revision=self.revision,
+            header_fragment=self.header_fragment(),
+            taken_at_millis=self._clock.wall_millis(),
+            clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
+            topics=topics,
+            in_force=tables.queue_datas.in_force,
+            groups=tuple(tables.broker_addr_table.values()),
+            live=tuple((live, self._liveness.last_update_millis(key)) for key, live in lives.items()),
+        )
+
+    # Details
+
+    def _check_open(self, registration: Registration) -> None:
+        self._check_not_frozen()
+        if registration.channel_id is not None:
+            self.channels.check_open(registration.channel_id)
+
+    def _put_into_group(
+        self, edit: TableEdit, registration: Registration, before: BrokerLiveInfo | None
+    ) -> Sliced[list[RemovedBroker]]:
+        """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
+        replaced: list[RemovedBroker] = []
+        if before is not None and before.broker != registration.broker:
+            group_gone = yield from edit.remove_broker(before, RemovalReason.REPLACED)
+            topics = len(edit.lost_queues(before.broker)) if group_gone else 0
+            replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
+        broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
+        group = edit.group(broker) or BrokerData(broker, {})
+        holder_addr = group.addrs.get(broker_id, broker_addr)
+        if holder_addr != broker_addr:
+            holder = self.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
+            _check_state_version(registration, holder)
+            edit.remove_live(holder, RemovalReason.REPLACED)
+            replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
+        edit.put_group(_with_broker(group, registration))
+        return replaced
+
+    def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
+        topic_configs = registration.topic_configs or {}
+        yield from edit.put_topics(registration.broker, topic_configs.items())
+        exactly = self.behaviour.delete_topic_with_broker_registration
+        if exactly and registration.base_version is None:
+            yield from edit.remove_topics_but(registration.broker, topic_configs.keys())
+
+    def _speaks_for_group(self, registration: Registration) -> bool:
+        """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave)."""
+        broker_id = registration.broker_id
+        if broker_id == MASTER_ID:
+            return True
+        if not self.behaviour.support_acting_master or registration.enable_acting_master is None:
+            return False
+        group = self.tables.broker_addr_table.get(registration.broker)
+        addrs = {} if group is None else group.addrs
+        return all(broker_id <= other for other, addr in addrs.items() if addr != registration.broker_addr)
+
+    def _live_info(self, registration: Registration) -> BrokerLiveInfo:
+        timeout = registration.timeout_seconds
+        return BrokerLiveInfo(
+            broker=registration.broker,
+            broker_id=registration.broker_id,
+            broker_addr=registration.broker_addr,
+            ha_server_addr=registration.ha_server_addr,
+            data_version=registration.data_version,
+            channel_id=registration.channel_id,
+            generation=self._generation + 1,
+            timeout_seconds=self._expired_time if timeout is None else timeout,
+        )
+
+    def _master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
+        """HA address and address of a slave's master; neither for a master, or where no master is live."""
+        master_addr = self.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
+        if live.broker_id == MASTER_ID or master_addr is None:
+            return None, None
+        master = self.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
+        return master.ha_server_addr, master_addr
+
+    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
+        """Has channel and time of a registration count from now on, and not those of the one before."""
+        self._generation = renewed.generation
+        if before is not None and before.channel_id is not None:
+            self.channels.unbind(before.channel_id, before.key)
+        if renewed.channel_id is not None:
+            self.channels.bind(renewed.channel_id, renewed.key)
+        self.unconfirmed.pop(renewed.key, None)
+        self._guard.came_back(renewed.key)
+        self._heard(renewed)
+
+    def _live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
+        live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
+        if live is None or live.broker != broker or live.broker_id != broker_id:
+            return None
+        return live
+
+    def _heard(self, live: BrokerLiveInfo) -> None:
+        channel_id = live.channel_id
+        is_open = channel_id is not None and channel_id in self.channels
+        self._liveness.heard(live, channel_id if is_open else None)
+
+
+def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
+    """A group with the broker in it, and with what else the broker says of it."""
+    broker_id, broker_addr = registration.broker_id, registration.broker_addr
+    # On a change of role <1, addr> goes before <0, addr> comes.
+    addrs = {other_id: addr for other_id, addr in group.addrs.items() if addr != broker_addr or other_id == broker_id}
+    addrs[broker_id] = broker_addr
+    zone_name, acting = registration.zone_name, registration.enable_acting_master
+    return replace(
+        group,
+        addrs=addrs,
+        unconfirmed=(group.unconfirmed & addrs.keys()) - {broker_id},
+        zone_name=group.zone_name if zone_name is None else zone_name,
+        enable_acting_master=group.enable_acting_master if acting is None else acting,
+    )
+
+
+def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> None:
+    """A deposed master must not take the id back (upstream's #1464 and #3168)."""
+    stated, held = registration.data_version.state_version, holder.data_version.state_version
+    if held > stated:
+        raise StaleStateVersion(stated, held, holder.broker_addr)
+
+
+def _check_base_version(registration: Registration, live: BrokerLiveInfo | None) -> None:
+    """An increment must build on exactly what is held (upstream's #4522 and #9411 lost whole tables here)."""
+    base = registration.base_version
+    if base is None:
+        return
+    if live is None or live.broker != registration.broker or live.broker_id != registration.broker_id:
+        raise NeedFullRegistration("this name server holds no registration of the broker; send the full table")
+    if live.unconfirmed:  # topics that operators hold are not in a snapshot file
+        raise NeedFullRegistration("this name server has what it holds not from the broker itself; send the full table")
+    if live.data_version != base:
+        raise NeedFullRegistration(f"this name server holds {live.data_version}, not {base}; send the full table")

@@ -1,0 +1,132 @@
+"""Messages of a watch: current routes of topics, joined and framed once for all watches that get the same.
+
+A message is made in one step, and only when all changes up to the current revision have been read. If it leaves nothing
+over, it has a bookmark, and all that was sent is then exactly the state at that revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from namesrv_api.v1 import route_service_pb2
+
+from namesrv.core.records.fragments import tag, varint
+from namesrv.core.records.rows import BrokerKey
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.watch.watch_index import Gone, RouteWatch, WatchIndex
+
+MESSAGE_TOPICS = 500
+"""Most topics in a message: making it is one step, of about a millisecond."""
+
+MESSAGE_BYTES = 256 * 1024
+"""Size from which on no further topic is put into a message."""
+
+SHARED_BYTES = 8 * 1024 * 1024
+"""Most bytes of routes that are kept to be sent to the next watcher of the same topic."""
+
+_RESPONSE = route_service_pb2.WatchTopicRoutesResponse
+_CHANGE = route_service_pb2.TopicRouteChange
+_CHANGES_TAG = tag(_RESPONSE.CHANGES_FIELD_NUMBER)
+_TOPIC_TAG = tag(_CHANGE.TOPIC_FIELD_NUMBER)
+_ROUTE_TAG = tag(_CHANGE.ROUTE_FIELD_NUMBER)
+_BOOKMARK = varint(_RESPONSE.BOOKMARK_FIELD_NUMBER << 3) + varint(1)
+
+assert _RESPONSE.HEADER_FIELD_NUMBER == 1, "headers are framed as field 1"
+
+
+class WatchMessages:
+    """Makes the messages of all watches, as of the current revision."""
+
+    def __init__(self, manager: RouteInfoManager, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
+        """Starts without messages.
+
+        Args:
+            manager: Whose routes are watched.
+            watches: Who watches, and what waits to be sent to each.
+            is_warm: Whether what is not in the tables does not exist.
+        """
+        self._manager = manager
+        self._watches = watches
+        self._is_warm = is_warm
+        self._revision = -1
+        self._shared: dict[tuple[str, str | None], tuple[Gone, bytes]] = {}
+        """By topic and zone, those of the current revision: what left the route, and the encoded change."""
+        self._shared_bytes = 0
+
+    def next_message(self, watch: RouteWatch) -> bytes | None:
+        """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
+
+        Raises:
+            CallRefused: The watch must end.
+        """
+        if watch.failure is not None:
+            raise watch.failure
+        if watch.is_filling:
+            return None
+        if not self._watches.is_settled:
+            self._watches.wake_later(watch)
+            return None
+        changes = self._take_changes(watch)
+        if not changes and not watch.bookmark_due:
+            return None
+        is_all = not watch.waiting
+        watch.revision = self._manager.revision
+        watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
+        return b"".join((self._manager.header_fragment(), *changes, _BOOKMARK if is_all else b""))
+
+    def _take_changes(self, watch: RouteWatch) -> list[bytes]:
+        """Takes the changes of a message from those that wait; takes all of them if there is nothing to say of any."""
+        zone_name, is_warm = watch.subscription.zone_name, self._is_warm()
+        changes: list[bytes] = []
+        size = 0
+        while watch.waiting and len(changes) < MESSAGE_TOPICS and size < MESSAGE_BYTES:
+            topic, gone = self._watches.take_waiting(watch)
+            change = self._current(topic, zone_name, gone)
+            if change is None and not is_warm:
+                watch.unsaid.add(topic)
+                continue
+            watch.unsaid.discard(topic)
+            changes.append(_change(topic, None, ()) if change is None else change)
+            size += len(changes[-1])
+        return changes
+
+    def _current(self, topic: str, zone_name: str | None, gone: Gone) -> bytes | None:
+        """A TopicRouteChange, framed as the field changes; None if there is no route, and nothing left it."""
+        if self._revision != self._manager.revision or self._shared_bytes > SHARED_BYTES:
+            self._revision, self._shared_bytes = self._manager.revision, 0
+            self._shared = {}
+        shared = self._shared.get((topic, zone_name))
+        if shared is not None and shared[0] == gone:
+            return shared[1]
+        route = self._manager.pickup_topic_route_data(topic, zone_name)
+        if route is None and not gone:
+            return None
+        encoded = _change(topic, route, self._really_gone(topic, gone) if gone else ())
+        self._shared[topic, zone_name] = gone, encoded
+        self._shared_bytes += len(encoded)
+        return encoded
+
+    def _really_gone(self, topic: str, gone: Gone) -> list[bytes]:
+        """Encoded removals: the last of each broker, and only of those that are not in the route again.
+
+        The loss of a group's queues of the topic is included also if the group has some again: they may be other
+        brokers'.
+        """
+        tables = self._manager.tables
+        find, groups = tables.queue_datas.by_fragment, tables.broker_addr_table
+        addrs: dict[BrokerKey, set[str]] = {}
+        for fragment in tables.topic_queue_table.get(topic) or ():
+            broker = find[fragment].broker
+            addrs[broker] = set(groups[broker].addrs.values())
+        latest = {(broker, addr): fragment for broker, addr, fragment in gone}
+        return [fragment for (broker, addr), fragment in latest.items() if addr not in addrs.get(broker, ())]
+
+
+def _change(topic: str, route: bytes | None, removals: Sequence[bytes]) -> bytes:
+    name = topic.encode()
+    parts = [_TOPIC_TAG, varint(len(name)), name]
+    if route is not None:
+        parts += (_ROUTE_TAG, varint(len(route)), route)
+    parts += removals
+    body = b"".join(parts)
+    return b"".join((_CHANGES_TAG, varint(len(body)), body))

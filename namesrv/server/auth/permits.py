@@ -1,0 +1,107 @@
+"""Permits: principals, the certificates and tokens that identify them, and what each may do."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from groundwork.topic_rules import MAX_NAME_LENGTH
+from namesrv.core.errors import NotPermitted
+from namesrv.core.records.rows import BrokerKey
+
+_SECRET = secrets.token_bytes(32)
+_NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
+
+
+class Permission(Enum):
+    """The permission that a call needs, by its service. The values are words for people."""
+
+    LOOKUP = "look up"
+    """All calls of RouteService."""
+    REGISTER = "register"
+    """All calls of RegistrationService, for some broker groups."""
+    ADMINISTER = "administer"
+    """All calls of AdminService, also those that only read: they show who did what."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPattern:
+    """Names of broker groups, ``CLUSTER/BROKER``, where ``*`` stands for any characters of a name."""
+
+    text: str
+    _compiled: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> GroupPattern:
+        """Reads a pattern. Raises ValueError if it is none."""
+        if not _NAMES.fullmatch(text):
+            raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
+        return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
+
+    def matches(self, broker: BrokerKey) -> bool:
+        """Whether a group's names fit."""
+        return self._compiled.fullmatch(f"{broker.cluster_name}/{broker.broker_name}") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller that the permits know. It may do nothing that they do not grant."""
+
+    name: str
+    """What the journal and the log call it."""
+    lookup: bool = False
+    register: tuple[GroupPattern, ...] = ()
+    """Groups for which it may make the calls of RegistrationService."""
+    administer: bool = False
+
+    def check(self, permission: Permission) -> None:
+        """Raises NotPermitted if it lacks a permission altogether."""
+        granted = {
+            Permission.LOOKUP: self.lookup,
+            Permission.REGISTER: bool(self.register),
+            Permission.ADMINISTER: self.administer,
+        }
+        if not granted[permission]:
+            raise NotPermitted(self.name, permission.value)
+
+    def check_groups(self, brokers: Iterable[BrokerKey]) -> None:
+        """Raises NotPermitted if it may not register one of these groups."""
+        for broker in brokers:
+            if not any(pattern.matches(broker) for pattern in self.register):
+                shown = f"{broker.cluster_name[:MAX_NAME_LENGTH]}/{broker.broker_name[:MAX_NAME_LENGTH]}"
+                raise NotPermitted(self.name, Permission.REGISTER.value, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """All principals, by the certificates and tokens that they show."""
+
+    by_certificate: Mapping[str, Principal] = field(default_factory=dict)
+    """By a name in the client certificate: a URI or DNS name, or the common name if there is neither."""
+    by_token: Mapping[bytes, Principal] = field(default_factory=dict)
+    """By ``token_key``. The tokens themselves are not kept."""
+
+    def of_certificate(self, names: Iterable[str]) -> Principal | None:
+        """The principal of the first name that one has."""
+        for name in names:
+            if principal := self.by_certificate.get(name):
+                return principal
+        return None
+
+    def of_token(self, token: str) -> Principal | None:
+        """The principal of a token."""
+        return self.by_token.get(token_key(hashlib.sha256(token.encode()).digest()))
+
+
+def token_key(digest: bytes) -> bytes:
+    """The key of a token: its SHA-256, hashed again with a secret of this process.
+
+    Callers can neither choose nor foresee these keys. So the time of a search tells them nothing about the tokens that
+    exist, just as a constant-time comparison with all of them would not.
+    """
+    return hmac.digest(_SECRET, digest, "sha256")

@@ -1,0 +1,241 @@
+"""The open streams of changes: they are woken a few at a time, and ended when the name server shuts down."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from random import Random, SystemRandom
+
+from namesrv.config import limits
+from namesrv.core.clock import Clock
+from namesrv.core.errors import CallRefused, Overloaded, ShuttingDown
+from namesrv.core.records.changes import Change
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.streams.replica_feed import ReplicaFeed
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from namesrv.server.background.table_writer import run_cooperatively
+from namesrv.server.counters import DurationCounter
+
+WAKE_SLICE = 8
+"""Readers that are woken before giving way: sending to so many takes a millisecond or two."""
+
+BOOKMARK_SECONDS = 30
+"""Period of bookmarks for a watch without changes, so that it can resume from a late revision."""
+
+RETURNS_PER_SECOND = 1_000
+"""Readers that shall come back in one second when all are told at once to go elsewhere."""
+
+FIRST_RETURN_SECONDS = 0.1
+"""The earliest."""
+
+
+@dataclass(slots=True, eq=False)
+class WatchStream:
+    """One open stream of changes."""
+
+    number: int
+    """Higher is later."""
+    peer: str
+    """Address of the reader."""
+    call: str
+    opened_at_millis: int
+    reader: Follower
+    """Its position among the changes; a RouteWatch if it is of some topics."""
+    woken: asyncio.Event
+    """Set when there may be something to send."""
+
+
+class WatchStreams:
+    """Opens, wakes and ends them. Must be made inside the event loop."""
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        warm_up: WarmUp,
+        clock: Clock,
+        rng: Random | None = None,
+        max_watchers: int = limits.MAX_WATCHERS,
+        *,
+        is_copy: bool = False,
+    ) -> None:
+        """Starts without streams.
+
+        Args:
+            manager: Whose changes they are of.
+            warm_up: Knows whether the name server is warm: what is not in the tables does not exist.
+            clock: Tells when a stream was opened.
+            rng: Spreads returns after a shutdown.
+            max_watchers: Most open streams.
+            is_copy: Whether the manager is one of several copies.
+        """
+        self._is_warm = warm_up.is_warm
+        self._rng = rng or SystemRandom()
+        self._manager = manager
+        self._clock = clock
+        self._max_watchers = max_watchers
+        self.watches = WatchIndex(
+            manager,
+            is_warm=warm_up.is_warm(),
+            max_names=limits.MAX_WATCHED_NAMES,
+            max_waiting=limits.MAX_WAITING_TOPICS,
+            is_copy=is_copy,
+        )
+        self.messages = WatchMessages(manager, self.watches, warm_up.is_warm)
+        self.lag = DurationCounter()
+        """How long changes took until the transport had them, once for each reader."""
+        self._published_at: float | None = None
+        """When the oldest change was published that has not been read."""
+        self._watch_streams: dict[int, WatchStream] = {}
+        self._numbers = itertools.count(1)
+        self._changed = asyncio.Event()
+        self._passing_over = asyncio.Lock()
+        self._beginning = asyncio.Lock()
+        manager.change_log.listen(self._on_change)
+
+    def __len__(self) -> int:
+        return len(self._watch_streams)
+
+    @asynccontextmanager
+    async def watching(
+        self, subscription: Subscription, after_revision: int | None, peer: str
+    ) -> AsyncIterator[WatchStream]:
+        """A watch of topics for as long as the context lasts, ready to be sent its first message.
+
+        Args:
+            subscription: Which topics.
+            after_revision: Begin with what changed after it; None: begin with the current routes.
+            peer: Who reads.
+
+        Raises:
+            Overloaded: Too many watches are open.
+            LimitExceeded: All watches together ask for too many names.
+            RevisionCompacted: The change log does not reach back to the revision.
+            ShuttingDown: The name server takes no more.
+        """
+        self._check_room()
+        woken = asyncio.Event()
+        watch = self.watches.open(subscription, woken.set)
+        try:
+            with self._listed("WatchTopicRoutes", peer, watch, woken) as watcher:
+                async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
+                    await self._settle()
+                    await run_cooperatively(self.watches.join(watch))
+                    await self._settle()
+                    if after_revision is None:
+                        await run_cooperatively(self.watches.fill(watch))
+                    else:
+                        await run_cooperatively(self.watches.catch_up(watch, after_revision))
+                yield watcher
+        finally:
+            self.watches.close(watch)
+
+    @contextmanager
+    def following(self, peer: str) -> Iterator[WatchStream]:
+        """A reader of all changes for as long as the context lasts.
+
+        Raises:
+            Overloaded: Too many watches are open.
+            ShuttingDown: The name server takes no more.
+        """
+        self._check_room()
+        woken = asyncio.Event()
+        follower = Follower(woken.set, 0)
+        self.watches.follow(follower)
+        try:
+            with self._listed("StreamRouteSnapshot", peer, follower, woken) as watcher:
+                yield watcher
+        finally:
+            self.watches.unfollow(follower)
+
+    def replica_feed(self) -> ReplicaFeed:
+        """The feed beyond the tables, for a reader that is a read-only copy of this name server."""
+        return ReplicaFeed(self._manager, self._is_warm, self._clock.monotonic)
+
+    def after(self, number: int, limit: int) -> list[WatchStream]:
+        """The watchers that were opened after the one with a number, oldest first, at most so many."""
+        # Numbers rise, and the dictionary keeps the order in which they came.
+        later = (watcher for watcher in self._watch_streams.values() if watcher.number > number)
+        return list(itertools.islice(later, limit))
+
+    def events_behind(self, watcher: WatchStream) -> int:
+        """Changed topics that wait to be sent; for a follower, changes."""
+        if isinstance(watcher.reader, RouteWatch):
+            return len(watcher.reader.waiting)
+        return self._manager.revision - watcher.reader.revision
+
+    async def tell_changes(self) -> None:
+        """Reads changes and wakes the readers that they concern. Runs until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            published_at, self._published_at = self._published_at, None
+            await self._settle()
+            for count, reader in enumerate(self.watches.take_to_wake(), 1):
+                if reader.behind_since is None:
+                    reader.behind_since = published_at
+                reader.wake()
+                if count % WAKE_SLICE == 0:
+                    await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
+                    await self._settle()
+
+    def sent(self, watcher: WatchStream) -> None:
+        """A message has left for a reader: it has the changes that the reader was woken for."""
+        if watcher.reader.behind_since is not None:
+            self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
+            watcher.reader.behind_since = None
+
+    async def give_bookmarks(self) -> None:
+        """Sends bookmarks to watches without changes, some each second. Runs until cancelled."""
+        for part in itertools.cycle(range(BOOKMARK_SECONDS)):
+            await asyncio.sleep(1.0)
+            await run_cooperatively(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
+            self._changed.set()
+
+    async def say_what_is_absent(self) -> None:
+        """The name server is warm: tells watches which of their topics are not there."""
+        await run_cooperatively(self.watches.say_what_is_absent())
+        self._changed.set()
+
+    async def close(self) -> None:
+        """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
+        longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
+        await self.end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
+
+    async def end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
+        """Ends all streams, each with an error made for its reader."""
+        for count, watcher in enumerate(list(self._watch_streams.values()), 1):
+            watcher.reader.failure = failure_of(watcher.reader)
+            watcher.woken.set()
+            if count % WAKE_SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _on_change(self, _change: Change) -> None:
+        if self._published_at is None:
+            self._published_at = self._clock.monotonic()
+        self._changed.set()
+
+    def _check_room(self) -> None:
+        if self._manager.frozen:
+            raise ShuttingDown
+        if len(self._watch_streams) >= self._max_watchers:
+            raise Overloaded(f"{len(self._watch_streams)} watches are open already")
+
+    @contextmanager
+    def _listed(self, call: str, peer: str, reader: Follower, woken: asyncio.Event) -> Iterator[WatchStream]:
+        number = next(self._numbers)
+        watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
+        self._watch_streams[number] = watcher
+        try:
+            yield watcher
+        finally:
+            del self._watch_streams[number]
+
+    async def _settle(self) -> None:
+        async with self._passing_over:
+            await run_cooperatively(self.watches.settle())

@@ -1,0 +1,78 @@
+"""Counters that the event loop writes and the collector of metrics reads: plain numbers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Literal, Self
+
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds: from a watch that is told at once to one whose reader is about to be cut."""
+
+Kind = Literal["full", "increment", "refresh", "part", "query", "heartbeat"]
+"""The kinds of registrations. A refresh is an increment without topics; the last of several parts counts as full."""
+
+Result = Literal["changed", "unchanged", "staged", "refused"]
+"""The outcomes of a registration. Parts before the last are staged."""
+
+
+class DurationCounter:
+    """A histogram of durations."""
+
+    def __init__(self, bounds: tuple[float, ...] = LAG_BUCKETS) -> None:
+        self.bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """Sum of all, seconds."""
+
+    def add(self, seconds: float) -> None:
+        """Counts one."""
+        self._counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """The buckets in Prometheus' form: upper bound, and how many were at most as long."""
+        cumulative, buckets = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self._counts, strict=True):
+            cumulative += count
+            buckets.append((bound, float(cumulative)))
+        return buckets
+
+
+class Outcome:
+    """The outcome of a registration: a context that counts it at its end."""
+
+    __slots__ = ("_counts", "_kind", "result")
+
+    def __init__(self, counts: Counter[tuple[Kind, Result]], kind: Kind) -> None:
+        self._counts = counts
+        self._kind = kind
+        self.result: Result = "refused"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._counts[self._kind, self.result] += 1
+
+
+class RegistrationCounter:
+    """The numbers of registrations by kind and outcome."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[Kind, Result]] = Counter()
+
+    def counting(self, kind: Kind) -> Outcome:
+        """Counts what happens in the context, with the outcome that it is given there; refused if it raises before."""
+        return Outcome(self.counts, kind)
+
+
+def kind_of(request: pb.RegisterBrokerRequest) -> Kind:
+    """The kind of registration that a request is."""
+    if request.HasField("part"):
+        return "full" if request.part.index + 1 == request.part.count else "part"
+    if not request.HasField("base_version"):
+        return "full"
+    return "increment" if request.topic_configs else "refresh"

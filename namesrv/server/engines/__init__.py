@@ -1,0 +1,4 @@
+"""The gRPC engines: one factory, and nothing else knows which one runs.
+
+Begin reading in ``factory``.
+"""

@@ -1,0 +1,4 @@
+"""Metrics, traces and readiness of a name server, for its operators.
+
+Begin reading in ``exports``.
+"""

@@ -1,0 +1,88 @@
+"""Reflection: the services, calls and messages of this server, for tools that do not have the contract at hand.
+
+It is served under both of its names, v1 and v1alpha. Their messages are the same bytes; newer tools ask only for v1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+from google.protobuf import text_format
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import Default, DescriptorPool
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
+"""The names of the reflection service."""
+
+_CALL = "ServerReflectionInfo"
+
+
+def add_reflection(server: grpc.aio.Server, services: Iterable[str]) -> None:
+    """Adds reflection to a server.
+
+    Args:
+        server: The server, of any engine.
+        services: Full names of its other services. Their descriptors are in the default pool.
+    """
+    names = [*services, *SERVICE_NAMES]
+    servicer = reflection.aio.ReflectionServicer(names, pool=_Symbols())  # type: ignore[attr-defined]
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    for name in SERVICE_NAMES:
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {_CALL: handler}),))
+        # As for our own services: not every engine knows the generic ones.
+        server.add_registered_method_handlers(name, {_CALL: handler})  # type: ignore[attr-defined]
+
+
+class _Symbols:
+    """The default pool, and what reflection needs beyond it.
+
+    ``DescriptorPool.FindFileContainingSymbol`` knows no methods, which grpcurl and ghz ask for; and grpcio-reflection
+    has the file of v1alpha alone.
+    """
+
+    def __init__(self) -> None:
+        self._files = Default()
+        self._v1 = DescriptorPool()
+        self._v1.AddSerializedFile(_file_of_v1().SerializeToString())
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is as in the default pool."""
+        return getattr(self._files, name)
+
+    def FindFileByName(self, file_name: str) -> FileDescriptor:  # noqa: N802 - the pool's name
+        """The file of that name. Raises KeyError."""
+        try:
+            return self._files.FindFileByName(file_name)
+        except KeyError:
+            return self._v1.FindFileByName(file_name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - the pool's name
+        """The file that defines what has this full name. Raises KeyError."""
+        for pool in (self._files, self._v1):
+            with contextlib.suppress(KeyError):
+                return pool.FindFileContainingSymbol(symbol)
+            with contextlib.suppress(KeyError):
+                return _file_of_method(pool, symbol)
+        raise KeyError(symbol)
+
+
+def _file_of_method(pool: DescriptorPool, name: str) -> FileDescriptor:
+    return pool.FindMethodByName(name).containing_service.file
+
+
+def _file_of_v1() -> FileDescriptorProto:
+    """The file of grpc.reflection.v1: v1alpha's under the later name."""
+    alpha = FileDescriptorProto()
+    reflection_pb2.DESCRIPTOR.CopyToProto(alpha)
+    alpha.options.Clear()  # v1alpha is deprecated, and its packages in Go and Java do not matter here
+    alpha.name = "grpc/reflection/v1alpha/reflection.proto"  # as all tools have it
+    return text_format.Parse(text_format.MessageToString(alpha).replace("v1alpha", "v1"), FileDescriptorProto())

@@ -1,0 +1,346 @@
+"""The assembled read-only copy of another name server: start, background tasks, health, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.logs import set_log_level
+from groundwork.version import __version__
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.errors import RegistryWarming
+from namesrv.core.replica.intake import ReplicaIntake
+from namesrv.core.replica.manager import ReplicaManager
+from namesrv.server.auth.security import Security, follow_security, product_env_security
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
+from namesrv.server.engines.factory import build_server
+from namesrv.server.listener import (
+    ADMIN_SERVICE,
+    REGISTRATION_SERVICE,
+    ROUTE_SERVICE,
+    SERVICES,
+    CannotListen,
+    SystemClock,
+    add_services,
+    bind,
+    tls_name,
+)
+from namesrv.server.observability.exports import Observability
+from namesrv.server.replica.calls import LEADERS_CALLS, READING_CALLS, CallsOfCopy, StatusOfCopy, leaders_calls
+from namesrv.server.replica.forwarding import OPTIONS, ForwardedService
+from namesrv.server.replica.leader_stream import LeaderStream
+from namesrv.server.replica.metrics import ReplicaMetrics
+from namesrv.server.replica.one_copy import Copy
+from namesrv.server.rpc.kept_answers import serve_from
+from namesrv.server.services.route.cluster_test import ClusterTest
+from namesrv.server.stores.config_store import ConfigStore
+from namesrv.server.worker_role import WorkerRole
+
+REACHED_SECONDS = 1.0
+"""How long a worker holds an answer of the owner back until it has the change itself, so that a caller finds its own
+change over the same connection.
+"""
+
+HEALTH_SECONDS = 0.5
+"""Pause between two looks at whether the copy has become too old."""
+
+_log = structlog.get_logger(__name__)
+_Status = health_pb2.HealthCheckResponse
+
+
+class ReplicaServer:
+    """One read-only copy in this process. Must be made inside the event loop that runs it."""
+
+    def __init__(self, settings: NamesrvSettings, place: WorkerRole | None = None) -> None:
+        """Binds the listener.
+
+        Args:
+            settings: Which leaders to follow and how to serve.
+            place: If this is a worker process: where the owner of the tables is, which is followed instead.
+
+        Raises:
+            CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
+        """
+        set_log_level(settings.log_level)
+        self._settings = settings
+        try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
+            self._security = Security(settings)
+            credentials = follow_security(settings)
+            product_env_credentials = product_env_security(settings) if settings.cluster_test else None
+        except (ValueError, EngineMissing) as error:
+            raise CannotListen(str(error)) from error
+        self._place = place
+        self._grpc = build_server(self._engine.name, settings, self._security.tls, shares_port=place is not None)
+        self.endpoint = settings.endpoint
+        if place is None:
+            self._bind()
+        self._name = settings.name or str(self.endpoint)
+        self._owner = None if place is None else grpc.aio.insecure_channel(place.target, options=OPTIONS)
+        self._clock = SystemClock()
+        self._started_at_millis = self._clock.wall_millis()
+        self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
+        self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
+        self._product_env = ClusterTest.of(settings, self._clock.monotonic, product_env_credentials)
+        self._stream = LeaderStream(
+            [str(leader) for leader in settings.leaders] if place is None else [place.target],
+            self._new_intake,
+            self._on_bookmark,
+            security=credentials,
+        )
+        self._moved = asyncio.Event()
+        """Set, and replaced, whenever the copy that is served has moved on."""
+        self._copy: Copy | None = None
+        self._copies = 0
+        self._current_at: float | None = None
+        """When the copy was last known to be as its leader, by the monotonic clock."""
+        self._running: dict[Copy, asyncio.Task[None]] = {}
+        self._background = asyncio.TaskGroup()
+        self._stopping = False
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._serves: bool | None = None
+        self._was_warm = False
+        self._observation = self._observed()
+        self._add_services()
+
+    def _observed(self) -> Observability:
+        try:
+            return Observability(
+                self._settings,
+                lambda registry: ReplicaMetrics(registry, self, self._stall_detector),
+                self._grpc,
+                self._engine,
+            )
+        except OSError as error:
+            raise CannotListen(f"setting metrics_listen: {error}") from error
+        except ValueError as error:
+            raise CannotListen(str(error)) from error
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
+        self._observation.start()
+        await self._set_health()
+        if self._place is None:
+            await self._start()
+        try:
+            async with self._background as background:
+                tasks = [
+                    background.create_task(work)
+                    for work in (
+                        self._stall_detector.watch(),
+                        self._security.watch(),
+                        self._stream.run(),
+                        self._keep_health(),
+                    )
+                ]
+                await stop.wait()
+                for task in (*tasks, *self._running.values()):
+                    task.cancel()
+        finally:
+            await self._shut_down()
+
+    def _bind(self) -> None:
+        shares_port = self._place is not None
+        port = bind(self._grpc, self._settings, self._security.tls, shares_port=shares_port)
+        self.endpoint = self._settings.endpoint._replace(port=port)
+
+    async def _start(self) -> None:
+        """Starts to listen. Workers do that with their first copy, or connections would come to one that has none."""
+        if self._place is not None:
+            self._bind()
+        await self._grpc.start()
+        settings = self._settings
+        _log.info(
+            "namesrv_started",
+            name=self._name,
+            follows=[str(leader) for leader in settings.leaders],
+            listen=str(self.endpoint),
+            engine=self._engine.name,
+            engine_because=self._engine.why,
+            tls=tls_name(settings),
+            permits=settings.permits_file and str(settings.permits_file),
+            metrics=self._observation.endpoint and str(self._observation.endpoint),
+            version=__version__,
+        )
+
+    # Read by the metrics
+
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """The tables that are served; None if there are none yet."""
+        return self._copy.manager if self._copy else None
+
+    def status(self) -> pb.ReplicaStatus:
+        """The leader that it follows, and how far behind it is."""
+        status = pb.ReplicaStatus(
+            leader=self._stream.leader if self._place is None else str(self.endpoint),
+            leader_name=self._stream.leader_name,
+            leader_connected=not self._stream.problem,
+            problem=self._stream.problem,
+            copies=self._copies,
+        )
+        behind = self._behind_seconds()
+        if behind is not None:
+            status.behind_millis = round(behind * 1000)
+        return status
+
+    def problem(self) -> str | None:
+        """Why lookups cannot rely on the copy; None if they can."""
+        behind, stale_seconds = self._behind_seconds(), self._settings.follow_stale_millis / 1000
+        if self._stopping:
+            return "shutting down"
+        if self._copy is None or behind is None:
+            return f"there is no copy of {self._stream.leader} yet: {self._stream.problem}"
+        if not self._copy.manager.warm:
+            return "warming: the leader's brokers of the time before may be missing"
+        if behind > stale_seconds:
+            return f"the copy is {behind:.0f} s old, at most {stale_seconds:g} s (follow_stale_millis)"
+        return None
+
+    # Details
+
+    def _behind_seconds(self) -> float | None:
+        return None if self._current_at is None else max(0.0, self._clock.monotonic() - self._current_at)
+
+    def _new_intake(self) -> ReplicaIntake:
+        return ReplicaIntake(lambda identity: ReplicaManager(identity, self._clock), self._name)
+
+    async def _on_bookmark(self, manager: ReplicaManager) -> None:
+        """A copy, the served one or the next one, has just caught up with its leader."""
+        if self._copy is None or self._copy.manager is not manager:
+            if not self._takes_over(manager):
+                return
+            await self._install(manager)
+        self._current_at = self._clock.monotonic()
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+        assert self._copy is not None, "it is installed"
+        if manager.warm and not self._was_warm:
+            self._was_warm = True
+            await self._copy.watchers.say_what_is_absent()
+        await self._set_health()
+
+    def _takes_over(self, manager: ReplicaManager) -> bool:
+        """Whether a new copy is better than the one that is served: a leader that has just started may know little."""
+        behind = self._behind_seconds()
+        too_old = behind is None or behind > self._settings.follow_stale_millis / 1000
+        return self._copy is None or manager.warm or too_old or not self._copy.manager.warm
+
+    async def _install(self, manager: ReplicaManager) -> None:
+        before, self._copy = (
+            self._copy,
+            Copy(
+                manager,
+                self._clock,
+                self._stall_detector,
+                self._config,
+                product_env=self._product_env,
+                started_at_millis=self._started_at_millis,
+                engine=self._engine,
+            ),
+        )
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, manager)
+        self._copies += 1
+        self._was_warm = manager.warm
+        self._running[self._copy] = self._background.create_task(self._copy.run())
+        _log.info(
+            "copy_served",
+            leader=self._stream.leader,
+            epoch=manager.identity.epoch,
+            revision=manager.revision,
+            topics=len(manager.tables.topic_queue_table),
+            warm=manager.warm,
+        )
+        if before is None and self._place is not None:
+            await self._start()
+        if before is not None:
+            await before.retire(manager)
+            self._running.pop(before).cancel()
+
+    def _add_services(self) -> None:
+        leader = lambda: self._stream.leader  # noqa: E731 - it changes
+        status = StatusOfCopy(
+            self._name,
+            self._started_at_millis,
+            self._stall_detector,
+            lambda: self._copy.route if self._copy else None,
+            self.status,
+            self._engine,
+        )
+        others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
+        route = (CallsOfCopy(others, lambda: self._served().route), status)
+        if self._owner is None:
+            registration: Sequence[object] = (leaders_calls(REGISTRATION_SERVICE.methods, leader),)
+            reading = CallsOfCopy(READING_CALLS, lambda: self._served().admin)
+            admin: Sequence[object] = (reading, leaders_calls(LEADERS_CALLS, leader))
+        else:
+            registration = (ForwardedService(REGISTRATION_SERVICE, self._owner, self._reached),)
+            admin = (ForwardedService(ADMIN_SERVICE, self._owner, self._reached),)
+        add_services(
+            self._grpc,
+            self._settings,
+            [(REGISTRATION_SERVICE, registration), (ROUTE_SERVICE, route), (ADMIN_SERVICE, admin)],
+            self._health,
+            observers=self._observation.observers,
+            doorkeeper=self._security.doorkeeper(None),
+        )
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
+
+    async def _reached(self, revision: int) -> None:
+        """Waits until lookups here see a revision of the owner, for a bounded time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REACHED_SECONDS):
+                while self._copy is not None and self._copy.manager.revision < revision:
+                    await self._moved.wait()
+
+    def _served(self) -> Copy:
+        """The current copy. Raises RegistryWarming if there is none yet."""
+        if self._copy is None:
+            raise RegistryWarming(f"anything: there is no copy of {self._stream.leader}")
+        return self._copy
+
+    async def _keep_health(self) -> None:
+        """Checks now and then whether the copy has become too old. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(HEALTH_SECONDS)
+            await self._set_health()
+
+    async def _set_health(self) -> None:
+        """Lookups are served as long as there is a copy to rely on; registrations never are."""
+        serves = self.problem() is None
+        if serves == self._serves:
+            return
+        if self._serves is not None:
+            _log.info("copy_can_be_relied_on" if serves else "copy_cannot_be_relied_on", problem=self.problem())
+        self._serves = serves
+        registration, route, admin = (service.full_name for service in SERVICES)
+        for name, is_serving in (("", True), (registration, self._owner is not None), (route, serves), (admin, True)):
+            await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
+
+    async def _shut_down(self) -> None:
+        """Health first, then the streams and the calls."""
+        _log.info("namesrv_stopping")
+        self._stopping = True
+        await self._health.enter_graceful_shutdown()
+        if self._copy is not None:
+            self._copy.manager.frozen = True
+            await self._copy.watchers.close()
+        try:
+            await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
+        except TimeoutError:
+            _log.warning("listener_did_not_close")
+        if self._owner is not None:
+            await self._owner.close(None)
+        if self._product_env is not None:
+            await self._product_env.close()
+        await asyncio.to_thread(self._observation.stop)
+        _log.info("namesrv_stopped")

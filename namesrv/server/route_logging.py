@@ -1,0 +1,128 @@
+"""Log lines about brokers and operators, written in one place so that they always look the same."""
+
+from __future__ import annotations
+
+import structlog
+
+from namesrv.core.records.changes import Cause, Change, GroupPut, IntentPut, LivePut
+from namesrv.core.records.intents import HoldKey, IntentKey
+from namesrv.core.records.rows import BrokerLiveInfo, RegisterBrokerResult, Registration, RemovedBroker
+from namesrv.core.routes.broker_removals import MASS_LOSS_GUARD
+from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+
+BROKERS_NAMED = 3
+"""Brokers that a line about many of them names; the others are counted."""
+
+_log = structlog.get_logger("namesrv.routes")
+
+
+def log_registered(registration: Registration, result: RegisterBrokerResult, revision: int) -> None:
+    """A registration was accepted: at level info if it changed something, else debug."""
+    for gone in result.replaced:
+        log_removed(gone)
+    emit = _log.info if result.changed else _log.debug
+    emit(
+        "broker_registered",
+        cluster=registration.broker.cluster_name,
+        broker=registration.broker.broker_name,
+        id=registration.broker_id,
+        addr=registration.broker_addr,
+        new=result.is_new,
+        counter=registration.data_version.counter,
+        generation=result.generation,
+        revision=revision,
+    )
+
+
+def log_topic_registered(topic: str, groups: int, revision: int) -> None:
+    """A call gave a topic to groups without their registration, and that changed something."""
+    _log.info("topic_registered", topic=topic, groups=groups, revision=revision)
+
+
+def log_removed(gone: RemovedBroker) -> None:
+    """A broker left."""
+    _log.info(
+        "broker_removed",
+        reason=gone.reason.name,
+        cluster=gone.live.broker.cluster_name,
+        broker=gone.live.broker.broker_name,
+        id=gone.live.broker_id,
+        addr=gone.live.broker_addr,
+        generation=gone.live.generation,
+        group_gone=gone.group_gone,
+        topics_removed=gone.topics_removed,
+    )
+
+
+def listen_for_mass_loss(manager: RouteInfoManager) -> None:
+    """Makes every change by which the mass-loss guard holds brokers or brings them back log a warning.
+
+    A large fleet is held in several changes, and brokers that vanish later in further ones: each has a line of its own.
+    """
+
+    def on_change(change: Change) -> None:
+        if change.cause is MASS_LOSS_GUARD:
+            _log_mass_loss(change, manager.behaviour.mass_loss_hold_seconds)
+
+    manager.change_log.listen(on_change)
+
+
+def _log_mass_loss(change: Change, hold_seconds: float) -> None:
+    lives = [row.live for row in change.rows if isinstance(row, LivePut)]
+    groups = [
+        (row.before.addrs if row.before else {}, row.after.addrs) for row in change.rows if isinstance(row, GroupPut)
+    ]
+    _log.warning(
+        "mass_loss_guard",
+        brokers=len(lives),
+        brought_back=sum(len(after.keys() - before.keys()) for before, after in groups),
+        first=", ".join(map(_name, lives[:BROKERS_NAMED])),
+        hold_seconds=hold_seconds,
+        revision=change.revision,
+    )
+
+
+def _name(live: BrokerLiveInfo) -> str:
+    return f"{live.broker.broker_name} ({live.broker_addr}, id {live.broker_id}) of {live.broker.cluster_name}"
+
+
+def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
+    """Intents were decided or lifted: a line for each, the first with what all of them together did to the routes."""
+    did = {
+        "topics_changed": outcome.blast_radius.topics_changed,
+        "losing_last_writable_queue": outcome.blast_radius.losing_last_writable_queue,
+        "vanishing": outcome.blast_radius.vanishing,
+    }
+    for row in outcome.intents:
+        intent = row.intent
+        _log.info(
+            "intent_decided" if isinstance(row, IntentPut) else "intent_lifted",
+            kind=intent.kind.name,
+            **_subject(intent.key),
+            ends_at_millis=intent.ends_at_millis,
+            cause=cause.call,
+            caller=cause.caller,
+            comment=cause.comment,
+            revision=revision,
+            **did,
+        )
+        did = {}
+
+
+def log_topic_deleted(key: HoldKey, outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
+    """An operator deleted a topic without holding it back."""
+    _log.info(
+        "topic_deleted",
+        **_subject(key),
+        groups=outcome.queue_data_count,
+        caller=cause.caller,
+        comment=cause.comment,
+        revision=revision,
+    )
+
+
+def _subject(key: IntentKey) -> dict[str, str | None]:
+    if isinstance(key, HoldKey):
+        return {"topic": key.topic, "cluster": key.cluster_name}
+    return {"broker": key.broker_name, "cluster": key.cluster_name}

@@ -1,0 +1,53 @@
+"""The handlers of the name server's calls: the shared ones, with the name server's admission, bounds and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from google.protobuf.descriptor import MethodDescriptor
+
+from groundwork.grpc_handlers.admission import Context
+from groundwork.grpc_handlers.composition import RefusedCalls
+from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.telemetry.call_observers import CallObserver
+from namesrv.core.errors import NotImplementedYet
+from namesrv.server.auth.admission import Admission, Authorizer, CallBounds
+from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.rpc.status import FAILURES
+
+__all__ = ["Context", "handlers_of_server", "not_there_yet"]
+
+
+def handlers_of_server(
+    slow_reader_seconds: float,
+    *,
+    observers: Sequence[CallObserver] = (),
+    bounds: CallBounds | None = None,
+    doorkeeper: Authorizer | None = None,
+) -> CallHandlers:
+    """Makes the handlers of a name server's services.
+
+    Args:
+        slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+        observers: Watch the calls.
+        bounds: Bounds the calls under way; None: as ``limits`` has them.
+        doorkeeper: Knows who may make which call; None: everybody.
+    """
+    call_bounds = bounds or CallBounds()
+    return CallHandlers(
+        FAILURES,
+        slow_reader_seconds,
+        gate_of=lambda method: Admission(method, call_bounds, doorkeeper),
+        memory=RequestMemory(),
+        observers=observers,
+    )
+
+
+def not_there_yet(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
+    """A part for calls that the contract has and this version does not have yet."""
+    return RefusedCalls(methods, _not_implemented)
+
+
+def _not_implemented(method: MethodDescriptor) -> NotImplementedYet:
+    text = f"{method.full_name}: this version of the name server does not have it yet"
+    return NotImplementedYet(text, {"call": method.full_name})

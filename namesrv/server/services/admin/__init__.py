@@ -1,0 +1,4 @@
+"""AdminService: what operators call.
+
+Begin reading in ``servicer``.
+"""

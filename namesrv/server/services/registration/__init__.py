@@ -1,0 +1,4 @@
+"""RegistrationService: what brokers and their agents call.
+
+Begin reading in ``servicer``.
+"""

@@ -1,0 +1,101 @@
+"""Registrations that travel in several messages: read part by part, and staged until the last one is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from namesrv.config.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
+from namesrv.core.errors import InvalidField, LimitExceeded, NeedFullRegistration
+from namesrv.core.liveness.channels import ChannelTable
+from namesrv.core.records.rows import DataVersion, LiveKey, QueueNumbers, Registration
+from namesrv.core.slices import Sliced
+from namesrv.server.services.registration.requests import check_given_channel, read_topics
+
+
+@dataclass(slots=True)
+class _Staged:
+    data_version: DataVersion
+    count: int
+    deadline: float = 0.0
+    topic_configs: dict[str, QueueNumbers] = field(default_factory=dict)
+    """Of all parts so far."""
+    parts: int = 0
+
+
+class RegistrationParts:
+    """Parts that wait for the ones after them, by channel and broker; bounded in topics and in time."""
+
+    def __init__(
+        self, channels: ChannelTable, monotonic: Callable[[], float], max_topics: int = MAX_STAGED_TOPICS
+    ) -> None:
+        self._channels = channels
+        self._monotonic = monotonic
+        self._max_topics = max_topics
+        self._staged: dict[tuple[str, LiveKey], _Staged] = {}
+
+    def add(
+        self,
+        registration: Registration,
+        request: pb.RegisterBrokerRequest,
+        known_topics: Container[str],
+    ) -> Sliced[dict[str, QueueNumbers] | int]:
+        """Reads a part in steps. One that is refused takes those before it along: its sender begins again.
+
+        Args:
+            registration: What the part says of all but its topics.
+            request: The part.
+            known_topics: Names that have been checked before.
+
+        Returns:
+            All topic configurations once the last part is there; before, the number of parts staged.
+
+        Raises:
+            ChannelGone: Its channel is not open, or ended meanwhile.
+            InvalidField: The part's numbers are wrong, or a topic is.
+            NeedFullRegistration: It does not follow what is staged; start again from part 0.
+            LimitExceeded: It has too many topics, with the parts before it, or too many are staged.
+        """
+        check_given_channel(request.channel_id, "a registration in parts needs a channel")
+        self._channels.check_open(request.channel_id)
+        self.drop_overdue()
+        index, count = _checked_numbers(request)
+        place, data_version = (request.channel_id, registration.live_key), registration.data_version
+        staged = self._staged.pop(place, None)  # not to be gone on with from elsewhere while this is read
+        if index == 0:
+            staged = _Staged(data_version, count)
+        if staged is None or (staged.parts, staged.count, staged.data_version) != (index, count, data_version):
+            raise NeedFullRegistration(f"part {index} of {count} does not follow what is staged; start from part 0")
+        yield from read_topics(request.topic_configs, known_topics, staged.topic_configs)
+        self._channels.check_open(request.channel_id)
+        staged.parts += 1
+        if staged.parts == count:
+            return staged.topic_configs
+        total = len(staged.topic_configs) + sum(len(other.topic_configs) for other in self._staged.values())
+        if total > self._max_topics:
+            raise LimitExceeded("topics of staged registrations", total, self._max_topics)
+        staged.deadline = self._monotonic() + STAGED_PART_SECONDS
+        self._staged[place] = staged
+        return staged.parts
+
+    def drop_overdue(self) -> None:
+        """Drops what has waited too long for its next part."""
+        now = self._monotonic()
+        for place in [place for place, staged in self._staged.items() if staged.deadline < now]:
+            del self._staged[place]
+
+    def drop_channel(self, channel_id: str) -> None:
+        """Drops what is staged on a channel that has ended."""
+        for place in [place for place in self._staged if place[0] == channel_id]:
+            del self._staged[place]
+
+
+def _checked_numbers(request: pb.RegisterBrokerRequest) -> tuple[int, int]:
+    part = request.part
+    if not 1 <= part.count <= MAX_REGISTRATION_PARTS:
+        raise InvalidField("part.count", f"is {part.count}, must be 1 to {MAX_REGISTRATION_PARTS}")
+    if not part.HasField("index") or not 0 <= part.index < part.count:
+        raise InvalidField("part.index", f"is {part.index}, must be set and 0 to {part.count - 1}")
+    return part.index, part.count

@@ -1,0 +1,251 @@
+"""Requests of RegistrationService to records: every rule on input, with an error that names field and limit."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Container
+from typing import NamedTuple
+
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2
+
+from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
+from namesrv.config import limits
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration, RemovalReason
+from namesrv.core.slices import Sliced
+from namesrv.server.services import field_rules
+
+READ_SLICE = 250
+"""Topics that are read before giving way: about half a millisecond."""
+
+CRC32_SLICE = 500
+"""Topics that a checksum is taken of before giving way: about a millisecond."""
+
+
+class BrokerIdentity(NamedTuple):
+    """Which broker a request is about."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+
+
+def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
+    """Checks a BrokerIdentity.
+
+    Raises:
+        InvalidField: A part is missing or breaks its rule.
+    """
+    field_rules.check_name("broker.cluster_name", message.cluster_name)
+    field_rules.check_name("broker.broker_name", message.broker_name)
+    if not message.HasField("broker_id"):
+        raise InvalidField("broker.broker_id", "is missing; 0 is the master, a slave has a higher id")
+    if message.broker_id < 0:
+        raise InvalidField("broker.broker_id", f"is {message.broker_id}, must not be negative")
+    field_rules.check_address("broker.broker_addr", message.broker_addr)
+    return BrokerIdentity(BrokerKey(message.cluster_name, message.broker_name), message.broker_id, message.broker_addr)
+
+
+def data_version(field: str, message: route_data_pb2.DataVersion) -> DataVersion:
+    """Checks a DataVersion.
+
+    Raises:
+        InvalidField: Timestamp or counter is missing or negative.
+    """
+    for part in ("timestamp_millis", "counter"):
+        if not message.HasField(part):
+            raise InvalidField(f"{field}.{part}", "is missing; a DataVersion needs timestamp_millis and counter")
+        if getattr(message, part) < 0:
+            raise InvalidField(f"{field}.{part}", f"is {getattr(message, part)}, must not be negative")
+    return DataVersion(message.timestamp_millis, message.counter, message.state_version)
+
+
+def registration(request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
+    """Checks all of a registration but its topics, which are not in what it returns.
+
+    Raises:
+        InvalidField: A field is missing or breaks its rule.
+        LimitExceeded: There are too many topics or filter servers.
+    """
+    check_topic_count(len(request.topic_configs))  # before anything waits: 4 MiB of empty ones take 80 MiB
+    broker, broker_id, broker_addr = broker_identity(request.broker)
+    if request.HasField("ha_server_addr"):
+        field_rules.check_address("ha_server_addr", request.ha_server_addr)
+    if request.HasField("zone_name"):
+        field_rules.check_name("zone_name", request.zone_name)
+    increment = request.HasField("base_version")
+    return Registration(
+        broker=broker,
+        broker_id=broker_id,
+        broker_addr=broker_addr,
+        data_version=data_version("data_version", request.data_version),
+        topic_configs=None,
+        ha_server_addr=request.ha_server_addr if request.HasField("ha_server_addr") else None,
+        filter_servers=filter_servers(request),
+        channel_id=request.channel_id if request.HasField("channel_id") else None,
+        base_version=data_version("base_version", request.base_version) if increment else None,
+        zone_name=request.zone_name if request.HasField("zone_name") else None,
+        enable_acting_master=request.enable_acting_master if request.HasField("enable_acting_master") else None,
+        timeout_seconds=heartbeat_timeout_seconds(request),
+    )
+
+
+def read_topics(
+    messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str], read: dict[str, QueueNumbers]
+) -> Sliced[dict[str, QueueNumbers]]:
+    """Checks topic configurations in steps, and puts what they say to those that have been read.
+
+    Args:
+        messages: The configurations of a request.
+        known_topics: Names that have been checked before: the names in the topic table.
+        read: Topics of the same registration: those of its parts so far. Of no use any more after an error.
+
+    Returns:
+        Those that have been read, with what was added.
+
+    Raises:
+        InvalidField: One breaks a rule, or a topic is there twice.
+        LimitExceeded: There are too many, with those that have been read.
+    """
+    check_topic_count(len(read) + len(messages))
+    shared: dict[QueueNumbers, QueueNumbers] = {}  # checked before; a tuple for each topic would take a hundred bytes
+    for index, message in enumerate(messages):
+        topic = message.topic_name
+        if topic not in known_topics:
+            field_rules.check_topic(f"topic_configs[{index}].topic_name", topic)
+        if topic in read:
+            raise InvalidField(f"topic_configs[{index}].topic_name", f"{topic!r} is there twice")
+        numbers = message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
+        checked = shared.get(numbers)
+        if checked is None:
+            _check_queue_numbers(f"topic_configs[{index}]", f"the topic {topic!r}", message)
+            checked = numbers
+            if 0 not in numbers[:3]:  # zero may mean absent, which is for each message to be looked at
+                shared[numbers] = numbers
+        read[topic] = checked
+        if index % READ_SLICE == READ_SLICE - 1:
+            yield
+    return read
+
+
+def check_topic_count(count: int) -> None:
+    """Checks the number of topics of a registration. Raises LimitExceeded."""
+    if count > limits.MAX_TOPICS_PER_REGISTRATION:
+        raise LimitExceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
+
+
+def check_given_channel(channel_id: str, why: str) -> None:
+    """Checks that a request names a channel: who named none is not to open another one, as ChannelGone would have it.
+
+    Raises:
+        InvalidField: It names none.
+    """
+    if not channel_id:
+        raise InvalidField("channel_id", f"is missing; {why}")
+
+
+def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Sliced[None]:
+    """Checks in steps that the topic configurations are those that body_crc32 was taken of; 0 or absent checks nothing.
+
+    Raises:
+        Crc32NotMatch: They are not.
+    """
+    if not request.body_crc32:
+        return
+    actual = 0
+    for count, config in enumerate(request.topic_configs, 1):
+        numbers = f"{config.read_queue_nums} {config.write_queue_nums} {config.perm} {config.topic_sys_flag}"
+        actual = zlib.crc32(f"{config.topic_name} {numbers}\n".encode(), actual)
+        if count % CRC32_SLICE == 0:
+            yield
+    if actual != request.body_crc32:
+        raise Crc32NotMatch(request.body_crc32, actual)
+
+
+def filter_servers(request: registration_service_pb2.RegisterBrokerRequest) -> tuple[str, ...] | None:
+    """The filter servers of a registration; None if they are to stay as they are.
+
+    Raises:
+        InvalidField: One is no address.
+        LimitExceeded: There are too many.
+    """
+    if not request.HasField("filter_servers"):
+        return None
+    addresses = tuple(request.filter_servers.filter_servers)
+    if len(addresses) > limits.MAX_FILTER_SERVERS:
+        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
+    for index, address in enumerate(addresses):
+        field_rules.check_address(f"filter_servers.filter_servers[{index}]", address)
+    return addresses
+
+
+def heartbeat_timeout_seconds(request: registration_service_pb2.RegisterBrokerRequest) -> float | None:
+    """How long the broker asks to be given; None if it does not. Raises InvalidField."""
+    if not request.HasField("heartbeat_timeout_millis"):
+        return None
+    millis = request.heartbeat_timeout_millis
+    lowest, highest = limits.MIN_HEARTBEAT_TIMEOUT_MILLIS, limits.MAX_HEARTBEAT_TIMEOUT_MILLIS
+    if not lowest <= millis <= highest:
+        raise InvalidField("heartbeat_timeout_millis", f"is {millis}, must be {lowest} to {highest}")
+    return millis / 1000
+
+
+def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbers]:
+    """Checks the topic and the queues of a RegisterTopicRequest, by the rules of a registration.
+
+    Raises:
+        InvalidField: A part breaks its rule, there are no queues, or a group is there twice.
+        LimitExceeded: There are too many groups.
+    """
+    field_rules.check_topic("topic", request.topic)
+    count = len(request.queue_datas)
+    if count == 0:
+        raise InvalidField("queue_datas", "is empty; name the queues of at least one broker group")
+    if count > limits.MAX_QUEUE_DATAS_PER_TOPIC:
+        raise LimitExceeded("groups of one topic", count, limits.MAX_QUEUE_DATAS_PER_TOPIC)
+    queues: dict[BrokerKey, QueueNumbers] = {}
+    for index, message in enumerate(request.queue_datas):
+        where = f"queue_datas[{index}]"
+        broker, numbers = _queue_data(where, message)
+        if broker in queues:
+            name = f"{broker.broker_name!r} of cluster {broker.cluster_name!r}"
+            raise InvalidField(f"{where}.broker_name", f"{name} is there twice")
+        queues[broker] = numbers
+    return queues
+
+
+def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
+    """The reason that a caller may give for an unregistration. Raises InvalidField."""
+    match reason:
+        case route_data_pb2.REMOVAL_REASON_UNSPECIFIED | route_data_pb2.REMOVAL_REASON_UNREGISTERED:
+            return RemovalReason.UNREGISTERED
+        case route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
+            return RemovalReason.BROKER_DOWN
+    raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+
+
+def _queue_data(where: str, message: route_data_pb2.QueueData) -> tuple[BrokerKey, QueueNumbers]:
+    field_rules.check_name(f"{where}.cluster_name", message.cluster_name)
+    field_rules.check_name(f"{where}.broker_name", message.broker_name)
+    _check_queue_numbers(where, f"the group {message.broker_name!r}", message)
+    if message.HasField("reported_perm"):
+        raise InvalidField(f"{where}.reported_perm", "is set; only answers have it")
+    numbers = message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
+    return BrokerKey(message.cluster_name, message.broker_name), numbers
+
+
+def _check_queue_numbers(
+    where: str, whose: str, message: route_data_pb2.TopicConfig | route_data_pb2.QueueData
+) -> None:
+    for part, highest in (
+        ("read_queue_nums", MAX_QUEUE_NUMS),
+        ("write_queue_nums", MAX_QUEUE_NUMS),
+        ("perm", MAX_PERM),
+    ):
+        if not message.HasField(part):
+            raise InvalidField(f"{where}.{part}", f"is missing for {whose}")
+        if not 0 <= getattr(message, part) <= highest:
+            value = getattr(message, part)
+            raise InvalidField(f"{where}.{part}", f"is {value} for {whose}, 0 to {highest}")
+    if message.topic_sys_flag < 0:
+        raise InvalidField(f"{where}.topic_sys_flag", f"is {message.topic_sys_flag}, must not be negative")

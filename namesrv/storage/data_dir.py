@@ -1,0 +1,54 @@
+"""The folder that holds everything durable."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Self
+
+LOCK_FILE = "lock"
+
+
+class DataDirError(Exception):
+    """The folder cannot be used; the text says why."""
+
+
+class DataDir:
+    """A data folder that only this process uses, until ``close``."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Makes the folder if it is not there, and locks it.
+
+        Raises:
+            DataDirError: It cannot be made or written, or another process holds it.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileExistsError as error:
+            raise DataDirError(f"data directory {path}: is not a folder") from error
+        except OSError as error:
+            raise DataDirError(f"data directory {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(lock, 32).decode(errors="replace").strip()
+            os.close(lock)
+            raise DataDirError(f"data directory {path} is in use by process {owner or '?'}") from error
+        try:
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
+        except OSError as error:
+            os.close(lock)
+            raise DataDirError(f"data directory {path}: {error.strerror}") from error
+        return cls(path, lock)
+
+    def close(self) -> None:
+        """Gives the folder up."""
+        os.close(self._lock)

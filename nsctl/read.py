@@ -1,0 +1,275 @@
+"""Commands that show what there is: cluster, brokers, topics, route, watch, watchers, status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import Annotated
+
+import typer
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.namesrv_client.blocking import NamesrvClient
+from nsctl.output import Format, Row, iso
+from nsctl.session import Session
+
+PAGE = 10_000
+"""Topic names asked for at once: the most that a name server gives."""
+
+PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
+"""As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
+
+
+class TopicKind(StrEnum):
+    """Which topics."""
+
+    ALL = "all"
+    SYSTEM = "system"
+    UNIT = "unit"
+    UNIT_SUB = "unit-sub"
+    UNIT_SUB_NOT_UNIT = "unit-sub-not-unit"
+
+
+LISTS = {
+    TopicKind.ALL: ("ListTopics", pb.ListTopicsRequest),
+    TopicKind.SYSTEM: ("ListSystemTopics", pb.ListSystemTopicsRequest),
+    TopicKind.UNIT: ("ListUnitTopics", pb.ListUnitTopicsRequest),
+    TopicKind.UNIT_SUB: ("ListUnitSubTopics", pb.ListUnitSubTopicsRequest),
+    TopicKind.UNIT_SUB_NOT_UNIT: ("ListUnitSubUnunitTopics", pb.ListUnitSubUnunitTopicsRequest),
+}
+
+
+def status(session: Session) -> None:
+    """How each name server is: warm, guard, revision, counts."""
+    rows: list[Row] = []
+    for answer in session.servers.each(lambda server: server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())):
+        if not isinstance(answer.value, pb.GetNamesrvStatusResponse):
+            assert answer.error is not None
+            session.failed(answer.error)
+            rows.append({"endpoint": str(answer.endpoint), "state": "unreachable"})
+            continue
+        value = answer.value
+        guard = ", guard holds brokers" if value.guard_tripped else ""
+        rows.append(
+            {
+                "endpoint": str(answer.endpoint),
+                "name": value.header.namesrv_name,
+                "state": f"{'ready' if value.warm else 'warming'}{guard}{_following(value)}",
+                "version": value.version,
+                "epoch": value.header.epoch,
+                "revision": value.header.revision,
+                "brokers": value.live_broker_count,
+                "unconfirmed": value.unconfirmed_broker_count,
+                "topics": value.topic_count,
+                "loop_lag_millis": round(value.loop_lag_millis, 1),
+                "tasks": value.task_count,
+                "engine": value.engine,
+                "engine_because": value.engine_because,
+                "started_at": iso(value.started_at_millis),
+            }
+        )
+    columns = ("endpoint", "name", "state", "version", "revision", "brokers", "unconfirmed", "topics", "started_at")
+    session.show(rows, columns)
+
+
+def _following(status: pb.GetNamesrvStatusResponse) -> str:
+    """Whom a read-only copy follows; empty for a name server of its own."""
+    replica = status.replica
+    if not status.HasField("replica"):
+        return ""
+    if replica.leader_connected:
+        return f", copy of {replica.leader}"
+    age = f"{replica.behind_millis / 1000:,.0f} s old" if replica.HasField("behind_millis") else "empty"
+    return f", copy of {replica.leader}, {age}: {replica.problem}"
+
+
+def cluster(session: Session) -> None:
+    """Clusters, their broker groups and addresses (mqadmin clusterList)."""
+    answer = session.servers.first(lambda server: server.call("GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest()))
+    assert isinstance(answer, pb.GetBrokerClusterInfoResponse)
+    rows = [
+        {
+            "cluster": group.cluster_name,
+            "broker": group.broker_name,
+            "id": broker.broker_id,
+            "role": "master" if broker.broker_id == 0 else "slave",
+            "address": broker.broker_addr,
+            "unconfirmed": broker.broker_id in group.unconfirmed_broker_ids,
+        }
+        for group in answer.broker_datas
+        for broker in group.broker_addrs
+    ]
+    session.show(rows, ("cluster", "broker", "id", "role", "address", "unconfirmed"))
+
+
+def brokers(session: Session) -> None:
+    """Live brokers with the version of their topics and when each was heard of last (mqadmin brokerStatus)."""
+    rows = session.servers.first(lambda server: [_broker_row(live) for live in live_brokers(server)])
+    session.show(
+        rows, ("cluster", "broker", "id", "address", "version", "last_heard_of", "timeout_seconds", "unconfirmed")
+    )
+
+
+def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInfo]:
+    """The live brokers of one name server, by cluster, name and id."""
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
+    lives = [
+        live
+        for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds)
+        if isinstance(message, pb.StreamRouteSnapshotResponse)
+        for live in message.chunk.live_brokers
+    ]
+    return iter(sorted(lives, key=lambda live: (live.cluster_name, live.broker_name, live.broker_id)))
+
+
+def topics(
+    session: Session,
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only topics whose name has this in it.")] = "",
+    cluster: Annotated[str | None, typer.Option(help="Only topics of this cluster.")] = None,
+    kind: Annotated[TopicKind, typer.Option(help="Which list of the name server.")] = TopicKind.ALL,
+    limit: Annotated[int, typer.Option(min=1, help="Names at most.")] = 1_000,
+) -> None:
+    """Names of topics, sorted (mqadmin topicList)."""
+
+    def ask(server: NamesrvClient) -> list[str]:
+        return list(islice((name for name in topic_names(server, cluster, kind) if contains in name), limit + 1))
+
+    names = session.servers.first(ask)
+    session.show([{"topic": name} for name in names[:limit]], ("topic",))
+    if len(names) > limit:
+        session.note(f"there are more than {limit:,}; --limit shows more")
+
+
+def topic_names(server: NamesrvClient, cluster: str | None, kind: TopicKind) -> Iterator[str]:
+    """Names of one of a name server's lists."""
+    if cluster is not None:
+        pages = server.pages("ListTopicsByCluster", pb.ListTopicsByClusterRequest(cluster_name=cluster, page_size=PAGE))
+    else:
+        call, request = LISTS[kind]
+        pages = server.pages(call, request(page_size=PAGE))
+    for page in pages:
+        yield from page.topics  # type: ignore[attr-defined]
+
+
+def route(
+    session: Session,
+    topic: Annotated[str, typer.Argument(help="Topic name.")],
+    zone: Annotated[str | None, typer.Option(help="As a reader in this zone gets it.")] = None,
+) -> None:
+    """Where a topic lives (mqadmin topicRoute)."""
+    request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone)
+    answer = session.servers.first(lambda server: server.call("GetTopicRoute", request))
+    assert isinstance(answer, pb.GetTopicRouteResponse)
+    session.show(
+        route_rows(answer.route),
+        ("cluster", "broker", "read_queues", "write_queues", "permission", "addresses", "unconfirmed"),
+        f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}",
+    )
+
+
+def route_rows(route: route_data_pb2.TopicRouteData) -> list[Row]:
+    """A row for each group of a route."""
+    groups = {(group.cluster_name, group.broker_name): group for group in route.broker_datas}
+    rows: list[Row] = []
+    for queues in route.queue_datas:
+        group = groups.get((queues.cluster_name, queues.broker_name), route_data_pb2.BrokerData())
+        rows.append(
+            {
+                "cluster": queues.cluster_name,
+                "broker": queues.broker_name,
+                "read_queues": queues.read_queue_nums,
+                "write_queues": queues.write_queue_nums,
+                "permission": PERMISSIONS.get(queues.perm & 7, str(queues.perm)),
+                "addresses": [f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs],
+                "unconfirmed": list(group.unconfirmed_broker_ids),
+            }
+        )
+    return rows
+
+
+def watch(
+    session: Session,
+    topics: Annotated[list[str], typer.Argument(help="Topic names; a '*' at the end stands for any ending.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many changes.")] = None,
+) -> None:
+    """Shows routes and each of their changes as they happen, until interrupted."""
+    request = pb.WatchTopicRoutesRequest(
+        topics=[topic for topic in topics if not topic.endswith("*")],
+        topic_prefixes=[topic[:-1] for topic in topics if topic.endswith("*")],
+    )
+    try:
+        session.servers.first(lambda server: _show_changes(session, server, request, limit))
+    except KeyboardInterrupt:
+        return
+
+
+def _show_changes(
+    session: Session, server: NamesrvClient, request: pb.WatchTopicRoutesRequest, limit: int | None
+) -> None:
+    shown = 0
+    for message in server.stream("WatchTopicRoutes", request, None):
+        assert isinstance(message, pb.WatchTopicRoutesResponse)
+        for change in message.changes:
+            rows = route_rows(change.route)
+            removals = [f"{gone.broker_name} {gone.broker_addr} {_reason(gone)}" for gone in change.removals]
+            at = iso(time.time_ns() // 1_000_000)
+            if session.form is Format.TABLE:
+                why = f"; left: {', '.join(removals)}" if removals else ""
+                session.show(
+                    rows,
+                    ("cluster", "broker", "read_queues", "write_queues", "permission", "addresses"),
+                    f"{at} {change.topic} at revision {message.header.revision:,}{'' if rows else ': no route'}{why}",
+                )
+            else:
+                row = {"at": at, "topic": change.topic, "revision": message.header.revision, "route": rows}
+                session.show([{**row, "removals": removals}], ())
+            shown += 1
+            if shown == limit:
+                return
+
+
+def _reason(gone: pb.BrokerRemoval) -> str:
+    return route_data_pb2.RemovalReason.Name(gone.reason).removeprefix("REMOVAL_REASON_")
+
+
+def watchers(session: Session) -> None:
+    """Who watches what, at which revision, and how far behind, at each name server."""
+
+    def ask(server: NamesrvClient) -> list[Row]:
+        return [
+            _watcher_row(server, watcher)
+            for page in server.pages("ListWatchers", admin_service_pb2.ListWatchersRequest())
+            for watcher in page.watchers  # type: ignore[attr-defined]
+        ]
+
+    rows = [row for answer in session.each(ask) for row in answer.value or ()]
+    session.show(rows, ("endpoint", "peer", "call", "topics", "prefixes", "revision", "events_behind", "opened_at"))
+
+
+def _watcher_row(server: NamesrvClient, watcher: admin_service_pb2.Watcher) -> Row:
+    return {
+        "endpoint": str(server.endpoint),
+        "peer": watcher.peer,
+        "call": watcher.call,
+        "topics": watcher.topic_count,
+        "prefixes": list(watcher.topic_prefixes),
+        "revision": watcher.revision,
+        "events_behind": watcher.events_behind,
+        "opened_at": iso(watcher.opened_at_millis),
+    }
+
+
+def _broker_row(live: route_data_pb2.BrokerLiveInfo) -> Row:
+    return {
+        "cluster": live.cluster_name,
+        "broker": live.broker_name,
+        "id": live.broker_id,
+        "address": live.broker_addr,
+        "version": f"{live.data_version.counter} of {iso(live.data_version.timestamp_millis)}",
+        "last_heard_of": iso(live.last_update_timestamp_millis),
+        "timeout_seconds": live.heartbeat_timeout_millis // 1000,
+        "unconfirmed": live.unconfirmed,
+    }

@@ -1,0 +1,107 @@
+"""Answers as tables: for people on a console, and the history as Parquet."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+from rich.table import Table
+
+from route_pipeline.log.change_log import read_parquet
+from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.reports.questions import Event, RouteAt, utc
+
+
+def write_history(store: RouteStore, versions: DataFrame) -> int:
+    """Writes the history in place of the one that is there.
+
+    Returns:
+        The number of versions.
+
+    Raises:
+        StoreError: The folder cannot be written to, or another process writes to it.
+    """
+    with store.writing():
+        staged, aside = store.work / "history", store.work / "old-history"
+        versions.write.parquet(f"file:{staged}")
+        count = read_parquet(versions.sparkSession, staged).count()
+        try:
+            if store.history.exists():
+                store.history.rename(aside)
+            staged.rename(store.history)
+        except OSError as error:
+            raise StoreError(f"{store.history} cannot be replaced: {error.strerror}") from error
+        shutil.rmtree(aside, ignore_errors=True)
+    return count
+
+
+def print_routes(console: Console, topic: str, at: datetime, routes: Sequence[RouteAt]) -> None:
+    """Prints a topic's route at a time."""
+    if not routes:
+        console.print(f"No name server had a route of {topic} at {_time(at)} (UTC).")
+        return
+    headings = ("name server", "cluster", "broker", "addresses", "read", "write", "perm", "since (UTC)")
+    table = _table(f"Route of {topic} at {_time(at)} (UTC)", headings)
+    for route in routes:
+        addresses = ", ".join(f"{broker_id}={addr}" for broker_id, addr in route.broker_addrs.items()) or "not known"
+        queues = (route.read_queue_nums, route.write_queue_nums, route.perm)
+        names = (route.namesrv, route.cluster_name, route.broker_name, addresses)
+        table.add_row(*names, *map(str, queues), _time(route.valid_from))
+    console.print(table)
+
+
+def print_events(console: Console, topic: str, events: Sequence[Event]) -> None:
+    """Prints what happened to a topic."""
+    if not events:
+        console.print(f"The log has nothing of a topic {topic}.")
+        return
+    headings = ("name server", "table", "key", "was", "from (UTC)", "to (UTC)", "ended by")
+    table = _table(f"What happened to {topic}", headings)
+    for event in events:
+        end = "" if event.valid_to is None else _time(event.valid_to)
+        names = (event.namesrv, event.table_name, event.key, event.what)
+        table.add_row(*names, _time(event.valid_from), end, event.end_reason or "still there")
+    console.print(table)
+
+
+def print_divergence(console: Console, found: dict[str, DataFrame], leads: Sequence[Row], limit: int) -> None:
+    """Prints disagreements, longest first, by each clock."""
+    for lead in leads:
+        seconds = lead["lead_seconds"]
+        if seconds > 0:
+            console.print(f"The clock of {lead['namesrv']} is ahead of the ingest's by {seconds:.3f} s at least.")
+        else:
+            console.print(f"{lead['namesrv']}: changes reached the log {-seconds:.3f} s after their time at the least.")
+    for by, disagreements in found.items():
+        rows = disagreements.withColumn("began", F.unix_micros("since")).withColumn("ended", F.unix_micros("until"))
+        rows = rows.cache()
+        count = rows.count()
+        lasting = F.col("until").isNull()
+        title = f"Disagreements by {'the clocks of the name servers' if by == 'wall' else 'the time of the ingest'}"
+        table = _table(f"{title}: {count:,}", ("table", "key", "since (UTC)", "until (UTC)", "seconds", "had it"))
+        for row in rows.orderBy(lasting.desc(), F.desc("seconds"), "began", "key").limit(limit).collect():
+            until = "still" if row["ended"] is None else _time(utc(row["ended"]))
+            seconds_text = "" if row["seconds"] is None else f"{row['seconds']:.3f}"
+            had = ", ".join(f"{name}: {_had(value)}" for name, value in sorted(row["present"].items()))
+            table.add_row(row["table_name"], row["key"], _time(utc(row["began"])), until, seconds_text, had)
+        rows.unpersist()
+        console.print(table)
+
+
+def _had(value: bool | None) -> str:
+    return {True: "yes", False: "no", None: "not known"}[value]
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

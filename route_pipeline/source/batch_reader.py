@@ -1,0 +1,128 @@
+"""Batch reads: one revision of each name server, in shards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from groundwork.endpoints import Endpoint
+from route_pipeline.schemas import CHANGES, TOPIC_QUEUES
+from route_pipeline.source.change_reader import Span
+from route_pipeline.source.change_rows import change_rows
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.namesrv_state import ask_state, pin_snapshot
+from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
+from route_pipeline.source.snapshot_tables import Part, read_table
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SnapshotPart(InputPartition):
+    """A shard of a pinned snapshot."""
+
+    endpoint: Endpoint
+    pin_id: str
+    shard: ShardOf = WHOLE
+
+
+@dataclass(frozen=True)
+class ChangesPart(InputPartition):
+    """A shard of the changes of one name server."""
+
+    endpoint: Endpoint
+    namesrv: str
+    span: Span
+    shard: ShardOf = WHOLE
+
+
+class NamesrvReader(DataSourceReader):
+    """Reads a table. Travels to the executors by pickle, so it holds no connection."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        self._request = request
+
+    def partitions(self) -> list[InputPartition]:
+        """Pins one revision of each name server; a task for each shard of each.
+
+        Raises:
+            NamesrvError: A name server does not answer (with onLost=continue: none of them does), or two addresses
+                are the same name server.
+        """
+        names: dict[str, Endpoint] = {}
+        parts: list[InputPartition] = []
+        lost: list[NamesrvError] = []
+        for endpoint in self._request.endpoints:
+            try:
+                namesrv, of_this = self._plan(endpoint)
+            except NamesrvError as error:
+                if self._request.fail_on_lost or not error.lost:
+                    raise
+                logger.warning("left out: %s", error)
+                lost.append(error)
+                continue
+            if namesrv:
+                check_name(names, namesrv, endpoint)
+            parts += of_this
+        if len(lost) == len(self._request.endpoints):
+            raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one shard.
+
+        Raises:
+            NamesrvError: It could not be read whole; Spark fails the task.
+        """
+        request = self._request
+        if isinstance(partition, ChangesPart):
+            yield from change_rows(
+                (partition.endpoint, partition.namesrv),
+                request.connecting,
+                partition.span,
+                partition.shard,
+                request.wanted,
+            )
+            return
+        assert isinstance(partition, SnapshotPart)
+        part = Part(partition.pin_id, partition.shard, request.wanted)
+        yield from read_table(partition.endpoint, request.table, request.connecting, part)
+
+    def _plan(self, endpoint: Endpoint) -> tuple[str, list[InputPartition]]:
+        """The name of a name server (empty where it need not be asked) and the tasks that read it."""
+        request = self._request
+        if request.table == CHANGES:
+            state = ask_state(endpoint, request.connecting)
+            after = state.compacted_revision if request.after_revision is None else request.after_revision
+            whole = ChangesPart(endpoint, state.namesrv, Span(state.epoch, after, state.revision))
+            return state.namesrv, [replace(whole, shard=shard) for shard in shards(request.shards)]
+        namesrv, pin_id = "", request.pins.get(endpoint)
+        if pin_id is None:
+            pin = pin_snapshot(endpoint, request.connecting, request.pin_seconds)
+            namesrv, pin_id = pin.namesrv, pin.pin_id
+        wanted = shards(request.shards) if request.table == TOPIC_QUEUES else [WHOLE]
+        return namesrv, [SnapshotPart(endpoint, pin_id, shard) for shard in wanted]
+
+
+def shards(count: int) -> list[ShardOf]:
+    """The shards that make the whole."""
+    return [ShardOf(index, count) for index in range(count)]
+
+
+def check_name(names: dict[str, Endpoint], namesrv: str, endpoint: Endpoint) -> None:
+    """Notes a name server's name; rows of two of one name would be mixed up.
+
+    Raises:
+        NamesrvError: Another address has the same name.
+    """
+    other = names.setdefault(namesrv, endpoint)
+    if other != endpoint:
+        raise NamesrvError(
+            f"{other} and {endpoint} both call themselves {namesrv!r}: "
+            "name each name server once, and each its own name"
+        )

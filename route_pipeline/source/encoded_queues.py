@@ -1,0 +1,110 @@
+"""Queues of a snapshot, column by column: the one table with millions of rows.
+
+Most queues of a snapshot are equal: the same broker, the same numbers. So a snapshot is read with its queues left
+encoded, each different one is decoded once, and the columns are looked up by number, without Python code for a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from route_pipeline.schemas import INTEGER, ROW_COLUMNS, STRING, TOPIC_QUEUES
+from route_pipeline.source.row_filter import RowFilter
+
+MAX_DIFFERENT_QUEUES = 16_384
+"""Most decoded queues that are kept: a few MB. Above it, all are forgotten; one chunk has a few thousand at most."""
+
+COLUMNS = tuple(column.name for column in ROW_COLUMNS[TOPIC_QUEUES])
+"""Names of the columns, ``topic`` first."""
+
+_OWNER, _FIELD = route_service_pb2.TopicQueues.DESCRIPTOR.name, "queue_datas"
+
+
+class QueueColumns(dict[bytes, int]):
+    """Numbers of the different queues by their encoded form; it grows by being asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._queues: list[route_data_pb2.QueueData] = []
+        self._columns: list[pa.Array] = []
+
+    def __missing__(self, encoded: bytes) -> int:
+        self._queues.append(route_data_pb2.QueueData.FromString(encoded))
+        number = self[encoded] = len(self._queues) - 1
+        return number
+
+    def of(self, topics: Iterable[route_service_pb2.TopicQueues], wanted: RowFilter) -> dict[str, pa.Array]:
+        """The columns of the wanted queues of topics, in the order of ``COLUMNS``.
+
+        Raises:
+            ValueError: What came is no queue.
+        """
+        if len(self) > MAX_DIFFERENT_QUEUES:
+            self.clear()
+            self._queues.clear()
+        names: list[str] = []
+        numbers: list[int] = []
+        number = self.__getitem__
+        try:
+            for topic in topics:
+                if wanted.wants_topic(topic.topic):
+                    # Of a message with encoded queues: see SnapshotResponse.
+                    queues = cast("Sequence[bytes]", topic.queue_datas)
+                    numbers += map(number, queues)
+                    names += [topic.topic] * len(queues)
+        except DecodeError as error:
+            raise ValueError(f"a queue of topic {topic.topic!r} that cannot be decoded") from error
+        rows = pa.array(numbers, INTEGER)
+        taken = dict(zip(COLUMNS, (pa.array(names, STRING), *(c.take(rows) for c in self._decoded())), strict=True))
+        if not wanted.clusters:
+            return taken
+        mask = pa.array([wanted.wants_cluster(self._queues[number].cluster_name) for number in numbers], pa.bool_())
+        return {name: column.filter(mask) for name, column in taken.items()}
+
+    def _decoded(self) -> list[pa.Array]:
+        """The columns after ``topic``, of each different queue."""
+        queues = self._queues
+        if not self._columns or len(self._columns[0]) != len(queues):
+            reported = [queue.reported_perm if queue.HasField("reported_perm") else None for queue in queues]
+            self._columns = [
+                pa.array([queue.cluster_name for queue in queues], STRING),
+                pa.array([queue.broker_name for queue in queues], STRING),
+                pa.array([queue.read_queue_nums for queue in queues], INTEGER),
+                pa.array([queue.write_queue_nums for queue in queues], INTEGER),
+                pa.array([queue.perm for queue in queues], INTEGER),
+                pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
+                pa.array(reported, INTEGER),
+            ]
+        return self._columns
+
+
+def _with_encoded_queues() -> Any:
+    """The class of a snapshot's messages in which a topic's queues are bytes: on the wire both are the same."""
+    pool = descriptor_pool.DescriptorPool()
+
+    def add(file: FileDescriptor) -> None:
+        for dependency in file.dependencies:
+            add(dependency)
+        proto = descriptor_pb2.FileDescriptorProto()
+        file.CopyToProto(proto)
+        for message in proto.message_type:
+            for field in message.field:
+                if (message.name, field.name) == (_OWNER, _FIELD):
+                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                    field.ClearField("type_name")
+        pool.Add(proto)
+
+    add(route_service_pb2.DESCRIPTOR)
+    name = route_service_pb2.StreamRouteSnapshotResponse.DESCRIPTOR.full_name
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+SnapshotResponse: type[route_service_pb2.StreamRouteSnapshotResponse] = _with_encoded_queues()
+"""A message of a snapshot. Its ``queue_datas`` are bytes, for ``QueueColumns``; all else is as in the contract."""

@@ -1,0 +1,223 @@
+"""The stream: a snapshot of each name server, then every change of it, exactly once.
+
+Batch 0 is a snapshot. After it, a batch is the changes after one revision up to another; where they cannot be had (the
+name server was restarted, or answers again after changes of it were not read) it is a snapshot again. A snapshot may be
+of a later revision than its batch ends at; the next batch then repeats changes that it holds already, at their own
+revisions, which sort before it: nothing has to be taken out again.
+
+A name server that is lost does not stop the others. Its position stands still, and a row of table ``reads`` says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from groundwork.endpoints import Endpoint
+from route_pipeline.source import change_rows
+from route_pipeline.source.batch_reader import ChangesPart, SnapshotPart, check_name, shards
+from route_pipeline.source.change_reader import Span
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.namesrv_state import NamesrvState, ask_state, pin_snapshot
+from route_pipeline.source.offsets import HOLE, INITIAL, UP, Position, from_json, to_json
+from route_pipeline.source.options import ReadRequest
+
+SHARDED_REVISIONS = 20_000
+"""Spans of fewer revisions are read by one task: several would cost more than they save."""
+
+
+@dataclass(frozen=True)
+class ReaderRowPart(InputPartition):
+    """A row of table ``reads`` that tells what no name server can: that it was lost, is back, or what is missing."""
+
+    row: Mapping[str, Any]
+
+
+class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches on the driver; a copy of it, made by pickle, reads them in the tasks."""
+
+    def __init__(self, request: ReadRequest, clock: Callable[[], float] = time.time) -> None:
+        self._request = request
+        self._clock = clock
+        self._targets: dict[Endpoint, NamesrvState | NamesrvError] | None = None
+        """With Trigger.AvailableNow: where the name servers were when the query started."""
+        self._holes: set[Endpoint] = set()
+        """Name servers that were lost after a batch was planned."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
+        """Nothing has been read."""
+        return INITIAL
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The option ``maxRevisionsPerTrigger``, which Spark has no name for: it calls revisions rows."""
+        limit = self._request.max_revisions
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Notes where the name servers are: the query ends when it has read that far.
+
+        Raises:
+            NamesrvError: None of them answers (with onLost=fail: one of them does not).
+        """
+        self._targets = self._ask_all()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the name servers are, at most ``limit`` revisions after ``start``.
+
+        Raises:
+            NamesrvError: None of them answers (with onLost=fail: one of them does not).
+            OffsetError: The checkpoint is of another version.
+        """
+        before = from_json(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        states = self._ask_all() if self._targets is None else self._targets
+        return to_json(
+            {
+                str(endpoint): self._next(endpoint, before.get(str(endpoint), Position()), state, most)
+                for endpoint, state in states.items()
+            }
+        )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch. A batch may be planned several times: after a crash, Spark plans it again.
+
+        Raises:
+            NamesrvError: A name server no longer has the changes (with onCompacted=fail), or none answers.
+        """
+        before, after = from_json(start), from_json(end)
+        parts: list[InputPartition] = []
+        names: dict[str, Endpoint] = {}
+        lost: list[NamesrvError] = []
+        for endpoint in self._request.endpoints:
+            to = after.get(str(endpoint))
+            if to is None:
+                continue  # it was added to the options after this batch was planned; the next one has it
+            if to.namesrv:
+                check_name(names, to.namesrv, endpoint)
+            since = before.get(str(endpoint), Position())
+            try:
+                parts += self._parts(endpoint, since, to)
+            except NamesrvError as error:
+                if self._request.fail_on_lost or not error.lost:
+                    raise
+                lost.append(error)
+                self._holes.add(endpoint)
+                if self._targets is not None:
+                    self._targets[endpoint] = error  # it is not asked again, so that the query comes to its end
+                parts.append(self._reader_row(endpoint, to, change_rows.HOLE, error, since.revision))
+        if lost and len(lost) == len(self._request.endpoints):
+            raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one task's part.
+
+        Raises:
+            NamesrvError: It could not be read whole; Spark fails the task.
+        """
+        connecting, wanted = self._request.connecting, self._request.wanted
+        if isinstance(partition, ReaderRowPart):
+            yield change_rows.reader_row(dict(partition.row))
+        elif isinstance(partition, ChangesPart):
+            span, shard = partition.span, partition.shard
+            yield from change_rows.change_rows((partition.endpoint, partition.namesrv), connecting, span, shard, wanted)
+        else:
+            assert isinstance(partition, SnapshotPart)
+            yield from change_rows.snapshot_rows(
+                partition.endpoint, connecting, partition.pin_id, partition.shard, wanted
+            )
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept for a batch: name servers drop changes and pins by themselves."""
+
+    def stop(self) -> None:
+        """Nothing is held open between two calls."""
+
+    def _ask_all(self) -> dict[Endpoint, NamesrvState | NamesrvError]:
+        """Where each name server is, or why it does not say."""
+        states: dict[Endpoint, NamesrvState | NamesrvError] = {}
+        for endpoint in self._request.endpoints:
+            try:
+                states[endpoint] = ask_state(endpoint, self._request.connecting)
+            except NamesrvError as error:
+                if self._request.fail_on_lost or not error.lost:
+                    raise
+                states[endpoint] = error
+        errors = [state for state in states.values() if isinstance(state, NamesrvError)]
+        if len(errors) == len(states):
+            raise NamesrvError("no name server answers: " + "; ".join(map(str, errors)))
+        return states
+
+    def _next(
+        self, endpoint: Endpoint, since: Position, state: NamesrvState | NamesrvError, most: int | None
+    ) -> Position:
+        if isinstance(state, NamesrvError):
+            return since.lost(hole=endpoint in self._holes)
+        if endpoint in self._holes and since.state != HOLE:
+            # One batch is between: it notes the hole, and the batch after it fills it with a snapshot.
+            return since.lost(hole=True)
+        self._holes.discard(endpoint)
+        revision = state.revision
+        if since.epoch == state.epoch and since.state != HOLE:
+            # Never back: with AvailableNow, a restarted query may have read past its target already.
+            revision = max(since.revision, revision)
+            revision = revision if most is None else min(revision, since.revision + most)
+        return Position(state.namesrv, state.epoch, revision, UP)
+
+    def _parts(self, endpoint: Endpoint, since: Position, to: Position) -> list[InputPartition]:
+        if to.state != UP:
+            reason = NamesrvError(f"name server {endpoint} does not answer")
+            return [] if since.state != UP else [self._reader_row(endpoint, to, change_rows.LOST, reason)]
+        parts: list[InputPartition] = []
+        if since.state != UP:
+            parts.append(self._reader_row(endpoint, to, change_rows.BACK))
+        if to.epoch != since.epoch or since.state == HOLE:
+            return parts + self._snapshot(endpoint)
+        if to.revision == since.revision:
+            return parts
+        return parts + self._changes(endpoint, since, to)
+
+    def _changes(self, endpoint: Endpoint, since: Position, to: Position) -> list[InputPartition]:
+        state = ask_state(endpoint, self._request.connecting)
+        if state.epoch != since.epoch:
+            # Restarted since the batch was planned: what it had is gone, what it has is in the snapshot. The next batch
+            # begins with a snapshot again, though this one may be in the sink already: it may also be not, for a sink
+            # passes over a batch that it has had, and Spark plans such a batch anew after a crash.
+            return self._snapshot(endpoint)
+        if state.compacted_revision > since.revision:
+            if self._request.resync_when_compacted:
+                return self._snapshot(endpoint)
+            raise NamesrvError(
+                f"name server {endpoint} has the changes after revision {state.compacted_revision} only, and "
+                f"{since.revision} is where this query is: it was stopped for too long. Set the option "
+                "onCompacted=resync to go on with a snapshot (what came and went in between is not seen)"
+            )
+        count = self._request.shards if to.revision - since.revision > SHARDED_REVISIONS else 1
+        span = Span(since.epoch, since.revision, to.revision)
+        return [ChangesPart(endpoint, state.namesrv, span, shard) for shard in shards(count)]
+
+    def _snapshot(self, endpoint: Endpoint) -> list[InputPartition]:
+        pin = pin_snapshot(endpoint, self._request.connecting, self._request.pin_seconds)
+        return [SnapshotPart(endpoint, pin.pin_id, shard) for shard in shards(self._request.shards)]
+
+    def _reader_row(
+        self, endpoint: Endpoint, at: Position, op: str, reason: Exception | None = None, after: int | None = None
+    ) -> ReaderRowPart:
+        return ReaderRowPart(
+            {
+                "namesrv": at.namesrv or str(endpoint),
+                "epoch": at.epoch,
+                "revision": at.revision,
+                "changed_at": int(self._clock() * 1_000_000),
+                "op": op,
+                "key": str(endpoint),
+                "reason": None if reason is None else str(reason),
+                "after_revision": after,
+            }
+        )

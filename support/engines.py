@@ -1,0 +1,23 @@
+"""The engines that a name server may run on."""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.mark import ParameterSet
+
+DEFAULT = "grpcio"
+ENGINES = (DEFAULT, "native", "envoy")
+
+
+def each(*engines: str) -> list[str | ParameterSet]:
+    """Parameters of a fixture: what runs on another engine than the default one is marked ``engines``."""
+    return [name if name == DEFAULT else pytest.param(name, marks=pytest.mark.engines) for name in engines or ENGINES]
+
+
+def present(engine: str) -> str:
+    """The engine itself; skips the test if it is not installed."""
+    if engine == "envoy":
+        pytest.importorskip("pyvoy", reason="pyvoy is missing")
+    if engine == "native":
+        pytest.importorskip("namesrv_engine", reason="namesrv-engine is not installed (make setup needs cargo for it)")
+    return engine

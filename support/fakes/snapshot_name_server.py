@@ -1,0 +1,194 @@
+"""A name server that streams the snapshot it is told to, over real gRPC on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import grpc
+from namesrv_api.v1 import route_data_pb2, route_service_pb2, route_service_pb2_grpc
+
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+
+Response = route_service_pb2.StreamRouteSnapshotResponse
+Chunk = route_service_pb2.SnapshotChunk
+End = route_service_pb2.SnapshotEnd
+Script = Callable[[grpc.ServicerContext], Iterable[Response]]
+"""What the fake answers to one call."""
+
+TAKEN_AT_MILLIS = 1_767_225_600_123
+
+
+@dataclass
+class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
+    """Answers each snapshot with its script, counts the calls, and is where it is told to be in its history."""
+
+    script: Script
+    calls: int = 0
+    namesrv: str = "ns-a"
+    epoch: str = "0001"
+    revision: int = 7
+    compacted_revision: int = 0
+    changes: dict[int, list[route_service_pb2.RouteChange]] = field(default_factory=dict)
+    """The change log by revision; revisions without changes have no message."""
+    refusal: RichError | None = None
+    """If set, every call ends with it."""
+    pins: list[int] = field(default_factory=list)
+    """Lease of each pin so far, seconds."""
+    snapshot_requests: list[route_service_pb2.StreamRouteSnapshotRequest] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
+    """The header ``authorization`` of each call, empty if it had none."""
+    endpoint: Endpoint = field(init=False)
+
+    def StreamRouteSnapshot(  # noqa: N802
+        self, request: route_service_pb2.StreamRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> Iterator[Response]:
+        self.calls += 1
+        self._begin(context)
+        self.snapshot_requests.append(request)
+        yield from self.script(context)
+
+    def PinRouteSnapshot(  # noqa: N802
+        self, request: route_service_pb2.PinRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> route_service_pb2.PinRouteSnapshotResponse:
+        self._begin(context)
+        self.pins.append(request.lease_seconds)
+        return route_service_pb2.PinRouteSnapshotResponse(
+            header=self._header(self.revision), pin_id=f"pin-{len(self.pins)}", lease_seconds=request.lease_seconds
+        )
+
+    def GetNamesrvStatus(  # noqa: N802
+        self, request: route_service_pb2.GetNamesrvStatusRequest, context: grpc.ServicerContext
+    ) -> route_service_pb2.GetNamesrvStatusResponse:
+        self._begin(context)
+        return route_service_pb2.GetNamesrvStatusResponse(
+            header=self._header(self.revision), compacted_revision=self.compacted_revision
+        )
+
+    def StreamRouteChanges(  # noqa: N802
+        self, request: route_service_pb2.StreamRouteChangesRequest, context: grpc.ServicerContext
+    ) -> Iterator[route_service_pb2.StreamRouteChangesResponse]:
+        self._begin(context)
+        for revision in range(request.after.revision + 1, request.up_to_revision + 1):
+            if revision in self.changes:
+                changes = route_service_pb2.RouteChanges(
+                    applied_at_millis=TAKEN_AT_MILLIS + revision, changes=self.changes[revision]
+                )
+                yield route_service_pb2.StreamRouteChangesResponse(header=self._header(revision), changes=changes)
+        yield route_service_pb2.StreamRouteChangesResponse(header=self._header(request.up_to_revision))
+
+    def _begin(self, context: grpc.ServicerContext) -> None:
+        self.authorizations.append(str(dict(context.invocation_metadata()).get("authorization", "")))
+        if self.refusal is not None:
+            context.abort_with_status(self.refusal.status())
+
+    def _header(self, revision: int) -> route_data_pb2.NamesrvHeader:
+        return route_data_pb2.NamesrvHeader(namesrv_name=self.namesrv, epoch=self.epoch, revision=revision)
+
+
+@contextmanager
+def serving(script: Script, namesrv: str = "ns-a") -> Iterator[FakeNamesrv]:
+    """Runs a fake until the block is left."""
+    fake = FakeNamesrv(script, namesrv=namesrv)  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
+    with futures.ThreadPoolExecutor(max_workers=4) as pool:
+        server = grpc.server(pool)
+        route_service_pb2_grpc.add_RouteServiceServicer_to_server(fake, server)  # type: ignore[no-untyped-call,unused-ignore]
+        fake.endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+        server.start()
+        try:
+            yield fake
+        finally:
+            server.stop(grace=None).wait()
+
+
+def header(namesrv: str = "ns-a", epoch: str = "0001", revision: int = 7) -> Response:
+    return Response(
+        header=route_data_pb2.NamesrvHeader(namesrv_name=namesrv, epoch=epoch, revision=revision),
+        snapshot_header=route_service_pb2.SnapshotHeader(taken_at_millis=TAKEN_AT_MILLIS),
+    )
+
+
+def end_of(chunks: Iterable[Chunk]) -> Response:
+    """The end marker with the right counts."""
+    end = End()
+    for chunk in chunks:
+        end.cluster_count += len(chunk.clusters)
+        end.topic_count += len(chunk.topics)
+        end.queue_data_count += sum(len(topic.queue_datas) for topic in chunk.topics)
+        end.broker_data_count += len(chunk.broker_datas)
+        end.live_broker_count += len(chunk.live_brokers)
+    return Response(snapshot_end=end)
+
+
+def snapshot(*chunks: Chunk, namesrv: str = "ns-a", revision: int = 7) -> Script:
+    """A script that sends one whole snapshot."""
+    responses = [header(namesrv, revision=revision), *(Response(chunk=chunk) for chunk in chunks), end_of(chunks)]
+    return lambda _context: responses
+
+
+def queue(broker_name: str, read: int = 8, write: int = 8, perm: int = 6) -> route_data_pb2.QueueData:
+    return route_data_pb2.QueueData(
+        cluster_name="DefaultCluster",
+        broker_name=broker_name,
+        read_queue_nums=read,
+        write_queue_nums=write,
+        perm=perm,
+        topic_sys_flag=0,
+    )
+
+
+def topics_chunk(**queues: list[route_data_pb2.QueueData]) -> Chunk:
+    """A chunk of topics by name."""
+    return Chunk(topics=[route_service_pb2.TopicQueues(topic=name, queue_datas=rows) for name, rows in queues.items()])
+
+
+def live(broker_id: int, broker_addr: str, counter: int = 3) -> route_data_pb2.BrokerLiveInfo:
+    return route_data_pb2.BrokerLiveInfo(
+        cluster_name="DefaultCluster",
+        broker_name="broker-a",
+        broker_id=broker_id,
+        broker_addr=broker_addr,
+        ha_server_addr="10.0.0.1:10912" if broker_id == 0 else None,
+        data_version=route_data_pb2.DataVersion(timestamp_millis=1000, counter=counter, state_version=0),
+        last_update_timestamp_millis=TAKEN_AT_MILLIS - 5,
+        generation=4,
+        has_channel=True,
+    )
+
+
+def fleet_chunk(**addresses: str) -> Chunk:
+    """A chunk with the cluster and group of broker-a, without live brokers."""
+    return Chunk(
+        clusters=[route_data_pb2.ClusterData(cluster_name="DefaultCluster", broker_names=["broker-a"])],
+        broker_datas=[
+            route_data_pb2.BrokerData(
+                cluster_name="DefaultCluster",
+                broker_name="broker-a",
+                broker_addrs=[
+                    route_data_pb2.BrokerAddr(broker_id=int(key.removeprefix("id")), broker_addr=address)
+                    for key, address in addresses.items()
+                ],
+                zone_name="zone-1",
+            )
+        ],
+    )
+
+
+def put(topic: str, queues: route_data_pb2.QueueData) -> route_service_pb2.RouteChange:
+    """A topic's queues came or changed."""
+    return route_service_pb2.RouteChange(topic_put=route_service_pb2.TopicQueues(topic=topic, queue_datas=[queues]))
+
+
+def gone(topic: str, broker_name: str = "broker-a") -> route_service_pb2.RouteChange:
+    """A topic lost its queues."""
+    return route_service_pb2.RouteChange(
+        topic_removed=route_service_pb2.TopicQueuesRemoval(
+            topic=topic,
+            cluster_name="DefaultCluster",
+            broker_name=broker_name,
+            reason=route_data_pb2.REMOVAL_REASON_NOT_IN_REGISTRATION,
+        )
+    )

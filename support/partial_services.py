@@ -1,0 +1,14 @@
+"""Servers of tests that have only some calls of a service of the name server."""
+
+from __future__ import annotations
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from groundwork.grpc_handlers.composition import methods_of
+from namesrv.server.rpc.handlers import not_there_yet
+
+
+def whole(service: ServiceDescriptor, *parts: object) -> tuple[object, ...]:
+    """Parts and what a service needs besides: its other calls answer that they are not there yet."""
+    there = methods_of(service, parts)
+    return (*parts, not_there_yet(method for method in service.methods if method not in there))

@@ -1,0 +1,135 @@
+"""A fleet with certificates, tokens and permits, and the calls by which tests see who may do what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+
+from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+from support.certificates import Authority, Files
+from support.processes import BIN, Client
+from support.registrations import registration
+
+CALLERS = ("client", "broker", "admin")
+TOKENS = {caller: f"token-of-the-{caller}" for caller in CALLERS}
+ROUTE, REGISTRATION = "/namesrv_api.v1.RouteService/", "/namesrv_api.v1.RegistrationService/"
+LIVE_SECONDS = 10.0
+"""Time for files that changed to be in force: they are looked at every second, and have to look the same twice."""
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def permits(**changes: dict[str, Any]) -> dict[str, Any]:
+    """A permits file's content: one principal for each kind of caller."""
+    rights: dict[str, dict[str, Any]] = {
+        "client": {"look_up": True},
+        "broker": {"look_up": True, "register": ["DefaultCluster/broker-a"]},
+        "admin": {"look_up": True, "administer": True},
+    }
+    rows = {
+        name: {"certificates": [f"{name}.example"], "token_sha256": [digest(TOKENS[name])], **rights[name]}
+        for name in CALLERS
+    }
+    return {"principals": {name: row | changes.get(name, {}) for name, row in rows.items()}}
+
+
+@dataclass
+class Place:
+    """A folder with the certificates, tokens and permits of a fleet."""
+
+    authority: Authority
+    server: Files
+    callers: dict[str, Files]
+    tokens: dict[str, Path]
+    permits: Path
+
+    def flags(self, kind: str, *, with_permits: bool = True) -> list[str]:
+        """The flags of a name server of a kind."""
+        flags: list[str] = []
+        if kind != "no TLS":
+            flags += ["--tls-cert", str(self.server.certificate), "--tls-key", str(self.server.key)]
+        if kind == "mTLS":
+            flags += ["--tls-client-ca", str(self.authority.path)]
+        return flags + (["--permits-file", str(self.permits)] if with_permits else [])
+
+    def files(self, kind: str, caller: str | None) -> ClientFiles | None:
+        """What a caller shows to a name server of a kind; nothing of its own if there is no caller."""
+        if kind == "no TLS":
+            return None
+        pair = self.callers[caller] if caller and kind == "mTLS" else None
+        return ClientFiles(
+            self.authority.path,
+            pair and pair.certificate,
+            pair and pair.key,
+            self.tokens[caller] if caller and kind == "token" else None,
+        )
+
+    @classmethod
+    def make(cls, tmp_path: Path) -> Place:
+        """A folder with everything in it."""
+        authority = Authority(tmp_path)
+        callers = {name: authority.sign(f"CN of {name}", [f"{name}.example"], file_name=name) for name in CALLERS}
+        tokens = {name: tmp_path / f"{name}.token" for name in CALLERS}
+        for name, path in tokens.items():
+            path.write_text(TOKENS[name] + "\n")
+        permits_file = tmp_path / "permits.json"
+        permits_file.write_text(json.dumps(permits()))
+        return Place(authority, authority.sign_server(), callers, tokens, permits_file)
+
+
+@contextmanager
+def connected(endpoint: Endpoint, files: ClientFiles | None) -> Iterator[Client]:
+    """A connection of its own."""
+    security = None if files is None else ClientSecurity(files)
+    with open_channel(endpoint, [("grpc.use_local_subchannel_pool", 1)], security) as connection:
+        yield Client(connection)
+
+
+def outcome(call: Callable[[], object]) -> str:
+    """``OK``, or the reason of the error, or its code where it has none."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        rich = RichError.of(error)
+        return rich.reason or rich.code.name
+    return "OK"
+
+
+def lookup(client: Client) -> str:
+    return outcome(lambda: client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=20))
+
+
+def register(client: Client, **changes: Any) -> str:
+    return outcome(lambda: client.registration.RegisterBroker(registration(**changes), timeout=20))
+
+
+def administer(client: Client) -> str:
+    return outcome(lambda: client.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=20))
+
+
+def refused_start(*flags: str) -> str:
+    """What a name server that does not start says: one line, and exit code 2."""
+    done = subprocess.run(
+        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("namesrv: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]

@@ -1,0 +1,230 @@
+"""The promises of WatchTopicRoutes, checked on what clients recorded: seven validators, each for one promise.
+
+A client is a list of streams in the order in which it opened them; each stream has what was asked for and every
+message that came. Lookups that were made meanwhile, on the same name server, say what the routes really were.
+
+    filtered      only topics that were asked for are told of
+    ordered       revisions never go back in a stream, and the epoch stays
+    unique        no topic is told of twice at one revision in a stream
+    atomic        whatever changed in one revision has arrived with the bookmark that covers it: clients that hold the
+                  same topics at a bookmark of the same revision hold the same routes
+    bookmarkable  what comes after a bookmark is of a later revision
+    resumable     a stream that resumes tells only what changed after its point, and the client ends up with what it
+                  would have had without the break
+    reliable      nothing is lost: at a bookmark a client holds what a lookup of that revision gives, and between two
+                  bookmarks no lookup gives anything else for a topic that was not told of
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+Route = route_data_pb2.TopicRouteData | None
+"""A route; None: the topic is not there."""
+
+Routes = Mapping[str, Route]
+
+
+class Lookup(NamedTuple):
+    """What a lookup gave."""
+
+    epoch: str
+    revision: int
+    topic: str
+    route: Route
+
+
+@dataclass
+class WatchedStream:
+    """What one stream was asked for, and what came."""
+
+    request: pb.WatchTopicRoutesRequest
+    messages: list[pb.WatchTopicRoutesResponse] = field(default_factory=list)
+
+    @property
+    def resumes_after(self) -> tuple[str, int] | None:
+        """Epoch and revision that it goes on after; None if it starts anew."""
+        if not self.request.HasField("resume_after"):
+            return None
+        return self.request.resume_after.epoch, self.request.resume_after.revision
+
+    def asks_for(self, topic: str) -> bool:
+        """Whether a topic was asked for."""
+        return topic in self.request.topics or topic.startswith(tuple(self.request.topic_prefixes))
+
+
+Client = Sequence[WatchedStream]
+
+
+class Held(NamedTuple):
+    """What a client holds at a bookmark."""
+
+    epoch: str
+    revision: int
+    routes: Routes
+    told: frozenset[str]
+    """Topics that it was told of since the bookmark before."""
+    starts: bool
+    """Whether it is the first bookmark of a client, or of one that started anew."""
+
+
+def held_at_bookmarks(client: Client) -> Iterator[Held]:
+    """What a client holds at each bookmark of its streams. What came after the last one of a stream does not count."""
+    routes: dict[str, Route] = {}
+    at_bookmark: dict[str, Route] = {}
+    for stream in client:
+        starts = stream.resumes_after is None
+        routes = {} if starts else dict(at_bookmark)
+        told: set[str] = set()
+        for message in stream.messages:
+            for change in message.changes:
+                routes[change.topic] = change.route if change.HasField("route") else None
+                told.add(change.topic)
+            if message.bookmark:
+                at_bookmark = dict(routes)
+                yield Held(message.header.epoch, message.header.revision, at_bookmark, frozenset(told), starts)
+                told, starts = set(), False
+
+
+def last_bookmark(client: Client) -> tuple[str, int] | None:
+    """Where a client that lost its stream goes on; None: it starts anew."""
+    last = None
+    for held in held_at_bookmarks(client):
+        last = held.epoch, held.revision
+    return last
+
+
+def check_filtered(client: Client) -> None:
+    """Only topics that were asked for are told of."""
+    for stream in client:
+        for message in stream.messages:
+            strange = [change.topic for change in message.changes if not stream.asks_for(change.topic)]
+            assert not strange, f"filtered: {strange} were not asked for (revision {message.header.revision})"
+
+
+def check_ordered(client: Client) -> None:
+    """Revisions never go back in a stream, and the epoch stays."""
+    for stream in client:
+        for before, after in zip(stream.messages, stream.messages[1:], strict=False):
+            assert before.header.epoch == after.header.epoch, "ordered: the epoch changed within a stream"
+            assert before.header.revision <= after.header.revision, (
+                f"ordered: {after.header.revision} came after {before.header.revision}"
+            )
+
+
+def check_unique(client: Client) -> None:
+    """No topic is told of twice at one revision in a stream."""
+    for stream in client:
+        seen: set[tuple[int, str]] = set()
+        for message in stream.messages:
+            for change in message.changes:
+                key = (message.header.revision, change.topic)
+                assert key not in seen, f"unique: {change.topic} came twice at revision {message.header.revision}"
+                seen.add(key)
+
+
+def check_atomic(clients: Iterable[Client]) -> None:
+    """Clients that hold a topic at a bookmark of the same revision hold the same route of it."""
+    seen: dict[tuple[str, int, str, str], Route] = {}
+    for client in clients:
+        zone = client[0].request.zone_name if client else ""
+        for held in held_at_bookmarks(client):
+            for topic, route in held.routes.items():
+                other = seen.setdefault((held.epoch, held.revision, zone, topic), route)
+                assert other == route, f"atomic: two routes of {topic} at revision {held.revision}: {other} and {route}"
+
+
+def check_bookmarkable(client: Client) -> None:
+    """What comes after a bookmark is of a later revision."""
+    for stream in client:
+        bookmark = -1
+        for message in stream.messages:
+            # That a topic is not there may be said when the name server becomes warm, which changes nothing.
+            if any(change.HasField("route") or change.removals for change in message.changes):
+                assert message.header.revision > bookmark, (
+                    f"bookmarkable: a change of revision {message.header.revision} came after the bookmark {bookmark}"
+                )
+            if message.bookmark:
+                bookmark = message.header.revision
+
+
+def check_resumable(client: Client) -> None:
+    """A stream that resumes is of the same epoch and tells only of what is later than its point.
+
+    What is not there may be told again: the name server may have become warm meanwhile. That the client ends up with
+    what it would have had without the break is what ``check_reliable`` sees, because it holds on across streams.
+    """
+    for stream in client:
+        point = stream.resumes_after
+        if point is None:
+            continue
+        for message in stream.messages:
+            assert message.header.epoch == point[0], "resumable: resumed in another epoch"
+            later = [change.topic for change in message.changes if change.HasField("route")]
+            assert message.header.revision >= point[1], "resumable: resumed before its point"
+            assert not later or message.header.revision > point[1], f"resumable: {later} came again"
+
+
+def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
+    """At a bookmark a client holds what was looked up then, and nothing happened unseen between two bookmarks.
+
+    Lookups must be of the zone that the client watches for.
+    """
+    by_epoch = _by_epoch_and_revision(lookups)
+    before: Held | None = None
+    for held in held_at_bookmarks(client):
+        if held.starts:
+            before = None
+        of_epoch = by_epoch.get(held.epoch, ())
+        for lookup in _between(of_epoch, held.revision - 1, held.revision):
+            if lookup.topic in held.routes:
+                _same(lookup, held.routes[lookup.topic])
+        if before is not None:
+            for lookup in _between(of_epoch, before.revision, held.revision - 1):
+                if lookup.topic in before.routes and lookup.topic not in held.told:
+                    _same(lookup, before.routes[lookup.topic])
+        before = held
+
+
+def _by_epoch_and_revision(lookups: Iterable[Lookup]) -> dict[str, list[Lookup]]:
+    by_epoch: dict[str, list[Lookup]] = {}
+    for lookup in sorted(lookups, key=attrgetter("revision")):
+        by_epoch.setdefault(lookup.epoch, []).append(lookup)
+    return by_epoch
+
+
+def _between(lookups: Sequence[Lookup], after: int, until: int) -> Sequence[Lookup]:
+    """Those of a revision later than ``after``, up to ``until``; they come in the order of their revisions."""
+    revision = attrgetter("revision")
+    return lookups[bisect_right(lookups, after, key=revision) : bisect_right(lookups, until, key=revision)]
+
+
+def _same(lookup: Lookup, route: Route) -> None:
+    assert lookup.route == route, (
+        f"reliable: at revision {lookup.revision} {lookup.topic} was {lookup.route}, the watch held {route}"
+    )
+
+
+OF_ONE_CLIENT: tuple[Callable[[Client], None], ...] = (
+    check_filtered,
+    check_ordered,
+    check_unique,
+    check_bookmarkable,
+    check_resumable,
+)
+
+
+def check_promises(clients: Sequence[Client], lookups: Sequence[Lookup]) -> None:
+    """All seven. The clients must watch without a zone, or all with the one that the lookups were made for."""
+    for client in clients:
+        for check in OF_ONE_CLIENT:
+            check(client)
+        check_reliable(client, lookups)
+    check_atomic(clients)

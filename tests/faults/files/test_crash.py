@@ -1,0 +1,152 @@
+"""A crash at each step on each file: it holds the old content or the new one, and what was called durable is there."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from groundwork.files.failpoints import VARIABLE
+from tests.faults.files.failpoints import CRASHED, LIST
+from tools.faults.owned_files import OWNED, WITH_COPY
+
+ROOT = Path(__file__).parents[3]
+
+RUNS = int(os.environ.get("FAULTS_CRASHES_PER_POINT", "2"))
+"""How often a process is crashed at each point; 100 in the long profile."""
+MOST_ROUNDS = 5
+"""Rounds of steps within which each point is passed: files rotate every few lines."""
+DEADLINE_SECONDS = 110.0 * max(1, RUNS / 2)
+
+
+class Sliced:
+    """Takes rounds of steps in a folder, with faults. Remembers what was called durable."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self.faults = scratch / "faults"
+        with (scratch / "stderr").open("wb") as errors:
+            self._program = subprocess.Popen(
+                [sys.executable, "-m", "tools.faults.file_steps"],
+                cwd=ROOT,
+                env={**os.environ, VARIABLE: str(self.faults)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._watchdog = threading.Timer(DEADLINE_SECONDS, self._program.kill)
+        self._watchdog.start()
+        self._folders = 0
+        self.new_folder()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watchdog.cancel()
+        for stream in (self._program.stdin, self._program.stdout):
+            assert stream is not None
+            stream.close()
+        self._program.wait(10)
+
+    def new_folder(self) -> None:
+        """From now on steps are taken in a folder in which there is nothing yet."""
+        self._folders += 1
+        self.folder = self._scratch / f"folder-{self._folders}"
+        self.folder.mkdir()
+        self.durable = dict.fromkeys(OWNED, 0)
+
+    def take(self, faults: str = "") -> int:
+        """Takes a round of steps in a process of its own, and returns its exit code."""
+        self.faults.write_text(faults)
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write(f"{self.folder}\n")
+        self._program.stdin.flush()
+        for line in self._program.stdout:
+            if line.startswith("ended "):
+                return int(line.split()[1])
+            kind, number = line.rsplit(": ", 1)
+            assert self.durable[kind] < int(number) <= self.durable[kind] + 2, f"{kind}: {number}"
+            self.durable[kind] = int(number)
+        raise AssertionError(f"the program ended: {self.errors()}")
+
+    def errors(self) -> str:
+        """What processes that failed said."""
+        return (self._scratch / "stderr").read_text()[-3_000:]
+
+    def damage(self) -> None:
+        """Makes every file unreadable that has a copy; then what it held before is the last that can be there."""
+        for kind in WITH_COPY:
+            if (self.folder / f"{kind}.bak").exists() and (self.folder / kind).exists():
+                (self.folder / kind).write_bytes(b"\0")
+                self.durable[kind] -= 1
+
+    def points(self) -> set[str]:
+        """The points that were passed so far."""
+        lines = self.faults.with_name("faults.hits").read_text().splitlines()
+        return {_name(line) for line in lines}
+
+    def crash_at(self, point: str) -> None:
+        """Has a process crash at a point, and checks that the next one finds everything."""
+        for _ in range(MOST_ROUNDS):
+            if ".broken" in point:
+                self.damage()
+            code = self.take(f"{_pattern(point)} = crash\n")
+            if code == CRASHED:
+                break
+            assert code == 0, self.errors()
+        else:
+            raise AssertionError(f"{point} was never passed")
+        assert self.take() == 0, f"after a crash {point}: {self.errors()}"
+
+
+def _name(point: str) -> str:
+    """Files of the route cache are named by a checksum, the temporary ones by chance."""
+    words = point.split(" ")
+    if words[-1].endswith(".route") or (words[-1].endswith(".tmp") and len(words[-1]) > len("x" * 40)):
+        words[-1] = f"ROUTE.{words[-1].rpartition('.')[2]}"
+    return " ".join(words)
+
+
+def _pattern(point: str) -> str:
+    return point.replace("ROUTE.", "*.")
+
+
+@pytest.fixture
+def steps() -> Iterator[Sliced]:
+    """In memory where that can be: a process that is killed leaves in the page cache what it wrote."""
+    fast = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as scratch, Sliced(Path(scratch)) as steps:
+        yield steps
+
+
+def test_the_list_of_failpoints_is_complete(steps: Sliced) -> None:
+    for _ in range(MOST_ROUNDS):
+        assert steps.take() == 0, steps.errors()
+    steps.damage()
+    assert steps.take() == 0, steps.errors()
+    assert sorted(steps.points()) == LIST.read_text().splitlines()
+
+
+@pytest.mark.timeout(DEADLINE_SECONDS + 10)
+def test_a_crash_at_any_failpoint_leaves_old_or_new_and_nothing_durable_is_lost(steps: Sliced) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - shown if it fails
+    rng = random.Random(seed)
+    points = LIST.read_text().splitlines()
+    for _ in range(RUNS):
+        rng.shuffle(points)
+        for point in points:
+            if rng.random() < 0.3:
+                steps.new_folder()
+            steps.crash_at(point)

@@ -1,0 +1,103 @@
+"""What goes wrong around an ingest: checkpoints that are not its own, and disks that fill."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.store import RouteStore, StoreError
+from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
+from support.spark_session import spark
+
+__all__ = ["spark"]  # pytest finds the fixture by its name in this module
+
+QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60", "shards": "1"}
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def fake(spark: SparkSession) -> Iterator[FakeNamesrv]:
+    """It starts after Spark: a fork under gRPC's threads can go wrong."""
+    assert spark.version
+    chunks = (fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")]))
+    with serving(snapshot(*chunks)) as serves:
+        yield serves
+
+
+def rewrite_offsets(store: RouteStore, offsets: object) -> None:
+    """Puts other offsets of the source into the checkpoint, as Spark keeps them: the last line of each file."""
+    for file in store.folder.glob("_checkpoint/*/offsets/[0-9]*"):
+        lines = file.read_text().splitlines()
+        file.write_text("\n".join([*lines[:-1], json.dumps(offsets)]))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "problem"),
+    [
+        ({"version": 0, "namesrvs": {}}, "the checkpoint has offsets of version 0, this program knows 1"),
+        ({"some-topic": {"0": 23}}, "the checkpoint has offsets of version None, this program knows 1"),
+        ({"version": 1, "namesrvs": {"a:1": {}}}, "the checkpoint has an offset that is damaged"),
+    ],
+    ids=["older", "another source's", "damaged"],
+)
+def test_a_checkpoint_that_is_not_this_programs_is_refused_and_a_new_one_can_be_begun(
+    spark: SparkSession, fake: FakeNamesrv, tmp_path: Path, offsets: object, problem: str
+) -> None:
+    store = RouteStore.create(tmp_path / "log")
+    first = ingest(spark, [fake.endpoint], store, QUICK)
+    rewrite_offsets(store, offsets)
+    fake.revision += 1
+
+    with pytest.raises(IngestError, match=f"{problem}.*: start a new checkpoint"):
+        ingest(spark, [fake.endpoint], store, QUICK)
+
+    again = ingest(spark, [fake.endpoint], store, QUICK, new_run=True)
+    assert (again.run_id != first.run_id, again.rows) == (True, first.rows)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount, which makes a small disk")
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, timeout=20, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here: that needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], timeout=20, check=True)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Writes a file that leaves so many bytes of the disk."""
+    filler = disk / "filler"
+    filler.unlink(missing_ok=True)
+    filler.write_bytes(b"x" * (shutil.disk_usage(disk).free - leave))
+    return filler
+
+
+def test_a_disk_that_is_full_at_any_point_of_a_batch_is_told_in_one_line_and_costs_nothing_once_there_is_room(
+    spark: SparkSession, fake: FakeNamesrv, small_disk: Path
+) -> None:
+    store = RouteStore.create(small_disk / "log")
+    for leave in (0, 8_192, 24_576):  # Spark's offsets do not fit, then the rows
+        filler = fill(small_disk, leave)
+        with pytest.raises((IngestError, StoreError), match="No space left on device") as caught:
+            ingest(spark, [fake.endpoint], store, QUICK)
+        assert "\n" not in str(caught.value), leave
+        filler.unlink()
+    ingest(spark, [fake.endpoint], store, QUICK)
+    rows = ds.dataset(store.changes, partitioning="hive").to_table(columns=["table_name", "key"]).to_pylist()
+    assert sorted(row["table_name"] for row in rows) == ["broker_groups", "clusters", "reads", "topic_queues"]

@@ -1,0 +1,36 @@
+"""``route-pipeline follow --continuous`` beside a name server that goes away and comes back."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from support.processes import NamesrvProcess, eventually
+from support.registrations import registration
+from tools.faults.fleet.pipeline import Pipeline
+from tools.faults.history import History
+
+pytestmark = pytest.mark.spark
+
+SPARK_SECONDS = 120.0
+TIMEOUT = 10.0
+
+
+def register(server: NamesrvProcess, *topics: str) -> None:
+    with server.connect() as client:
+        client.registration.RegisterBroker(registration(topics), timeout=TIMEOUT)
+
+
+@pytest.mark.timeout(4 * SPARK_SECONDS)
+def test_a_query_that_is_kept_is_begun_again_once_its_name_server_is_back(tmp_path: Path) -> None:
+    with NamesrvProcess() as first, closing(History(tmp_path / "history.jsonl")) as history:
+        register(first, "TopicA")
+        with Pipeline(tmp_path, history, (), [str(first.endpoint)]) as pipeline:
+            pipeline.wait_for_batch(SPARK_SECONDS)
+            first.kill()
+            eventually(lambda: pipeline.says("trying again"), within_seconds=SPARK_SECONDS)
+            with NamesrvProcess(port=first.endpoint.port) as second:
+                register(second, "TopicA", "TopicB")
+                pipeline.wait_for_batch(SPARK_SECONDS)

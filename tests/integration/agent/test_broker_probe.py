@@ -1,0 +1,108 @@
+"""The agent watches its broker: a dead one leaves the routes though its agent lives, and comes back by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+
+from support.agents import NEVER_SCAN, Agent, StandInBroker, held_port, joined, name_servers
+from support.processes import NamesrvProcess, eventually
+
+
+@pytest.fixture
+def broker() -> Iterator[StandInBroker]:
+    with held_port() as port, StandInBroker(port) as listening:
+        yield listening
+
+
+def test_a_broker_that_is_killed_leaves_every_name_server_and_is_back_when_it_listens_again(
+    broker: StandInBroker,
+) -> None:
+    addr = str(broker.endpoint)
+    with (
+        name_servers(2) as servers,
+        Agent(joined(*(server for server, _ in servers)), broker_addr=addr, probe="tcp") as agent,
+        agent.connect() as status,
+    ):
+        for _, client in servers:
+            eventually(client.addrs, lambda addrs: addrs == {0: addr})
+        eventually(lambda: status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP)
+        broker.kill()
+        for server, client in servers:
+            eventually(client.route, lambda route: route is None)
+            assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
+        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        with StandInBroker(broker.endpoint.port):
+            for _, client in servers:
+                eventually(client.addrs, lambda addrs: addrs == {0: addr})
+            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
+        # Each change is said once, although the broker was looked at every second.
+        assert [len(agent.events(event)) for event in ("broker_down", "broker_up")] == [1, 1]
+
+
+def test_a_broker_that_starts_after_its_agent_is_registered_only_when_it_is_there(broker: StandInBroker) -> None:
+    addr, port = str(broker.endpoint), broker.endpoint.port
+    broker.kill()
+    with (
+        NamesrvProcess(*NEVER_SCAN) as server,
+        server.connect() as client,
+        Agent(str(server.endpoint), broker_addr=addr, probe="tcp") as agent,
+        agent.connect() as status,
+    ):
+        eventually(lambda: agent.events("agent_started"))
+        assert agent.events("broker_not_there_yet")
+        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        assert server.events("broker_registered") == []
+        with StandInBroker(port):
+            eventually(client.addrs, lambda addrs: addrs == {0: addr})
+
+
+def test_an_agent_whose_broker_is_dead_does_not_register_it_with_a_name_server_that_comes_back(
+    broker: StandInBroker,
+) -> None:
+    addr = str(broker.endpoint)
+    with (
+        NamesrvProcess(*NEVER_SCAN) as server,
+        Agent(str(server.endpoint), broker_addr=addr, probe="tcp") as agent,
+        agent.connect() as status,
+    ):
+        with server.connect() as client:
+            eventually(client.addrs)
+            broker.kill()
+            eventually(client.route, lambda route: route is None)
+        server.kill()
+        eventually(lambda: not status.target(server.endpoint).channel_open)
+        with NamesrvProcess(*NEVER_SCAN, port=server.endpoint.port) as again, again.connect() as client:
+            eventually(lambda: status.target(server.endpoint).channel_open)
+            with StandInBroker(broker.endpoint.port):
+                eventually(client.addrs, lambda addrs: addrs == {0: addr})
+            back, registered = agent.wait_for("broker_up"), again.wait_for("broker_registered")
+            assert back["timestamp"] <= registered["timestamp"]
+
+
+def test_a_broker_whose_process_dies_leaves_and_is_back_under_another_process_number(
+    broker: StandInBroker, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "broker.pid"
+    pid_file.write_text(f"{broker.pid}\n")
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), "--broker-pid", str(pid_file), probe="pid"),
+    ):
+        eventually(client.addrs)
+        broker.kill()
+        eventually(client.route, lambda route: route is None)
+        assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
+        with StandInBroker() as again:
+            pid_file.write_text(f"{again.pid}\n")
+            eventually(client.addrs)
+
+
+def test_without_a_probe_a_broker_need_not_exist() -> None:
+    with name_servers(1) as [(server, client)], Agent(str(server.endpoint), probe="none") as agent:
+        eventually(client.addrs)
+        with agent.connect() as status:
+            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED

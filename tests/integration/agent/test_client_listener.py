@@ -1,0 +1,436 @@
+"""The agent's listener for clients, over real sockets: a thousand channels, killed clients, readers that never read."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1 import client_service_pb2 as pb
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.clients import channels, limits
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.queries import add_client_queries
+from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
+from broker_agent.errors import StartError
+from broker_agent.listener.error_answers import ErrorAnswers
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+from support.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
+
+ANY_PORT = Endpoint("127.0.0.1", 0)
+BROKER = route_data_pb2.BrokerIdentity(
+    cluster_name="C", broker_name="broker-a", broker_id=1, broker_addr="127.0.0.1:10911"
+)
+TIMEOUT = 20.0
+CLIENT_PROCESS = Path(__file__).with_name("client_process.py")
+GROUP = "consumers"
+
+
+class Listener:
+    """The listener with its managers, in this process."""
+
+    def __init__(self, options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> None:
+        self.managers = ClientManagers(max_channels=max_channels)
+        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER, options)
+        self.managers.start()
+        self.server.start()
+
+    @contextmanager
+    def connect(self, *more: tuple[str, int]) -> Iterator[ClientServiceStub]:
+        # Otherwise all clients of this process would share one connection, and its flow control.
+        options = [("grpc.use_local_subchannel_pool", 1), *more]
+        with grpc.insecure_channel(str(self.server.endpoint), options) as connection:
+            yield ClientServiceStub(connection)
+
+    def ids(self, group: str = GROUP) -> list[str]:
+        found = self.managers.tables.consumers.group(group)
+        return found.client_ids if found else []
+
+
+@contextmanager
+def listening(options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> Iterator[Listener]:
+    listener = Listener(options, max_channels=max_channels)
+    try:
+        yield listener
+    finally:
+        listener.server.stop()
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("broker-agent")] == []
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with listening() as started:
+        yield started
+
+
+@pytest.fixture
+def stub(listener: Listener) -> Iterator[ClientServiceStub]:
+    with listener.connect() as connected:
+        yield connected
+
+
+class Channel:
+    """A client channel that a test holds."""
+
+    def __init__(self, stub: ClientServiceStub, client_id: str = "client-1") -> None:
+        self.stub = stub
+        self.client_id = client_id
+        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder=client_id))
+        self.id = str(self.next().opened.channel_id)
+
+    def next(self) -> pb.OpenClientChannelResponse:
+        event: pb.OpenClientChannelResponse = next(self.events)
+        return event
+
+    def beat(self, *groups: str, producers: Sequence[str] = ()) -> pb.HeartbeatResponse:
+        request = pb.HeartbeatRequest(
+            client_id=self.client_id,
+            channel_id=self.id,
+            language="PYTHON",
+            producer_groups=[pb.ProducerData(group_name=group) for group in producers],
+            consumer_groups=[consumer(group) for group in groups],
+        )
+        response: pb.HeartbeatResponse = self.stub.Heartbeat(request, timeout=TIMEOUT)
+        return response
+
+    def told(self) -> str:
+        return str(self.next().consumer_ids_changed.consumer_group)
+
+
+def consumer(group: str) -> pb.ConsumerData:
+    return pb.ConsumerData(
+        group_name=group,
+        consume_type=pb.CONSUME_TYPE_PASSIVELY,
+        message_model=pb.MESSAGE_MODEL_CLUSTERING,
+        consume_from_where=pb.CONSUME_FROM_WHERE_LAST_OFFSET,
+        subscriptions=[pb.SubscriptionData(topic="TopicTest")],
+    )
+
+
+def error_of(call: Callable[[], object]) -> RichError:
+    with pytest.raises(grpc.RpcError) as failed:
+        call()
+    return RichError.of(failed.value)
+
+
+def client_process(listener: Listener, client_id: str) -> Process:
+    return Process([sys.executable, str(CLIENT_PROCESS), str(listener.server.endpoint), client_id, GROUP])
+
+
+def test_members_are_told_when_one_joins_leaves_or_loses_its_channel(
+    listener: Listener, stub: ClientServiceStub
+) -> None:
+    first = Channel(stub, "first")
+    assert list(first.beat(GROUP).changed_consumer_groups) == [GROUP]
+    assert first.told() == GROUP
+    assert list(first.beat(GROUP).changed_consumer_groups) == []
+    second = Channel(stub, "second")
+    second.beat(GROUP)
+    assert first.told() == GROUP
+    answer = stub.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group=GROUP), timeout=TIMEOUT)
+    assert list(answer.client_ids) == ["first", "second"]
+    leave = pb.UnregisterClientRequest(client_id="second", channel_id=second.id, consumer_group=GROUP)
+    assert stub.UnregisterClient(leave, timeout=TIMEOUT).removed
+    assert first.told() == GROUP
+    assert listener.ids() == ["first"]
+    second.beat(GROUP)
+    assert first.told() == GROUP
+    second.events.cancel()
+    assert first.told() == GROUP
+    assert listener.ids() == ["first"]
+
+
+def test_the_first_message_of_a_channel_says_its_id_and_how_long_it_may_be_idle(stub: ClientServiceStub) -> None:
+    events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder="h"))
+    opened = next(events).opened
+    assert len(opened.channel_id) >= 20
+    assert opened.idle_timeout_millis == 120_000
+
+
+@pytest.mark.slow
+def test_a_thousand_channels_cost_no_threads_and_hold_up_nobody(listener: Listener) -> None:
+    connections, channels_each = 20, 50
+    with ExitStack() as stack:
+        stubs = [stack.enter_context(listener.connect()) for _ in range(connections)]
+        held = [Channel(stubs[0], "client-0")]
+        threads = threading.active_count()
+        held += [Channel(stubs[n % connections], f"client-{n}") for n in range(1, connections * channels_each)]
+        # Clients in this process have a thread for each connection; the listener must not have one for each channel.
+        assert threading.active_count() - threads <= connections
+        for channel in held:
+            channel.beat(GROUP)
+        assert len(listener.ids()) == 1000
+        for channel in held:
+            assert channel.told() == GROUP
+        with listener.connect() as newcomer:
+            held.append(Channel(newcomer, "newcomer"))
+            held[-1].beat(GROUP)
+            assert "newcomer" in listener.ids()
+    eventually(listener.ids, lambda ids: ids == [])
+    assert len(listener.managers.tables.channels) == 0
+
+
+def test_all_channels_of_a_connection_that_is_lost_end_with_it(listener: Listener, stub: ClientServiceStub) -> None:
+    stays = Channel(stub, "stays")
+    stays.beat(GROUP)
+    with listener.connect() as lost:
+        held = [Channel(lost, f"lost-{number}") for number in range(50)]
+        for channel in held:
+            channel.beat(GROUP, producers=["producers"])
+        assert len(listener.ids()) == 51
+    eventually(listener.ids, lambda ids: ids == ["stays"])
+    eventually(lambda: listener.managers.tables.producers.groups, lambda groups: groups == ())
+
+
+def test_a_killed_client_leaves_at_once_and_the_others_are_told(listener: Listener, stub: ClientServiceStub) -> None:
+    peer = Channel(stub, "peer")
+    peer.beat(GROUP)
+    assert peer.told() == GROUP
+    with client_process(listener, "killed") as process:
+        process.wait_for("client_ready")
+        assert peer.told() == GROUP
+        assert listener.ids() == ["killed", "peer"]
+        process.kill()
+        assert peer.told() == GROUP
+        eventually(listener.ids, lambda ids: ids == ["peer"], within_seconds=5)
+
+
+def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
+    options = ClientServerOptions(keepalive_time_millis=500, keepalive_timeout_millis=500)
+    with listening(options) as listener, client_process(listener, "stopped") as process:
+        process.wait_for("client_ready")
+        assert listener.ids() == ["stopped"]
+        process.signal(signal.SIGSTOP)
+        eventually(listener.ids, lambda ids: ids == [])
+
+
+def test_a_client_that_never_reads_its_notices_is_cut_with_slow_reader_and_holds_up_nobody() -> None:
+    with (
+        listening(ClientServerOptions(slow_reader_seconds=0.3)) as listener,
+        listener.connect(("grpc.http2.bdp_probe", 0)) as slow,  # gRPC would buffer some megabytes otherwise
+        listener.connect() as lively,
+    ):
+        groups = [f"{number:03}-".ljust(limits.MAX_GROUP_NAME_LENGTH, "x") for number in range(300)]
+        reader = Channel(slow, "slow")
+        for start in range(0, len(groups), 100):
+            reader.beat(*groups[start : start + 100])
+
+        def toggle() -> bool:
+            """Changes all groups of the reader; says whether it has left them."""
+            for start in range(0, len(groups), 100):
+                consumers = [consumer(group) for group in groups[start : start + 100]]
+                lively.Heartbeat(pb.HeartbeatRequest(client_id="plain", consumer_groups=consumers), timeout=TIMEOUT)
+            leave = pb.UnregisterClientRequest(client_id="plain")
+            assert lively.UnregisterClient(leave, timeout=TIMEOUT).removed
+            return listener.ids(groups[0]) == []
+
+        eventually(toggle)
+        with pytest.raises(grpc.RpcError) as cut:
+            list(reader.events)
+        error = RichError.of(cut.value)
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
+
+
+def test_every_channel_is_told_of_the_shutdown_which_removes_nobody() -> None:
+    with listening() as listener, listener.connect() as stub:
+        channel = Channel(stub, "client")
+        channel.beat(producers=["producers"])
+        listener.server.stop()
+        assert channel.next().closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
+        assert list(channel.events) == []
+        assert listener.managers.tables.producers.groups == ("producers",)
+        listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
+
+
+def test_a_port_in_use_is_a_clear_error_and_an_unstarted_listener_gives_its_port_back(listener: Listener) -> None:
+    with pytest.raises(StartError, match=r"cannot listen on 127\.0\.0\.1"):
+        ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
+    unstarted = ClientServer(ANY_PORT, ClientManagers(), lambda: BROKER)
+    unstarted.stop()
+    ClientServer(unstarted.endpoint, ClientManagers(), lambda: BROKER).stop()
+
+
+def test_the_listener_answers_health_checks(listener: Listener) -> None:
+    with grpc.insecure_channel(str(listener.server.endpoint)) as connection:
+        request = health_pb2.HealthCheckRequest(service=SERVICE.full_name)
+        answer = health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_errors_have_their_code_reason_and_field(stub: ClientServiceStub) -> None:
+    error = error_of(lambda: stub.Heartbeat(pb.HeartbeatRequest(client_id=""), timeout=TIMEOUT))
+    assert (error.code, error.reason, error.domain) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "INVALID_FIELD",
+        "broker-agent",
+    )
+    assert [violation.field for violation in error.violations] == ["client_id"]
+    gone = pb.HeartbeatRequest(client_id="c", channel_id="gone")
+    error = error_of(lambda: stub.Heartbeat(gone, timeout=TIMEOUT))
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
+    for call, reason in (
+        (lambda: stub.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group="x")), "CONSUMER_GROUP_NOT_FOUND"),
+        (
+            lambda: stub.ListConsumerConnections(pb.ListConsumerConnectionsRequest(consumer_group="x")),
+            "CONSUMER_GROUP_NOT_FOUND",
+        ),
+        (
+            lambda: stub.ListProducerConnections(pb.ListProducerConnectionsRequest(producer_group="x")),
+            "PRODUCER_GROUP_NOT_FOUND",
+        ),
+    ):
+        error = error_of(call)
+        assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, reason)
+    error = error_of(lambda: Channel(stub, "x" * 201))
+    assert [violation.field for violation in error.violations] == ["holder"]
+
+
+def test_bytes_that_are_no_message_are_a_malformed_request_and_too_many_of_them_too_large(listener: Listener) -> None:
+    with grpc.insecure_channel(str(listener.server.endpoint)) as connection:
+        call: Any = connection.unary_unary(f"/{SERVICE.full_name}/Heartbeat", bytes, bytes)
+        error = error_of(lambda: call(b"\xff\xff", timeout=TIMEOUT))
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
+        error = error_of(lambda: call(b"x" * (limits.MAX_MESSAGE_BYTES + 1), timeout=TIMEOUT))
+        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_client_that_is_further_behind_than_notices_may_wait_is_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 2)
+    with listening() as listener, listener.connect() as stub:
+        channel = Channel(stub)
+        channel.beat("one", "two")
+        assert {channel.told(), channel.told()} == {"one", "two"}
+        stub.Heartbeat(pb.HeartbeatRequest(client_id="plain", consumer_groups=map(consumer, ("one", "two"))))
+        assert {channel.told(), channel.told()} == {"one", "two"}
+        channel.beat("one", "two", "three")
+        error = error_of(lambda: [channel.beat("four", "five", "six"), *channel.events])
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
+        eventually(lambda: listener.ids("three"), lambda ids: ids == [])
+
+
+def test_operators_ask_on_another_listener_while_that_of_clients_is_held_up(listener: Listener) -> None:
+    released = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    fast = grpc.server(pool, interceptors=[ErrorAnswers()])
+    add_client_queries(fast, listener.managers)
+    port = fast.add_insecure_port("127.0.0.1:0")
+    fast.start()
+    try:
+        with listener.connect() as stub, grpc.insecure_channel(f"127.0.0.1:{port}") as connection:
+            channel = Channel(stub)
+            channel.beat(GROUP)
+            listener.server._loop.call_soon_threadsafe(released.wait, TIMEOUT)
+            operator = ClientServiceStub(connection)
+            answer = operator.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group=GROUP), timeout=TIMEOUT)
+            assert list(answer.client_ids) == ["client-1"]
+            error = error_of(lambda: operator.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group="x")))
+            assert error.reason == "CONSUMER_GROUP_NOT_FOUND"
+            error = error_of(lambda: operator.Heartbeat(pb.HeartbeatRequest(client_id="c")))
+            assert error.code is grpc.StatusCode.UNIMPLEMENTED
+            released.set()
+    finally:
+        released.set()
+        fast.stop(0).wait(TIMEOUT)
+        pool.shutdown()
+
+
+def test_one_channel_more_than_the_limit_is_refused_and_an_ended_one_makes_room() -> None:
+    with listening(max_channels=2) as listener, listener.connect() as stub:
+        first, _second = Channel(stub, "first"), Channel(stub, "second")
+        error = error_of(lambda: Channel(stub, "third"))
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        first.events.cancel()
+        eventually(lambda: len(listener.managers.tables.channels), lambda count: count == 1)
+        assert Channel(stub, "third").id
+
+
+def test_connections_of_a_group_come_in_pages_with_what_the_group_reads_on_the_first(
+    listener: Listener, stub: ClientServiceStub
+) -> None:
+    held = [Channel(stub, f"client-{number}") for number in range(5)]
+    for channel in held:
+        channel.beat(GROUP)
+    seen: list[str] = []
+    token = ""
+    pages: list[pb.ListConsumerConnectionsResponse] = []
+    while not pages or token:
+        request = pb.ListConsumerConnectionsRequest(consumer_group=GROUP, page_size=2, page_token=token)
+        page = stub.ListConsumerConnections(request, timeout=TIMEOUT)
+        seen += [connection.client_id for connection in page.connections]
+        pages.append(page)
+        token = page.next_page_token
+    assert seen == [channel.client_id for channel in held]
+    assert [len(page.connections) for page in pages] == [2, 2, 1]
+    assert [[subscription.topic for subscription in page.subscriptions] for page in pages] == [["TopicTest"], [], []]
+    assert pages[0].consume_type == pb.CONSUME_TYPE_PASSIVELY
+    connection = pages[0].connections[0]
+    assert connection.client_addr.startswith("127.0.0.1:")
+    assert connection.has_channel
+    now_millis = listener.managers.timing.wall_clock() * 1000
+    assert now_millis - 60_000 < connection.last_heartbeat_at_millis <= now_millis
+
+
+def test_a_producer_without_a_channel_is_listed_as_such(stub: ClientServiceStub) -> None:
+    plain = pb.HeartbeatRequest(client_id="plain", producer_groups=[pb.ProducerData(group_name="producers")])
+    stub.Heartbeat(plain, timeout=TIMEOUT)
+    request = pb.ListProducerConnectionsRequest(producer_group="producers")
+    (connection,) = stub.ListProducerConnections(request, timeout=TIMEOUT).connections
+    assert (connection.client_id, connection.has_channel) == ("plain", False)
+
+
+def test_the_filters_of_a_group_outlive_it(listener: Listener, stub: ClientServiceStub) -> None:
+    channel = Channel(stub)
+    data = consumer(GROUP)
+    data.subscriptions.add(topic="T", expression="a > 5", expression_type=pb.EXPRESSION_TYPE_SQL92, sub_version=7)
+    heartbeat = pb.HeartbeatRequest(client_id="client-1", channel_id=channel.id, consumer_groups=[data])
+    stub.Heartbeat(heartbeat, timeout=TIMEOUT)
+    request = pb.ListConsumerFiltersRequest(consumer_group=GROUP)
+    (living,) = stub.ListConsumerFilters(request, timeout=TIMEOUT).filters
+    assert (living.topic, living.expression, living.client_version) == ("T", "a > 5", 7)
+    assert not living.HasField("dead_time_millis")
+    channel.events.cancel()
+    eventually(listener.ids, lambda ids: ids == [])
+    (dead,) = stub.ListConsumerFilters(request, timeout=TIMEOUT).filters
+    assert dead.dead_time_millis >= dead.born_time_millis == living.born_time_millis
+
+
+def test_filter_servers_are_told_their_broker_and_leave_with_their_channel(
+    listener: Listener, stub: ClientServiceStub
+) -> None:
+    changes: list[tuple[str, ...]] = []
+    listener.managers.on_filter_servers_change(lambda: changes.append(listener.managers.filter_servers()))
+    channel = Channel(stub, "filter server")
+    request = pb.RegisterFilterServerRequest(filter_server_addr="10.0.0.1:30000", channel_id=channel.id)
+    answer = stub.RegisterFilterServer(request, timeout=TIMEOUT)
+    assert (answer.broker_name, answer.broker_id) == ("broker-a", 1)
+    stub.RegisterFilterServer(request, timeout=TIMEOUT)
+    assert changes == [("10.0.0.1:30000",)]
+    channel.events.cancel()
+    eventually(lambda: changes, lambda seen: seen[-1] == ())
+
+
+def test_a_filter_server_is_in_the_routes_of_its_broker_for_as_long_as_its_channel_is_open(
+    namesrv: NamesrvProcess,
+) -> None:
+    with (
+        BrokerAgentProcess(str(namesrv.endpoint), "--probe", "none") as agent,
+        namesrv.connect() as reader,
+        grpc.insecure_channel(agent.wait_for("agent_started")["listening_on"]) as connection,
+    ):
+        channel = Channel(ClientServiceStub(connection), "filter server")
+        request = pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:30000", channel_id=channel.id)
+        channel.stub.RegisterFilterServer(request, timeout=TIMEOUT)
+        eventually(reader.route, lambda route: "127.0.0.1:30000" in str(route))
+        channel.events.cancel()
+        eventually(reader.route, lambda route: route is not None and "127.0.0.1:30000" not in str(route))

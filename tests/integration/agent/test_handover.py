@@ -1,0 +1,73 @@
+"""An agent is upgraded, and no client ever gets an answer without its healthy broker."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from support.agents import NEVER_SCAN, Agent, asking_all_the_time, joined, name_servers
+from support.processes import Client, NamesrvProcess, eventually
+
+KEEP = ("--on-stop", "keep")
+ADDR = "127.0.0.1:10911"
+
+
+def generation(client: Client) -> int:
+    """Number of the broker's registration; 0 if there is none."""
+    return max((row.generation for message in client.snapshot() for row in message.chunk.live_brokers), default=0)
+
+
+def test_an_agent_is_upgraded_while_a_client_asks_every_10_ms_and_no_answer_lacks_the_broker(
+    namesrv: NamesrvProcess, client: Client
+) -> None:
+    with ExitStack() as agents:
+        old = agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
+        eventually(client.addrs)
+        before = generation(client)
+        with namesrv.connect() as asking, asking_all_the_time(asking.addrs) as answers:
+            assert old.terminate() == 0
+            agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
+            eventually(lambda: generation(client) > before)
+            count = len(answers)
+            eventually(lambda: len(answers), lambda now: now > count + 10)
+        assert len(answers) > 20
+        assert [answer for answer in answers if answer != {0: ADDR}] == []
+        assert namesrv.events("broker_removed") == []
+
+
+def test_an_old_agent_that_ends_once_the_new_one_has_registered_takes_nothing_with_it() -> None:
+    with name_servers(1) as [(server, client)], Agent(str(server.endpoint)) as old:
+        eventually(client.addrs)
+        before = generation(client)
+        with Agent(str(server.endpoint)) as new, new.connect() as status:
+            eventually(lambda: generation(client) > before)
+            assert old.terminate() == 0
+            assert client.addrs() == {0: ADDR}
+            assert status.target(server.endpoint).registered
+            assert server.events("broker_removed") == []
+
+
+def test_a_broker_that_no_agent_takes_over_leaves_after_the_grace() -> None:
+    quick = ("--channel-grace-millis", "2000", "--scan-not-active-broker-interval-millis", "200")
+    with name_servers(1, *quick) as [(server, client)], Agent(str(server.endpoint), *KEEP) as agent:
+        eventually(client.addrs)
+        assert agent.terminate() == 0
+        assert client.addrs() == {0: ADDR}
+        eventually(client.route, lambda route: route is None)
+        assert server.wait_for("broker_removed")["reason"]
+
+
+def test_a_name_server_that_is_down_does_not_hold_up_an_upgrade() -> None:
+    with name_servers(1) as [(server, client)], NamesrvProcess(*NEVER_SCAN) as gone:
+        with Agent(joined(server, gone), *KEEP) as agent:
+            eventually(client.addrs)
+            gone.kill()
+            assert agent.terminate() == 0
+        assert client.addrs() == {0: ADDR}
+
+
+def test_without_keep_an_agent_that_ends_takes_its_broker_with_it() -> None:
+    with name_servers(1) as [(server, client)], Agent(str(server.endpoint)) as agent:
+        eventually(client.addrs)
+        assert agent.terminate() == 0
+        assert client.route() is None
+        assert server.wait_for("broker_removed")["reason"] == "UNREGISTERED"

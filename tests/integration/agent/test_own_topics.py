@@ -1,0 +1,81 @@
+"""An agent that owns its topics.json: what is made by calls reaches the name servers, and few messages carry it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+
+from support.agents import EXACTLY, TIMEOUT, Agent, AgentClient, name_servers, topics_of
+from support.processes import eventually
+
+TOPICS = 100
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "topics.json"
+
+
+def create(agent: AgentClient, name: str, queues: int = 4) -> None:
+    topic = topics_pb.TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    agent.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT)
+
+
+@pytest.fixture
+def names() -> list[str]:
+    return [f"Made-{number:03}" for number in range(TOPICS)]
+
+
+def test_a_hundred_topics_made_one_after_the_other_reach_the_name_server_in_a_few_messages(
+    file: Path, names: list[str]
+) -> None:
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
+        agent.connect() as calls,
+    ):
+        built_in = topics_of(client).keys()
+        for name in names:
+            create(calls, name)
+        eventually(lambda: topics_of(client).keys(), lambda held: held == {*built_in, *names})
+        target = calls.target(server.endpoint)
+        assert target.full_registrations == 1
+        assert target.increments < TOPICS / 4
+
+
+def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exactly(file: Path) -> None:
+    with (
+        name_servers(1, *EXACTLY) as [(server, client)],
+        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
+        agent.connect() as calls,
+    ):
+        create(calls, "Short-Lived")
+        eventually(lambda: client.route("Short-Lived"))
+        calls.topics.DeleteTopic(topics_pb.DeleteTopicRequest(topic_name="Short-Lived"), timeout=TIMEOUT)
+        eventually(lambda: client.route("Short-Lived"), lambda route: route is None)
+
+
+def test_a_broker_that_may_not_be_written_any_more_promises_no_writing_anywhere(file: Path) -> None:
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent,
+        agent.connect() as calls,
+    ):
+        create(calls, "Written")
+        eventually(lambda: topics_of(client).get("Written"), lambda held: held == (4, 4, 6))
+        calls.agent.UpdateBrokerPermission(agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=TIMEOUT)
+        eventually(lambda: topics_of(client).get("Written"), lambda held: held == (4, 4, 4))
+
+
+def test_what_an_agent_made_is_there_again_after_it_was_killed(file: Path, names: list[str]) -> None:
+    with name_servers(1) as [(server, client)]:
+        with Agent(str(server.endpoint), "--topics-mode", "own", topics=file) as agent, agent.connect() as calls:
+            for name in names[:5]:
+                create(calls, name)
+            agent.kill()
+            eventually(client.snapshot, lambda messages: not any(m.chunk.live_brokers for m in messages))
+        with Agent(str(server.endpoint), "--topics-mode", "own", topics=file):
+            eventually(lambda: topics_of(client).keys(), lambda held: held >= {*names[:5]})

@@ -1,0 +1,109 @@
+"""Roles: a change of them reaches every route, two agents with one id notice, and a slave has its master's topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+
+from support.agents import TIMEOUT, Agent, joined, name_servers
+from support.processes import eventually
+
+EVERY_SECOND = (
+    *("--register-name-server-period-millis", "1000", "--register-period-shortest-millis", "1000"),
+    *("--register-first-delay-millis", "1000"),
+)
+"""For an agent: periodic registrations that a test need not wait for."""
+MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
+
+
+def test_a_slave_that_is_promoted_is_the_master_in_every_route_at_once() -> None:
+    with (
+        name_servers(2) as servers,
+        Agent(joined(*(server for server, _ in servers)), broker_id=1, broker_addr=SLAVE) as slave,
+        slave.connect() as calls,
+    ):
+        for _, client in servers:
+            eventually(client.snapshot, lambda messages: any(m.chunk.live_brokers for m in messages))
+        changed = calls.agent.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
+        assert (changed.accepted, changed.targets) == (2, 2)
+        for _, client in servers:
+            assert client.addrs() == {0: SLAVE}
+        status = calls.status()
+        assert (status.broker_id, status.data_version_state) == (0, changed.state_version)
+
+
+def test_master_and_slave_change_places_and_a_deposed_master_cannot_take_its_id_back() -> None:
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), broker_addr=MASTER) as first,
+        Agent(str(server.endpoint), broker_id=1, broker_addr=SLAVE) as second,
+        first.connect() as of_first,
+        second.connect() as of_second,
+    ):
+        eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        demoted = of_first.agent.ChangeBrokerRole(
+            agent_pb.ChangeBrokerRoleRequest(broker_id=1, state_version=5), timeout=TIMEOUT
+        )
+        promoted = of_second.agent.ChangeBrokerRole(
+            agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=5), timeout=TIMEOUT
+        )
+        assert (demoted.state_version, promoted.state_version) == (5, 5)
+        eventually(client.addrs, lambda addrs: addrs.get(0) == SLAVE)
+
+
+def test_two_agents_that_claim_one_id_both_say_so_in_their_status() -> None:
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), *EVERY_SECOND, broker_addr=MASTER) as first,
+        first.connect() as of_first,
+    ):
+        eventually(client.addrs, lambda addrs: addrs == {0: MASTER})
+        with Agent(str(server.endpoint), *EVERY_SECOND, broker_addr=SLAVE) as second, second.connect() as of_second:
+            eventually(client.addrs, lambda addrs: addrs == {0: SLAVE})
+            assert "KIND_BROKER_ID_REPLACED" in of_second.events(server.endpoint)
+            eventually(lambda: of_first.target(server.endpoint).broker_id_held_by, lambda addr: addr == SLAVE)
+            assert "KIND_BROKER_ID_TAKEN" in of_first.events(server.endpoint)
+            assert not of_first.target(server.endpoint).registered
+            assert client.addrs() == {0: SLAVE}
+
+
+@pytest.fixture
+def own_topics(tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("master", "slave"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "master" / "topics.json", tmp_path / "slave" / "topics.json"
+
+
+def test_a_slave_copies_its_masters_topics_and_keeps_them_when_the_master_is_away(
+    own_topics: tuple[Path, Path],
+) -> None:
+    of_master, of_slave = own_topics
+    with (
+        name_servers(1) as [(server, client)],
+        Agent(str(server.endpoint), "--topics-mode", "own", broker_addr=MASTER, topics=of_master) as master,
+        Agent(
+            str(server.endpoint),
+            *("--topics-mode", "own", "--master-agent", str(master.endpoint)),
+            broker_id=1,
+            broker_addr=SLAVE,
+            topics=of_slave,
+        ) as slave,
+        master.connect() as at_master,
+        slave.connect() as at_slave,
+    ):
+        topic = topics_pb.TopicConfig(topic_name="Copied", read_queue_nums=3, write_queue_nums=3, perm=6)
+        at_master.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT)
+        eventually(lambda: client.route("Copied"))
+        wanted = at_master.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT)
+
+        def copied() -> topics_pb.ListTopicsResponse:
+            return at_slave.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT)
+
+        eventually(copied, lambda held: held == wanted)
+        assert "Copied" in [held.topic_name for held in copied().topics]
+        master.kill()
+        eventually(client.addrs, lambda addrs: 0 not in addrs)
+        assert copied() == wanted

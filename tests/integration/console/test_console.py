@@ -1,0 +1,237 @@
+"""The console over HTTP, in front of real name servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from namesrv_console.events import MAX_VIEWERS
+from support.console_process import ConsoleProcess
+from support.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
+from support.registrations import identity, registration
+from support.secured import Place, connected
+
+NOBODY = "127.0.0.1:1"
+SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}
+
+
+class Fleet:
+    """Two name servers with a broker each that both know, and a console in front of them."""
+
+    def __init__(self, servers: list[NamesrvProcess], clients: list[Client], console: ConsoleProcess) -> None:
+        self.servers, self.clients, self.console = servers, clients, console
+        self.channels: list[OpenedChannel] = []
+
+    def register(self, at: int, broker: str = "broker-a", topics: tuple[str, ...] = ("orders",)) -> OpenedChannel:
+        channel = self.clients[at].open_channel()
+        request = registration(topics, identity(f"{broker}:10911", 0, broker), channel_id=channel.id)
+        self.clients[at].registration.RegisterBroker(request, timeout=20)
+        self.channels.append(channel)  # a stream that nobody holds ends
+        return channel
+
+    def brokers(self) -> list[tuple[str, str, list[int]]]:
+        found = self.console.ask("/api/overview")["brokers"]
+        return [(broker["broker"], broker["state"], broker["missingAt"]) for broker in found]
+
+    def states(self) -> list[str]:
+        return [server["state"] for server in self.console.ask("/api/overview")["servers"]]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(NamesrvProcess("--name", name, "--data-dir", str(tmp_path / name)))
+            for name in ("ns-a", "ns-b")
+        ]
+        clients = [stack.enter_context(server.connect()) for server in servers]
+        namesrv = ";".join(str(server.endpoint) for server in servers)
+        console = stack.enter_context(ConsoleProcess(namesrv, "--permit-actions"))
+        yield Fleet(servers, clients, console)
+
+
+def test_brokers_come_and_a_lost_one_goes_with_its_reason_in_the_journal(fleet: Fleet) -> None:
+    for at in (0, 1):
+        fleet.register(at, "broker-a")
+    lost = [fleet.register(at, "broker-b") for at in (0, 1)]
+    eventually(fleet.brokers, lambda brokers: [state for _, state, _ in brokers] == ["live", "live"])
+    for channel in lost:
+        channel.close()
+    eventually(fleet.brokers, lambda brokers: brokers == [("broker-a", "live", [])])
+
+    def latest() -> dict[str, Any]:
+        entry: dict[str, Any] = fleet.console.ask("/api/overview")["latest"][0]
+        return entry
+
+    entry = eventually(latest, lambda entry: len(entry["servers"]) == 2)
+    assert "lost its channel" in entry["summary"]
+    (first, *_) = fleet.console.ask("/api/journal?broker=broker-b")["entries"]
+    assert first["summary"] == entry["summary"]
+
+
+def test_name_servers_that_hold_something_else_are_told_apart(fleet: Fleet) -> None:
+    for at in (0, 1):
+        fleet.register(at, "broker-a", ("orders", "payments")[: at + 1])
+    fleet.register(1, "broker-b")
+
+    def differences() -> list[list[str]]:
+        return [difference["said"] for difference in fleet.console.ask("/api/overview")["differences"]]
+
+    said = eventually(differences, lambda found: len(found) == 2)
+    assert said[0][0] != said[0][1]
+    assert said[1][0] == "not there"
+    assert ("broker-b", "partly", [0]) in fleet.brokers()
+    found = fleet.console.ask("/api/topics?differing=1")
+    missing = {topic["name"]: topic["missingAt"] for topic in found["topics"]}
+    assert missing["payments"] == [0]
+    assert "orders" not in missing
+
+
+def test_one_that_is_unreachable_is_shown_so_and_the_others_are_shown(fleet: Fleet) -> None:
+    fleet.register(1)
+    eventually(fleet.brokers, lambda brokers: brokers == [("broker-a", "partly", [0])])
+    fleet.servers[0].kill()
+    assert eventually(fleet.states, lambda states: states[0] == "unreachable") == ["unreachable", "ready"]
+    eventually(fleet.brokers, lambda brokers: brokers == [("broker-a", "live", [])])
+    answers = fleet.console.ask("/api/route?topic=orders")["answers"]
+    assert answers[0]["problem"]["unreachable"]
+    assert [group["broker"] for group in answers[1]["groups"]] == ["broker-a"]
+    assert fleet.console.ask("/api/topics")["problems"][0]["unreachable"]
+
+
+def test_when_all_die_the_last_that_was_seen_stays_and_is_marked_until_one_is_back(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.register(0)
+    eventually(fleet.brokers, bool)
+    for server in fleet.servers:
+        server.kill()
+    overview = eventually(lambda: fleet.console.ask("/api/overview"), lambda overview: overview["stale"])
+    assert [broker["broker"] for broker in overview["brokers"]] == ["broker-a"]
+    assert all(server["problem"] for server in overview["servers"])
+    with NamesrvProcess("--data-dir", str(tmp_path / "ns-a"), port=fleet.servers[0].endpoint.port):
+        eventually(lambda: fleet.console.ask("/api/overview"), lambda overview: not overview["stale"])
+        assert fleet.states() == ["ready", "unreachable"]
+
+
+def test_topics_are_searched_and_paged_and_a_route_is_explained(fleet: Fleet) -> None:
+    topics = tuple(f"topic-{number:04}" for number in range(250))
+    for at in (0, 1):
+        fleet.register(at, topics=topics)
+    first = eventually(
+        lambda: fleet.console.ask("/api/topics?contains=PIC-0"), lambda found: found["matched"] == 250, 10
+    )
+    assert [topic["name"] for topic in first["topics"]] == list(topics[:100])
+    last = fleet.console.ask("/api/topics?contains=PIC-0&start=200")
+    assert [topic["name"] for topic in last["topics"]] == list(topics[200:])
+    (route, _) = fleet.console.ask("/api/route?topic=topic-0001")["answers"]
+    assert route["groups"][0]["addrs"] == [{"id": 0, "addr": "broker-a:10911", "unconfirmed": False}]
+    assert route["explanations"][0]["inRoute"]
+
+
+def test_a_drain_is_previewed_then_done_at_all_and_restored(fleet: Fleet) -> None:
+    for at in (0, 1):
+        fleet.register(at)
+    action = {"broker": "broker-a", "cluster": "DefaultCluster", "why": "new disks"}
+    preview = fleet.console.act(action="drain", preview=True, **action)["results"]
+    assert [(result["changed"] > 0, result["unwritable"] > 0) for result in preview] == [(True, True)] * 2
+    assert not fleet.console.ask("/api/overview")["intents"]
+    fleet.console.act(action="drain", preview=False, **action)
+
+    def intents() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = fleet.console.ask("/api/overview")["intents"]
+        return found
+
+    (intent,) = eventually(intents, lambda found: len(found) == 1 and found[0]["servers"] == [0, 1])
+    assert intent["comment"] == "new disks (console, asked by 127.0.0.1)"
+    fleet.console.act(action="restore", preview=False, **action)
+    eventually(intents, lambda found: found == [])
+    (refused, _) = fleet.console.act(action="drain", preview=True, broker="nobody", cluster="c")["results"]
+    assert refused["problem"]["reason"] == "BROKER_NOT_REGISTERED"
+
+
+def test_what_other_pages_could_send_is_refused(fleet: Fleet) -> None:
+    action = {"action": "drain", "broker": "broker-a", "cluster": "DefaultCluster", "preview": True}
+
+    def status(headers: dict[str, str], body: object = action) -> int:
+        return fleet.console.request("/api/actions", "POST", headers, body)[0]
+
+    assert status(SENT_BY_PAGE) == 200
+    assert status({"Content-Type": "application/json"}) == 403
+    assert status({**SENT_BY_PAGE, "Origin": "http://evil.example"}) == 403
+    assert status({**SENT_BY_PAGE, "Sec-Fetch-Site": "cross-site"}) == 403
+    assert status({**SENT_BY_PAGE, "Content-Type": "text/plain"}) == 415
+    assert status(SENT_BY_PAGE, b"{") == 400
+    assert status(SENT_BY_PAGE, {**action, "preview": "no"}) == 400
+    assert status(SENT_BY_PAGE, b" " * 20_000) == 413
+    assert fleet.console.request("/api/overview", headers={"Host": "evil.example"})[0] == 421
+    assert fleet.console.request("/", headers={"Host": "evil.example:9880"})[0] == 421
+    for bad in ("/api/topics?start=-1", "/api/topics?contains=" + "x" * 256, "/api/route", "/api/journal?before=x"):
+        code, headers, body = fleet.console.request(bad)
+        assert (code, json.loads(body)["problem"]["reason"]) == (400, "INVALID_FIELD")
+        assert "default-src 'none'" in headers["content-security-policy"]
+    assert fleet.console.request("/nothing")[0] == 404
+
+
+def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not(place: Place) -> None:
+    flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
+    with (
+        NamesrvProcess(*place.flags("token")) as namesrv,
+        connected(namesrv.endpoint, place.files("token", "broker")) as broker,
+        ConsoleProcess(str(namesrv.endpoint), *flags, "--permit-actions") as console,
+    ):
+        broker.registration.RegisterBroker(registration(), timeout=20)
+        overview = eventually(lambda: console.ask("/api/overview"), lambda overview: bool(overview["brokers"]))
+        assert overview["servers"][0]["refusal"].startswith("NOT_PERMITTED")
+        (refused,) = console.act(action="drain", broker="broker-a", cluster="DefaultCluster", preview=True)["results"]
+        assert refused["problem"]["reason"] == "NOT_PERMITTED"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--namesrv", "nowhere"), "has no port"),
+        (("--namesrv", NOBODY, "--listen", "0.0.0.0:0"), "beyond loopback"),
+        (("--namesrv", NOBODY, "--tls-ca", "nowhere.pem"), "nowhere.pem"),
+        (("--namesrv", NOBODY, "--token-file", "token"), "tls_ca is not"),
+        ((), "namesrv"),
+    ],
+)
+def test_what_it_cannot_start_with_is_said_in_one_line(flags: tuple[str, ...], said: str) -> None:
+    command = [str(BIN / "namesrv"), "console", "--listen", "127.0.0.1:0", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+def test_pages_are_told_at_once_and_so_many_at_most() -> None:
+    with ConsoleProcess(NOBODY) as console, ExitStack() as stack:
+
+        def listen() -> HTTPConnection:
+            connection = HTTPConnection(*console.endpoint, timeout=20)
+            connection.request("GET", "/api/events")
+            return stack.enter_context(closing(connection))
+
+        pages = [listen() for _ in range(MAX_VIEWERS)]
+        for page in pages:
+            event = page.getresponse()
+            assert event.readline() == b"retry: 2000\n"
+            assert set(json.loads(event.readline().removeprefix(b"data: "))) == {"version", "now"}
+            stack.callback(event.close)
+        assert listen().getresponse().status == 503
+
+
+def test_without_a_permit_nothing_can_be_done_and_it_ends_when_told() -> None:
+    with ConsoleProcess(NOBODY) as console:
+        refused = console.act(action="drain", broker="broker-a", cluster="c", preview=True)
+        assert refused["problem"]["reason"] == "ACTIONS_NOT_PERMITTED"
+        assert console.ask("/api/overview")["permitActions"] is False
+        assert console.terminate() == 0

@@ -1,0 +1,105 @@
+"""The console with TLS of its own and a log-in: over HTTP, and in a browser."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.console_process import ConsoleProcess, chromium
+from support.processes import BIN, NamesrvProcess, eventually
+from support.secured import LIVE_SECONDS, Place
+
+TOKEN = "a-token-that-is-long"
+SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "console.token"
+    path.write_text(TOKEN + "\n")
+    return path
+
+
+@pytest.fixture
+def console(place: Place, token: Path) -> Iterator[ConsoleProcess]:
+    """In front of a name server that asks for certificates, which the console has one of, too."""
+    pair = place.callers["admin"]
+    with (
+        NamesrvProcess(*place.flags("mTLS")) as namesrv,
+        ConsoleProcess(
+            str(namesrv.endpoint),
+            *("--listen-tls-cert", str(place.server.certificate), "--listen-tls-key", str(place.server.key)),
+            *("--tls-ca", str(place.authority.path), "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)),
+            *("--log-in-token-file", str(token), "--permit-actions"),
+            authority=place.authority.path,
+        ) as process,
+    ):
+        yield process
+
+
+def test_nothing_is_told_or_done_without_the_token_but_the_empty_page(console: ConsoleProcess) -> None:
+    assert console.page.startswith("https://")
+    assert console.request("/")[0] == console.request("/main.js")[0] == 200
+    for path in ("overview", "topics", "route?topic=x", "journal", "events"):
+        status, headers, body = console.request(f"/api/{path}")
+        assert (status, b"NOT_LOGGED_IN" in body, "set-cookie" in headers) == (401, True, False)
+    assert console.request("/api/actions", "POST", SENT_BY_PAGE, {})[0] == 401
+    status, _, body = console.request("/api/overview", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (status, b'"servers"' in body) == (200, True)
+
+
+def test_a_log_in_gives_a_cookie_and_only_to_our_page(console: ConsoleProcess) -> None:
+    assert console.request("/api/log-in", "POST", {"Content-Type": "application/json"}, {"token": TOKEN})[0] == 403
+    assert console.request("/api/log-in", "POST", SENT_BY_PAGE, {"token": "wrong"})[0] == 401
+    status, headers, _ = console.request("/api/log-in", "POST", SENT_BY_PAGE, {"token": TOKEN})
+    assert status == 200
+    assert "Secure" in headers["set-cookie"]
+    shown = {"Cookie": headers["set-cookie"].split(";")[0]}
+    assert console.request("/api/overview", headers=shown)[0] == 200
+    [line] = console.events("log_in_refused")
+    assert TOKEN not in console.raw
+    assert line["viewer"] == "127.0.0.1"
+
+
+def test_a_new_certificate_is_shown_without_a_restart_and_a_wrong_one_is_not(
+    console: ConsoleProcess, place: Place
+) -> None:
+    def shown() -> str:
+        return ssl.get_server_certificate((console.endpoint.host, console.endpoint.port), timeout=20)
+
+    before = shown()
+    place.authority.sign_server()
+    eventually(lambda: console.events("tls_reloaded"), within_seconds=3 * LIVE_SECONDS)
+    after = shown()
+    assert after != before
+    shutil.copy(place.callers["client"].key, place.server.key)
+    eventually(lambda: console.events("tls_files_refused"), within_seconds=3 * LIVE_SECONDS)
+    assert shown() == after
+
+
+def test_a_token_or_certificate_that_cannot_be_used_is_one_line_and_exit_code_2(place: Place, token: Path) -> None:
+    token.write_text("short")
+    wrong = ("--listen-tls-cert", str(place.server.certificate), "--listen-tls-key", str(place.callers["client"].key))
+    for flags, said in ((("--log-in-token-file", str(token)), "at least 16"), (wrong, "does not belong")):
+        command = [str(BIN / "namesrv"), "console", "--namesrv", "127.0.0.1:1", "--listen", "127.0.0.1:0", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_person_logs_in_and_sees_the_fleet(console: ConsoleProcess) -> None:
+    with chromium() as browser:
+        page = browser.new_page(ignore_https_errors=True)
+        page.set_default_timeout(30_000)
+        page.goto(console.page)
+        page.get_by_label("Token").fill("wrong")
+        page.keyboard.press("Enter")
+        page.get_by_text("this is not the token").wait_for()
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_text("live, 1 of 1 name server").wait_for()
+        assert page.locator("dialog[open]").count() == 0

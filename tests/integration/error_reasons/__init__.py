@@ -1,0 +1,1 @@
+"""Every reason of the contract, as the programs really send it."""

@@ -1,0 +1,119 @@
+"""Name servers are upgraded one by one, as docs/operating.md says, and no lookup through route_client notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from groundwork.endpoints import Endpoint
+from route_client import AioRouteClient, KnownRoute, RouteClient, RouteClientError
+from support.agents import Agent, asking_all_the_time, joined, topics_of
+from support.processes import NamesrvProcess, eventually
+
+pytestmark = pytest.mark.slow
+
+MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:11011"
+TOPIC = "TopicTest"
+ROUTE_SERVICE = "namesrv_api.v1.RouteService"
+
+
+class Fleet:
+    """Three name servers, each with a data directory, that can be replaced in place."""
+
+    def __init__(self, resources: ExitStack, folder: Path, engine: str) -> None:
+        self._resources = resources
+        self._folder = folder
+        self._engine = engine
+        self.servers = [self._start(number) for number in range(3)]
+
+    def _start(self, number: int, port: int = 0) -> NamesrvProcess:
+        folder = self._folder / str(number)
+        flags = ("--data-dir", str(folder), "--name", f"namesrv-{number}")
+        return self._resources.enter_context(NamesrvProcess(*flags, engine=self._engine, port=port))
+
+    def upgrade(self, number: int) -> None:
+        """Ends one name server and starts another in its place; returns when it is ready."""
+        old = self.servers[number]
+        assert old.terminate() == 0
+        self.servers[number] = self._start(number, old.endpoint.port)
+        eventually(lambda: is_ready(old.endpoint))
+
+
+def is_ready(endpoint: Endpoint) -> bool:
+    """What a readiness probe of Kubernetes asks."""
+    with grpc.insecure_channel(str(endpoint), [("grpc.use_local_subchannel_pool", 1)]) as connection:
+        request = health_pb2.HealthCheckRequest(service=ROUTE_SERVICE)
+        try:
+            answer = health_pb2_grpc.HealthStub(connection).Check(request, timeout=5)
+        except grpc.RpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def answer_of(lookup: Callable[[], KnownRoute]) -> object:
+    """Addresses of the topic's brokers by id, a dict a group, or what went wrong."""
+    try:
+        known = lookup()
+    except RouteClientError as error:
+        return repr(error)
+    return brokers_of(known)
+
+
+def brokers_of(known: KnownRoute) -> list[dict[int, str]]:
+    return [dict(group.broker_addrs) for group in known.route.broker_datas] if known.route else []
+
+
+def wait_for_ten_more(answers: list[object]) -> None:
+    count = len(answers)
+    eventually(lambda: len(answers), lambda now: now > count + 10)
+
+
+async def ask_anew(names: str) -> KnownRoute:
+    """Looks up with a client that knows nothing yet."""
+    async with AioRouteClient(names) as client:
+        return await client.route(TOPIC)
+
+
+@contextmanager
+def fleet_with_agents(folder: Path, engine: str) -> Iterator[Fleet]:
+    """The fleet, and the agents of a master and a slave, registered everywhere."""
+    with ExitStack() as resources:
+        fleet = Fleet(resources, folder, engine)
+        names = joined(*fleet.servers)
+        for broker_id, addr in enumerate((MASTER, SLAVE)):
+            resources.enter_context(Agent(names, broker_id=broker_id, broker_addr=addr))
+        for server in fleet.servers:
+            with server.connect() as client:
+                eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        yield fleet
+
+
+@pytest.mark.timeout(300)
+def test_name_servers_are_upgraded_one_by_one_and_no_lookup_fails_or_lacks_a_broker(
+    tmp_path: Path, engine: str
+) -> None:
+    with fleet_with_agents(tmp_path, engine) as fleet, ExitStack() as clients:
+        names = joined(*fleet.servers)
+        runner = clients.enter_context(asyncio.Runner())
+        with fleet.servers[0].connect() as client:
+            topics = topics_of(client)
+        lasting = clients.enter_context(RouteClient(names))
+        new = clients.enter_context(asking_all_the_time(lambda: answer_of(lambda: runner.run(ask_anew(names)))))
+        kept = clients.enter_context(asking_all_the_time(lambda: answer_of(lambda: lasting.route(TOPIC))))
+        for number in range(3):
+            fleet.upgrade(number)
+            wait_for_ten_more(new)
+            with fleet.servers[number].connect() as client:
+                assert topics_of(client) == topics, "what it serves once it is ready"
+                assert client.addrs() == {0: MASTER, 1: SLAVE}
+        eventually(lambda: lasting.route(TOPIC).stale, lambda stale: stale is None)
+        clients.close()
+        whole = [{0: MASTER, 1: SLAVE}]
+        assert [answer for answer in (*new, *kept) if answer != whole] == []
+        assert [server.events("broker_removed") for server in fleet.servers] == [[], [], []]

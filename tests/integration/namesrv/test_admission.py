@@ -1,0 +1,96 @@
+"""A flood of calls of one class is refused over the wire, and calls of the other classes are answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+
+from groundwork.rich_errors import RichError
+from namesrv.config.settings import NamesrvSettings
+from namesrv.server.auth.admission import CallBounds
+from namesrv.server.engines.factory import build_server
+from namesrv.server.rpc.handlers import handlers_of_server
+from support.partial_services import whole
+
+CALLS = {
+    "lookup": ("/namesrv_api.v1.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest()),
+    "registration": (
+        "/namesrv_api.v1.RegistrationService/BrokerHeartbeat",
+        registration_service_pb2.BrokerHeartbeatRequest(),
+    ),
+    "administration": ("/namesrv_api.v1.AdminService/ListIntents", admin_service_pb2.ListIntentsRequest()),
+}
+WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
+SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name]
+    for module, name in (
+        (route_service_pb2, "RouteService"),
+        (registration_service_pb2, "RegistrationService"),
+        (admin_service_pb2, "AdminService"),
+    )
+)
+MOST = 3
+
+
+class Slow:
+    """A part of all services whose calls take until they may end."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.begun = asyncio.Semaphore(0)
+
+    async def _answer(self, _request: Any, _context: Any) -> bytes:
+        self.begun.release()
+        await self.may_end.wait()
+        return b""
+
+    GetTopicRoute = BrokerHeartbeat = ListIntents = _answer
+
+    async def WatchTopicRoutes(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        self.begun.release()
+        await self.may_end.wait()
+        yield b""
+
+
+@pytest.mark.parametrize("flooded", [*CALLS, "stream"])
+def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine_here: str, flooded: str) -> None:
+    asyncio.run(_flood(engine_here, flooded))
+
+
+async def _flood(engine: str, flooded: str) -> None:
+    settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
+    server, slow = build_server(settings.engine, settings), Slow()
+    bounds = CallBounds(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
+    handlers = handlers_of_server(20.0, bounds=bounds)
+    for service in SERVICES:
+        handlers.add_service(server, service, whole(service, slow))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+
+        def call(kind: str) -> Any:
+            if kind == "stream":
+                return connection.unary_stream(WATCH, None, None)(b"", timeout=20).read()
+            path, request = CALLS[kind]
+            return connection.unary_unary(path, None, None)(request.SerializeToString(), timeout=20)
+
+        async with asyncio.timeout(20):
+            under_way = [asyncio.ensure_future(call(flooded)) for _ in range(MOST)]
+            for _ in range(MOST):
+                await slow.begun.acquire()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(flooded)
+            error = RichError.of(refused.value)
+            assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED")
+            assert error.retry_after_seconds
+            others = [asyncio.ensure_future(call(kind)) for kind in (*CALLS, "stream") if kind != flooded]
+            for _ in others:
+                await slow.begun.acquire()
+            slow.may_end.set()
+            assert {bytes(answer) for answer in await asyncio.gather(*under_way, *others)} == {b""}
+            assert bytes(await call(flooded)) == b"", "whoever has ended makes room"
+    await server.stop(0)

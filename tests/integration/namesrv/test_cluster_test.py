@@ -1,0 +1,155 @@
+"""Cluster-test mode: topics that are unknown here are looked up in the product environment, and nothing else is."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
+
+HERE = identity("127.0.0.1:10911", name="broker-here")
+THERE = identity("127.0.0.1:20911", name="broker-there")
+GET_TOPIC_ROUTE = "/namesrv_api.v1.RouteService/GetTopicRoute"
+TIMEOUT = 20.0
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """A port at which nobody listens, and which nobody else is given."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
+def plain(engine: str) -> NamesrvProcess:
+    return NamesrvProcess("--warm-up-millis", "0", engine=engine)
+
+
+def cluster_test(engine: str, product_env_namesrv: str, port: int = 0) -> NamesrvProcess:
+    flags = ("--cluster-test", "--product-env-namesrv", product_env_namesrv, "--warm-up-millis", "0")
+    return NamesrvProcess(*flags, engine=engine, port=port)
+
+
+def register_here(client: Client) -> None:
+    client.registration.RegisterBroker(registration(["both", "here"], HERE), timeout=TIMEOUT)
+
+
+def register_there(client: Client) -> None:
+    client.registration.RegisterBroker(registration(["both", "there"], THERE), timeout=TIMEOUT)
+
+
+@pytest.fixture
+def product(engine: str) -> Iterator[NamesrvProcess]:
+    """The name server of the product environment."""
+    with plain(engine) as namesrv, namesrv.connect() as client:
+        register_there(client)
+        yield namesrv
+
+
+@pytest.fixture
+def client(engine: str, product: NamesrvProcess) -> Iterator[Client]:
+    """A connection to a name server in cluster-test mode. The first of its two product name servers is down."""
+    with (
+        deaf_port() as port,
+        cluster_test(engine, f"127.0.0.1:{port};{product.endpoint}") as namesrv,
+        namesrv.connect() as connected,
+    ):
+        register_here(connected)
+        yield connected
+
+
+def batch(client: Client, topics: Iterable[str]) -> pb.BatchGetTopicRoutesResponse:
+    return client.routes.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=topics), timeout=TIMEOUT)
+
+
+def holder(client: Client, topic: str) -> str | None:
+    """Name of the broker group that has the topic; None if the name server says that there is none."""
+    route = client.route(topic)
+    return route.broker_datas[0].broker_name if route else None
+
+
+def test_a_topic_that_is_unknown_here_has_the_route_that_it_has_in_the_product_environment(
+    client: Client, product: NamesrvProcess
+) -> None:
+    with product.connect() as there:
+        assert client.route("there") == there.route("there")
+
+
+def test_a_topic_that_is_known_here_has_the_route_that_it_has_here(client: Client) -> None:
+    assert [holder(client, topic) for topic in ("both", "here")] == ["broker-here", "broker-here"]
+
+
+def test_a_topic_that_is_unknown_in_both_places_is_not_found(client: Client) -> None:
+    error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="nowhere"))
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+    assert "'nowhere'" in error.message
+
+
+def test_a_bad_name_is_refused_here(client: Client) -> None:
+    error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="not a name"))
+    assert error.reason == "INVALID_FIELD"
+
+
+def test_a_batch_has_the_routes_of_both_places_in_the_order_asked(client: Client) -> None:
+    answer = batch(client, ["nowhere", "there", "both", "nowhere-else", "here"])
+    routes = [(named.topic, named.route.broker_datas[0].broker_name) for named in answer.routes]
+    assert routes == [("there", "broker-there"), ("both", "broker-here"), ("here", "broker-here")]
+    assert list(answer.topics_not_found) == ["nowhere", "nowhere-else"]
+    assert not answer.topics_warming
+
+
+def test_every_other_call_knows_only_what_is_here(client: Client) -> None:
+    topics = client.routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT).topics
+    assert "there" not in topics
+    assert "here" in topics
+    cluster_info = client.routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
+    assert [group.broker_name for group in cluster_info.broker_datas] == ["broker-here"]
+    member_group = pb.GetBrokerMemberGroupRequest(cluster_name="DefaultCluster", broker_name="broker-there")
+    assert not client.routes.GetBrokerMemberGroup(member_group, timeout=TIMEOUT).broker_data.broker_addrs
+
+
+def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask_in_circles(engine: str) -> None:
+    with plain(engine) as first:
+        endpoint = first.endpoint
+        first.terminate()
+    with (
+        cluster_test(engine, str(endpoint)) as here,
+        cluster_test(engine, str(here.endpoint), endpoint.port) as there,
+        here.connect() as client_here,
+        there.connect() as client_there,
+    ):
+        register_here(client_here)
+        register_there(client_there)
+        assert holder(client_here, "there") == "broker-there"
+        assert holder(client_there, "here") == "broker-here"
+        for client in (client_here, client_there):
+            assert client.route("nowhere") is None
+            assert list(batch(client, ["nowhere"]).topics_not_found) == ["nowhere"]
+
+
+def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_asked_for_again(engine: str) -> None:
+    with plain(engine) as product:
+        endpoint = product.endpoint
+        product.terminate()
+    with cluster_test(engine, str(endpoint)) as namesrv, namesrv.connect() as client:
+        register_here(client)
+        assert holder(client, "here") == "broker-here"
+        error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="there"))
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "PRODUCT_ENV_UNAVAILABLE")
+        assert f"{endpoint}: UNAVAILABLE" in error.message
+        assert error.retry_after_seconds
+        answer = batch(client, ["there", "here"])
+        assert [named.topic for named in answer.routes] == ["here"]
+        assert list(answer.topics_warming) == ["there"]
+        assert not answer.topics_not_found
+        with NamesrvProcess("--warm-up-millis", "0", engine=engine, port=endpoint.port) as again:
+            with again.connect() as there:
+                register_there(there)
+            eventually(lambda: "there" in [named.topic for named in batch(client, ["there"]).routes])
+            assert holder(client, "there") == "broker-there"

@@ -1,0 +1,300 @@
+"""The KV configuration over the wire: on both engines, through full disks, kills and broken files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from groundwork.rich_errors import RichError
+from namesrv.config import limits
+from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.registrations import registration
+
+TIMEOUT = 20.0
+ADMIN = "/namesrv_api.v1.AdminService"
+FILE = "kvConfig.json"
+NS = "ORDER_TOPIC_CONFIG"
+
+
+@pytest.fixture
+def durable(engine: str, tmp_path: Path) -> Iterator[NamesrvProcess]:
+    """A name server with a data directory."""
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process:
+        yield process
+
+
+@pytest.fixture
+def admin(durable: NamesrvProcess) -> Iterator[Client]:
+    """A connection to it."""
+    with durable.connect() as connected:
+        yield connected
+
+
+def put(client: Client, key: str, value: str, namespace: str = NS) -> pb.PutKvConfigResponse:
+    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value)
+    return client.admin.PutKvConfig(request, timeout=TIMEOUT)
+
+
+def get(client: Client, key: str, namespace: str = NS) -> str | None:
+    try:
+        return client.admin.GetKvConfig(pb.GetKvConfigRequest(namespace=namespace, key=key), timeout=TIMEOUT).value
+    except grpc.RpcError as error:
+        if RichError.of(error).reason == "KV_NOT_FOUND":
+            return None
+        raise
+
+
+def delete(client: Client, key: str, namespace: str = NS) -> pb.DeleteKvConfigResponse:
+    return client.admin.DeleteKvConfig(pb.DeleteKvConfigRequest(namespace=namespace, key=key), timeout=TIMEOUT)
+
+
+def listed(client: Client, namespace: str = "") -> list[tuple[str, str, str]]:
+    answer = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(namespace=namespace), timeout=TIMEOUT)
+    return [(row.namespace, row.key, row.value) for row in answer.kv_configs]
+
+
+def failure(client: Client, request: Message) -> RichError:
+    call = request.DESCRIPTOR.name.removesuffix("Request")
+    return client.failure(f"{ADMIN}/{call}", request)
+
+
+def test_scenarios_44_to_47_put_get_and_delete(admin: Client, tmp_path: Path) -> None:
+    first = put(admin, "TopicTest", "broker-a:8")
+    assert not first.HasField("previous_value")
+    assert json.loads((tmp_path / FILE).read_bytes()) == {"configTable": {NS: {"TopicTest": "broker-a:8"}}}
+    assert get(admin, "TopicTest") == "broker-a:8"
+    error = failure(admin, pb.GetKvConfigRequest(namespace="namespace", key="key"))
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "KV_NOT_FOUND")
+    assert error.metadata == {"namespace": "namespace", "key": "key"}
+    gone = delete(admin, "TopicTest")
+    assert gone.removed
+    assert get(admin, "TopicTest") is None
+    again = delete(admin, "TopicTest")
+    assert again.HasField("removed")
+    assert not again.removed
+    assert [answer.header.revision for answer in (first, gone, again)] == [1, 2, 2]
+
+
+def test_a_put_tells_the_value_before_and_takes_a_revision_only_if_it_changes_it(admin: Client) -> None:
+    answers = [put(admin, "key", value) for value in ("", "", "größer €")]
+    assert [answer.HasField("previous_value") for answer in answers] == [False, True, True]
+    assert [answer.header.revision for answer in answers] == [1, 1, 2]
+    assert get(admin, "key") == "größer €"
+
+
+def test_scenario_54_a_namespace_is_listed_after_a_put_and_gone_with_its_last_key(admin: Client) -> None:
+    error = failure(admin, pb.ListKvConfigsRequest(namespace=NS))
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "KV_NOT_FOUND")
+    assert listed(admin) == []
+    put(admin, "b", "2")
+    put(admin, "a", "1")
+    put(admin, "ключ", "значение", "другое")
+    assert listed(admin, NS) == [(NS, "a", "1"), (NS, "b", "2")]
+    assert listed(admin) == [(NS, "", ""), ("другое", "", "")]
+    delete(admin, "ключ", "другое")
+    assert listed(admin) == [(NS, "", "")]
+    assert failure(admin, pb.ListKvConfigsRequest(namespace="другое")).reason == "KV_NOT_FOUND"
+
+
+@pytest.mark.parametrize("of_namespaces", [True, False])
+def test_lists_come_in_pages_that_outlive_changes(admin: Client, of_namespaces: bool) -> None:
+    def put_name(name: str) -> None:
+        put(admin, "k" if of_namespaces else name, "v", namespace=name if of_namespaces else NS)
+
+    for number in range(5):
+        put_name(f"name-{number}")
+    request = pb.ListKvConfigsRequest(namespace="" if of_namespaces else NS, page_size=2)
+    names: list[str] = []
+    while not names or request.page_token:
+        page = admin.admin.ListKvConfigs(request, timeout=TIMEOUT)
+        names += [row.namespace if of_namespaces else row.key for row in page.kv_configs]
+        request.page_token = page.next_page_token
+        if len(names) == 2:  # one comes before and one after the place reached
+            put_name("aaa")
+            put_name("zzz")
+    assert names == [*(f"name-{number}" for number in range(5)), "zzz"]
+    for bad in (pb.ListKvConfigsRequest(page_token="!"), pb.ListKvConfigsRequest(page_size=-1)):
+        assert failure(admin, bad).reason == "INVALID_FIELD"
+
+
+def test_a_validation_answers_what_would_happen_and_changes_nothing(admin: Client, tmp_path: Path) -> None:
+    put(admin, "key", "value")
+    before = (tmp_path / FILE).read_bytes()
+    would_put = pb.PutKvConfigRequest(namespace=NS, key="key", value="other", validate_only=True)
+    answer = admin.admin.PutKvConfig(would_put, timeout=TIMEOUT)
+    assert (answer.previous_value, answer.header.revision) == ("value", 1)
+    for key, would_be_removed in (("key", True), ("other", False)):
+        would_delete = pb.DeleteKvConfigRequest(namespace=NS, key=key, validate_only=True)
+        assert admin.admin.DeleteKvConfig(would_delete, timeout=TIMEOUT).removed is would_be_removed
+    assert get(admin, "key") == "value"
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+LONGEST = "ö" * (limits.MAX_KV_NAME_BYTES // 2) + "x"
+BAD_REQUESTS = {
+    "put without a namespace": ("namespace", pb.PutKvConfigRequest(key="k", value="v")),
+    "put without a key": ("key", pb.PutKvConfigRequest(namespace="n", value="v")),
+    "put without a value": ("value", pb.PutKvConfigRequest(namespace="n", key="k")),
+    "put with a long namespace": ("namespace", pb.PutKvConfigRequest(namespace=LONGEST + "x", key="k", value="v")),
+    "put with a long key": ("key", pb.PutKvConfigRequest(namespace="n", key=LONGEST + "x", value="v")),
+    "get without a namespace": ("namespace", pb.GetKvConfigRequest(key="k")),
+    "get without a key": ("key", pb.GetKvConfigRequest(namespace="n")),
+    "delete without a namespace": ("namespace", pb.DeleteKvConfigRequest(key="k")),
+    "delete without a key": ("key", pb.DeleteKvConfigRequest(namespace="n")),
+    "list of a long namespace": ("namespace", pb.ListKvConfigsRequest(namespace=LONGEST + "x")),
+}
+
+
+def test_bad_requests_are_answered_with_the_field_and_change_nothing(admin: Client) -> None:
+    for name, (field, request) in BAD_REQUESTS.items():
+        error = failure(admin, request)
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"), name
+        assert [violation.field for violation in error.violations] == [field], name
+    assert admin.snapshot()[0].header.revision == 0
+
+
+def test_names_and_values_are_taken_up_to_their_limits_and_a_longer_value_is_refused(admin: Client) -> None:
+    longest_value = "ä" * (limits.MAX_KV_VALUE_BYTES // 2)
+    put(admin, LONGEST, longest_value, LONGEST)
+    assert get(admin, LONGEST, LONGEST) == longest_value
+    assert get(admin, LONGEST, LONGEST[1:]) is None
+    error = failure(admin, pb.PutKvConfigRequest(namespace=NS, key="k", value=longest_value + "x"))
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert error.metadata["limit"] == str(limits.MAX_KV_VALUE_BYTES)
+
+
+FULL_TABLES = {
+    "most keys": {f"{number:05}": "v" * 100 for number in range(limits.MAX_KV_KEYS)},
+    "longest values": {str(number): "v" * limits.MAX_KV_VALUE_BYTES for number in range(31)},
+}
+
+
+@pytest.mark.parametrize("entries", FULL_TABLES.values(), ids=FULL_TABLES)
+def test_a_table_at_its_limits_fits_into_pages_and_into_an_answer_to_a_registration(
+    engine: str, tmp_path: Path, entries: dict[str, str]
+) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries}}))
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        request = pb.ListKvConfigsRequest(namespace=NS, page_size=limits.MAX_PAGE_SIZE)
+        answer = client.admin.ListKvConfigs(request, timeout=TIMEOUT)
+        assert len(answer.kv_configs) == min(len(entries), limits.MAX_KV_PAGE_SIZE)
+        assert bool(answer.next_page_token) is (len(entries) > limits.MAX_KV_PAGE_SIZE)
+        registered = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert registered.order_topic_config == entries
+
+
+def test_an_answer_to_a_registration_carries_the_order_configuration(admin: Client) -> None:
+    assert admin.registration.RegisterBroker(registration(), timeout=TIMEOUT).order_topic_config == {}
+    put(admin, "TopicTest", "broker-a:8;broker-b:8")
+    put(admin, "TopicTest", "not for brokers", "OTHER")
+    answer = admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    assert answer.order_topic_config == {"TopicTest": "broker-a:8;broker-b:8"}
+    assert not answer.changed
+
+
+def test_without_a_data_directory_nothing_can_be_changed_and_reads_find_nothing(client: Client) -> None:
+    for request in (
+        pb.PutKvConfigRequest(namespace=NS, key="k", value="v"),
+        pb.DeleteKvConfigRequest(namespace=NS, key="k"),
+    ):
+        error = failure(client, request)
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_DATA_DIR")
+    validation = pb.PutKvConfigRequest(namespace=NS, key="k", value="v", validate_only=True)
+    assert not client.admin.PutKvConfig(validation, timeout=20).HasField("previous_value")
+    assert get(client, "k") is None
+    assert listed(client) == []
+
+
+def make_full(temporary: Path) -> None:
+    temporary.symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize("make_unwritable", [Path.mkdir, make_full], ids=["cannot be opened", "disk is full"])
+def test_a_disk_that_takes_nothing_refuses_changes_while_lookups_go_on(
+    durable: NamesrvProcess, admin: Client, tmp_path: Path, make_unwritable: object
+) -> None:
+    assert callable(make_unwritable)
+    put(admin, "key", "old")
+    admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    before = (tmp_path / FILE).read_bytes()
+    make_unwritable(tmp_path / f"{FILE}.tmp")
+    for request in (
+        pb.PutKvConfigRequest(namespace=NS, key="key", value="new"),
+        pb.DeleteKvConfigRequest(namespace=NS, key="key"),
+    ):
+        error = failure(admin, request)
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
+        assert str(tmp_path) not in error.message
+    assert get(admin, "key") == "old"
+    assert (tmp_path / FILE).read_bytes() == before
+    assert admin.addrs()
+    eventually(lambda: durable.events("kv_config_not_durable"), lambda events: len(events) == 2)
+
+
+def test_the_configuration_is_there_again_after_a_kill(engine: str, tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        put(client, "kept", "1")
+        put(client, "deleted", "2")
+        delete(client, "deleted")
+        process.kill()
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        assert listed(client, NS) == [(NS, "kept", "1")]
+        assert process.events("restored_from_copy") == []
+        assert process.terminate() == 0
+
+
+def test_a_kill_at_any_moment_loses_nothing_that_was_answered(engine: str, tmp_path: Path) -> None:
+    answered = 0
+    for run in range(4):
+        with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+            held = int(get(client, "counter") or "0")
+            assert held in (answered, answered + 1), "the last one may have been durable before it was answered"
+            answered = held
+            with ThreadPoolExecutor(1) as killer:
+                killed = None
+                try:
+                    while True:
+                        put(client, "counter", str(answered + 1))
+                        answered += 1
+                        if answered % 20 == 5 * run and killed is None:
+                            killed = killer.submit(process.kill)
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        raise
+                assert killed is not None
+                killed.result()
+
+
+def test_a_broken_file_is_restored_from_its_copy_at_the_next_start(engine: str, tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        put(client, "key", "one")
+        put(client, "key", "two")
+    (tmp_path / FILE).write_bytes(b'{"configTable": {')
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        assert process.wait_for("restored_from_copy")["level"] == "warning"
+        assert get(client, "key") == "one"
+        put(client, "key", "three")
+    os.truncate(tmp_path / FILE, 0)
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        assert get(client, "key") == "one"
+
+
+def test_a_file_and_a_copy_that_are_broken_are_one_line_and_exit_code_2(engine: str, tmp_path: Path) -> None:
+    for name in (FILE, f"{FILE}.bak"):
+        (tmp_path / name).write_bytes(b"{")
+    done = subprocess.run(
+        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{tmp_path / FILE} is not JSON" in done.stderr

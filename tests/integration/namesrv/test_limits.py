@@ -1,0 +1,219 @@
+"""Limits that the engines keep or do not keep, and what a flood of maximal requests takes of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
+
+from groundwork.rich_errors import RichError
+from namesrv.config.limits import (
+    MAX_HOLDER_LENGTH,
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_REQUEST_BYTES_UNDER_WAY,
+    MAX_STAGED_TOPICS,
+    MAX_TOPICS_PER_REGISTRATION,
+)
+from support.processes import Client, NamesrvProcess
+from support.registrations import identity, registration
+
+TIMEOUT = 20.0
+REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+OPEN_CHANNEL = "/namesrv_api.v1.RegistrationService/OpenChannel"
+NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
+STATUS = route_service_pb2.GetNamesrvStatusRequest()
+
+UNKNOWN_FIELD_TAG = b"\x82\x7d"
+"""Field 2,000, length-delimited: what readers of a message pass over."""
+
+EMPTY_TOPIC = b"\x22\x00"
+"""An empty topic configuration in a registration: the most objects for the fewest bytes."""
+
+FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
+"""What no engine reads to its end."""
+
+CONNECTIONS, CALLS_AT_ONCE, ROUNDS = 3, 6, 2
+MEMORY_MIB = 768
+"""What a flood may take: 18 requests of 4 MiB at once are 72 MiB at the engine, as many parsed take up to five times
+that, 64 MiB the name server has from the start; half as much again is for allocators that keep what was freed."""
+
+STAGED_MEMORY_MIB = 1_280
+"""What staged registrations may take at their limit of 2,000,000 topics: one of 120 characters takes 250 bytes."""
+
+
+def padded(request: pb.RegisterBrokerRequest, size: int) -> bytes:
+    """The encoding of a request, filled up to a size by a field that nobody knows."""
+    encoded = request.SerializeToString()
+    room = size - len(encoded) - len(UNKNOWN_FIELD_TAG) - 4  # four bytes tell a length of 2 MiB and more
+    length = bytes(((room >> shift) & 0x7F) | 0x80 for shift in (0, 7, 14)) + bytes((room >> 21,))
+    return encoded + UNKNOWN_FIELD_TAG + length + bytes(room)
+
+
+def many_topics(perm: int = 6) -> pb.RegisterBrokerRequest:
+    """Almost as many long topics as fit into a request, of which the last has the permission given."""
+    topics = [f"{index:0120}" for index in range(30_500)]
+    request = registration(topics)
+    request.topic_configs[-1].perm = perm
+    return request
+
+
+class MeasuredNamesrv(NamesrvProcess):
+    """A name server that tells how much memory it took."""
+
+    def peak_mib(self) -> int:
+        """The most memory that the process has had so far, MiB."""
+        status = Path(f"/proc/{self._popen.pid}/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+@pytest.fixture
+def measured(engine: str) -> Iterator[MeasuredNamesrv]:
+    """A name server whose memory is measured."""
+    with MeasuredNamesrv(*NO_SCAN, engine=engine) as process:
+        yield process
+
+
+def test_a_request_may_have_4_mib_and_not_one_byte_more(client: Client) -> None:
+    register = client.connection.unary_unary(REGISTER_BROKER, lambda data: data, pb.RegisterBrokerResponse.FromString)
+    at_limit, past_it = (padded(registration(), MAX_MESSAGE_BYTES + more) for more in (0, 1))
+    assert (len(at_limit), len(past_it)) == (MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES + 1)
+    error = client.failure(REGISTER_BROKER, past_it)
+    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"{MAX_MESSAGE_BYTES + 1} vs. {MAX_MESSAGE_BYTES}" in error.message
+    assert client.route() is None
+    assert register(at_limit, timeout=TIMEOUT).changed
+
+
+def status_with_metadata(client: Client, size: int) -> grpc.RpcError | None:
+    """Makes a call with metadata of so many bytes; returns its error."""
+    # Without a deadline of its own, so that the bytes of grpc-timeout do not come and go.
+    call: Any = client.routes.GetNamesrvStatus.future(STATUS, metadata=(("x-filler", "v" * size),))
+    error: grpc.RpcError | None = call.exception(TIMEOUT)
+    return error
+
+
+def largest_accepted(accepts: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest number that is accepted, between one that is and one that is not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if accepts(middle) else (low, middle)
+    return low
+
+
+def test_metadata_just_below_16_kib_is_taken_and_not_one_byte_more(client: Client) -> None:
+    largest = largest_accepted(
+        lambda size: status_with_metadata(client, size) is None, MAX_METADATA_BYTES // 2, MAX_METADATA_BYTES
+    )
+    for _ in range(3):  # grpcio would refuse calls between its two limits at random
+        assert status_with_metadata(client, largest) is None
+        error = status_with_metadata(client, largest + 1)
+        assert error is not None
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"({MAX_METADATA_BYTES} vs. {MAX_METADATA_BYTES})" in str(error.details())
+
+
+def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Client, engine: str) -> None:
+    channel = client.open_channel()
+    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
+    error = status_with_metadata(client, FAR_TOO_MUCH_METADATA_BYTES)
+    assert error is not None
+    # On native it is HTTP 431, of which the client makes UNKNOWN.
+    codes = {"native": grpc.StatusCode.UNKNOWN, "envoy": grpc.StatusCode.INTERNAL}
+    assert error.code() == codes.get(engine, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert client.route() is not None
+
+
+def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client(engine: str) -> None:
+    with (
+        NamesrvProcess(*NO_SCAN, "--max-concurrent-streams", "2", engine=engine) as namesrv,
+        namesrv.connect() as client,
+        namesrv.connect() as other,
+    ):
+        first = client.open_channel()
+        client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
+        second = client.open_channel()
+        with pytest.raises(grpc.RpcError) as caught:
+            client.routes.GetNamesrvStatus(STATUS, timeout=0.5)
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        other.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
+        waiting = client.routes.GetNamesrvStatus.future(STATUS, timeout=TIMEOUT)
+        first.close()
+        assert waiting.result().header.namesrv_name == str(namesrv.endpoint)
+        second.close()
+
+
+def test_a_holder_may_have_200_characters_and_not_one_more(client: Client) -> None:
+    longest = "h" * MAX_HOLDER_LENGTH
+    stream = client.registration.OpenChannel(pb.OpenChannelRequest(holder=longest), timeout=TIMEOUT)
+    assert next(iter(stream)).opened.channel_id
+    error = client.stream_failure(OPEN_CHANNEL, pb.OpenChannelRequest(holder=f"{longest}h"))
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert "has 201 characters, at most 200" in error.message
+
+
+def test_empty_topics_are_refused_by_their_number_before_they_wait_for_their_turn(client: Client) -> None:
+    too_many = registration([]).SerializeToString() + EMPTY_TOPIC * (MAX_TOPICS_PER_REGISTRATION + 1)
+    error = client.failure(REGISTER_BROKER, too_many)
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert error.metadata["limit"] == str(MAX_TOPICS_PER_REGISTRATION)
+    at_limit = registration([]).SerializeToString() + EMPTY_TOPIC * MAX_TOPICS_PER_REGISTRATION
+    assert client.failure(REGISTER_BROKER, at_limit).reason == "INVALID_FIELD"
+
+
+@pytest.mark.slow
+def test_a_flood_of_maximal_requests_leaves_memory_below_its_bound(measured: MeasuredNamesrv) -> None:
+    bare = registration([]).SerializeToString()
+    most_objects = bare + EMPTY_TOPIC * ((MAX_MESSAGE_BYTES - len(bare)) // len(EMPTY_TOPIC))
+    most_topics = many_topics(perm=8).SerializeToString()
+    with ExitStack() as stack:
+        connections = [stack.enter_context(measured.connect()).connection for _ in range(CONNECTIONS)]
+        register = [connection.unary_unary(REGISTER_BROKER, lambda data: data, None) for connection in connections]
+        for request, code in (
+            (most_objects, grpc.StatusCode.RESOURCE_EXHAUSTED),
+            (most_topics, grpc.StatusCode.INVALID_ARGUMENT),
+        ):
+            for _ in range(ROUNDS):
+                calls = [call.future(request, timeout=60) for _ in range(CALLS_AT_ONCE) for call in register]
+                assert {call.code() for call in calls} == {code}
+    assert measured.peak_mib() < MEMORY_MIB
+
+
+@pytest.mark.slow
+def test_large_requests_beyond_the_bytes_under_way_are_refused_and_lookups_go_on(measured: MeasuredNamesrv) -> None:
+    at_once = 2 * MAX_REQUEST_BYTES_UNDER_WAY // MAX_MESSAGE_BYTES
+    request = many_topics(perm=8).SerializeToString()
+    with measured.connect() as client, measured.connect() as other:
+        register = client.connection.unary_unary(REGISTER_BROKER, lambda data: data, None)
+        calls = [register.future(request, timeout=60) for _ in range(at_once)]
+        assert other.route() is None
+        errors = [RichError.of(call) for call in calls]
+    refused = [error for error in errors if error.reason == "OVERLOADED"]
+    assert all(error.retry_after_seconds for error in refused)
+    assert {error.reason for error in errors} <= {"OVERLOADED", "INVALID_FIELD"}
+    assert refused
+
+
+@pytest.mark.slow
+def test_registrations_that_never_end_leave_memory_below_its_bound(measured: MeasuredNamesrv) -> None:
+    refused = 0
+    request = many_topics()
+    request.part.index, request.part.count = 0, 2
+    with measured.connect() as client:
+        channel = client.open_channel()
+        request.channel_id = channel.id
+        # Without a pause: after STAGED_PART_SECONDS the first ones are dropped.
+        for number in range(MAX_STAGED_TOPICS // len(request.topic_configs) + 8):
+            request.broker.CopyFrom(identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}"))
+            call = client.registration.RegisterBroker.future(request, timeout=TIMEOUT)
+            if call.code() != grpc.StatusCode.OK:
+                assert RichError.of(call).metadata["name"] == "topics of staged registrations"
+                refused += 1
+    assert refused
+    assert measured.peak_mib() < STAGED_MEMORY_MIB

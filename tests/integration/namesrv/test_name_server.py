@@ -1,0 +1,254 @@
+"""The name server as a process: every call of it, on both engines."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
+
+from groundwork.rich_errors import RichError
+from namesrv.config.limits import MAX_MESSAGE_BYTES
+from namesrv.server.listener import SERVICES
+from support.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
+from support.registrations import data_version, identity, registration
+
+TIMEOUT = 20.0
+REGISTRATION = "/namesrv_api.v1.RegistrationService"
+ROUTES = "/namesrv_api.v1.RouteService"
+
+
+@pytest.mark.own_server
+def test_a_broker_registers_is_found_and_unregisters(client: Client) -> None:
+    answer = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    assert (answer.changed, answer.generation, answer.header.revision) == (True, 1, 1)
+    route = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="TopicTest"), timeout=TIMEOUT)
+    assert route.header == answer.header
+    assert addrs_of(route.route.broker_datas[0]) == {0: "127.0.0.1:10911"}
+    assert [(queue.broker_name, queue.write_queue_nums) for queue in route.route.queue_datas] == [("broker-a", 4)]
+    gone = client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
+    assert gone.removed
+    again = client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
+    assert again.HasField("removed")
+    assert not again.removed
+    assert client.route() is None
+
+
+def test_a_slave_learns_its_master_and_everybody_the_group(client: Client) -> None:
+    master = registration()
+    master.ha_server_addr = "127.0.0.1:10912"
+    client.registration.RegisterBroker(master, timeout=TIMEOUT)
+    slave = registration(broker=identity("127.0.0.1:20911", 1))
+    answer = client.registration.RegisterBroker(slave, timeout=TIMEOUT)
+    assert (answer.master_addr, answer.ha_server_addr) == ("127.0.0.1:10911", "127.0.0.1:10912")
+    info = client.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
+    assert [(cluster.cluster_name, list(cluster.broker_names)) for cluster in info.clusters] == [
+        ("DefaultCluster", ["broker-a"])
+    ]
+    assert addrs_of(info.broker_datas[0]) == {0: "127.0.0.1:10911", 1: "127.0.0.1:20911"}
+
+
+def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None:
+    query = pb.QueryDataVersionRequest(broker=identity(), data_version=data_version())
+    unknown = client.registration.QueryDataVersion(query, timeout=TIMEOUT)
+    assert unknown.changed
+    assert not unknown.HasField("data_version")
+    error = client.failure(f"{REGISTRATION}/BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=identity()))
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "BROKER_NOT_REGISTERED")
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    known = client.registration.QueryDataVersion(query, timeout=TIMEOUT)
+    assert known.HasField("changed")
+    assert not known.changed
+    assert known.data_version.counter == 1
+    client.registration.BrokerHeartbeat(pb.BrokerHeartbeatRequest(broker=identity()), timeout=TIMEOUT)
+
+
+def test_topics_are_listed_in_pages_that_outlive_changes(client: Client) -> None:
+    names = [f"topic-{number:03}" for number in range(25)]
+    client.registration.RegisterBroker(registration(names), timeout=TIMEOUT)
+    listed: list[str] = []
+    token = ""
+    while True:
+        request = route_service_pb2.ListTopicsRequest(page_size=10, page_token=token)
+        page = client.routes.ListTopics(request, timeout=TIMEOUT)
+        listed += page.topics
+        token = page.next_page_token
+        if not token:
+            break
+        if len(listed) == 10:  # between two pages one topic comes before and one after the place reached
+            client.registration.RegisterBroker(registration(["aaa", "zzz"], counter=2), timeout=TIMEOUT)
+    assert listed == [*names, "zzz"]
+    error = client.failure(f"{ROUTES}/ListTopics", route_service_pb2.ListTopicsRequest(page_token="!"))
+    assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "page_token")
+
+
+def test_a_snapshot_has_a_header_all_rows_and_an_end(client: Client) -> None:
+    names = [f"topic-{number}" for number in range(20_000)]
+    generation = client.registration.RegisterBroker(registration(names), timeout=TIMEOUT).generation
+    messages = client.snapshot()
+    assert messages[0].HasField("snapshot_header")
+    assert messages[-1].HasField("snapshot_end")
+    assert max(message.ByteSize() for message in messages) < 1_000_000
+    assert len(messages) > 3
+    topics = [row.topic for message in messages for row in message.chunk.topics]
+    assert sorted(topics) == sorted(names)
+    assert messages[-1].snapshot_end.topic_count == 20_000
+    live = [row for message in messages for row in message.chunk.live_brokers]
+    seen = [(row.broker_addr, row.generation, row.data_version.counter) for row in live]
+    assert seen == [("127.0.0.1:10911", generation, 1)]
+
+
+def test_a_registration_in_parts_is_published_by_its_last_part(client: Client) -> None:
+    channel = client.open_channel()
+    for index in range(3):
+        part = registration([f"topic-{index}"], channel_id=channel.id)
+        part.part.index, part.part.count = index, 3
+        answer = client.registration.RegisterBroker(part, timeout=TIMEOUT)
+        if index < 2:
+            assert (answer.staged_parts, answer.changed) == (index + 1, False)
+            assert client.route("topic-0") is None
+    assert all(client.route(f"topic-{index}") for index in range(3))
+    channel.close()
+
+
+def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client: Client) -> None:
+    channel = client.open_channel()
+    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
+    assert client.addrs() == {0: "127.0.0.1:10911"}
+    channel.close()
+    eventually(client.route, lambda route: route is None)
+    error = client.failure(f"{REGISTRATION}/RegisterBroker", registration(channel_id=channel.id))
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
+
+
+def test_health_is_told_for_the_server_and_for_each_service(client: Client) -> None:
+    health = health_pb2_grpc.HealthStub(client.connection)
+    for name in ("", *(service.full_name for service in SERVICES)):
+        answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_channelz_answers(client: Client, engine: str) -> None:
+    channelz = channelz_pb2_grpc.ChannelzStub(client.connection)
+    servers = channelz.GetServers(channelz_pb2.GetServersRequest(), timeout=TIMEOUT).server
+    assert bool(servers) == (engine == "grpcio"), "no other engine has a server of grpcio"
+
+
+@pytest.mark.own_server
+def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvProcess, client: Client) -> None:
+    channel = client.open_channel()
+    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
+    health = health_pb2_grpc.HealthStub(client.connection)
+    watch = health.Watch(health_pb2.HealthCheckRequest())
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    namesrv.signal(signal.SIGTERM)
+    assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert channel.next_event().closing.reason == pb.ChannelClosing.REASON_SHUTDOWN
+    assert namesrv.terminate() == 0
+    assert namesrv.events("broker_removed") == []
+    assert namesrv.events("namesrv_stopped")
+
+
+BAD_REGISTRATIONS = {
+    "broker.broker_id": registration(broker=identity(broker_id=None)),
+    "broker.broker_addr": registration(broker=identity("no-port")),
+    "topic_configs[0].topic_name": registration(["not a name"]),
+    "topic_configs[1].topic_name": registration(["T", "T"]),
+    "data_version.timestamp_millis": pb.RegisterBrokerRequest(broker=identity()),
+}
+
+
+@pytest.mark.parametrize("field", BAD_REGISTRATIONS)
+def test_a_bad_registration_is_answered_with_the_field_and_changes_nothing(client: Client, field: str) -> None:
+    before = client.snapshot()[0].header.revision
+    error = client.failure(f"{REGISTRATION}/RegisterBroker", BAD_REGISTRATIONS[field])
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert [violation.field for violation in error.violations] == [field]
+    assert field in error.message
+    assert client.snapshot()[0].header.revision == before
+
+
+def test_topics_unknown_empty_and_over_long_are_told_apart(client: Client) -> None:
+    def lookup(topic: str) -> RichError:
+        return client.failure(f"{ROUTES}/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic=topic))
+
+    unknown, empty, long = lookup("nobody-has-this"), lookup(""), lookup("x" * 128)
+    assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+    assert (empty.code, empty.message) == (grpc.StatusCode.INVALID_ARGUMENT, "topic: is empty")
+    assert "128 characters, at most 127" in long.message
+
+
+def test_bytes_that_are_no_message_are_refused_as_such(client: Client) -> None:
+    no_message = b"\xff\xff\xff"
+    for error in (
+        client.failure(f"{ROUTES}/GetTopicRoute", no_message),
+        client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", no_message),
+    ):
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
+
+
+def test_a_registration_over_the_size_limit_is_refused_and_the_limit_named(client: Client) -> None:
+    too_large = registration([f"{number:0120}" for number in range(40_000)])
+    assert too_large.ByteSize() > MAX_MESSAGE_BYTES
+    before = client.snapshot()[0].header.revision
+    error = client.failure(f"{REGISTRATION}/RegisterBroker", too_large)
+    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(MAX_MESSAGE_BYTES) in error.message
+    assert client.snapshot()[0].header.revision == before
+    just_fits = registration([f"{number:0120}" for number in range(29_000)])
+    client.registration.RegisterBroker(just_fits, timeout=TIMEOUT)
+    assert client.route(f"{1:0120}") is not None
+
+
+def test_a_port_in_use_is_one_line_and_exit_code_2(namesrv: NamesrvProcess, engine: str) -> None:
+    second = subprocess.run(
+        [str(BIN / "namesrv"), "serve", "--listen", str(namesrv.endpoint), "--engine", engine],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert second.returncode == 2
+    assert second.stderr == f"namesrv: setting listen: cannot listen on {namesrv.endpoint}: Address already in use\n"
+
+
+def test_a_data_directory_in_use_is_one_line_and_exit_code_2(tmp_path: Path, engine: str) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine):
+        second = subprocess.run(
+            [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert second.returncode == 2
+    assert second.stderr.count("\n") == 1
+    assert "is in use by process" in second.stderr
+
+
+def test_epochs_of_one_data_directory_go_up(tmp_path: Path) -> None:
+    epochs = []
+    for _ in range(2):
+        with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
+            epochs.append(client.snapshot()[0].header.epoch)
+    assert epochs == sorted(epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess) -> None:
+    def check(endpoint: str) -> int:
+        command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", endpoint]
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+        codes = [check(str(namesrv.endpoint)), check(nobody), check("nonsense")]
+    assert codes == [0, 1, 2]
+
+
+def test_the_health_check_of_a_service_that_is_not_there_says_so(namesrv: NamesrvProcess) -> None:
+    command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(namesrv.endpoint), "--service", "nope"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{namesrv.endpoint}: there is no service nope\n")

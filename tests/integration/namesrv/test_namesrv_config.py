@@ -1,0 +1,298 @@
+"""The settings over the wire: read, changed at once or for the next start, durable, and never a way to a file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import grpc
+import pytest
+from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
+
+from groundwork.rich_errors import RichError
+from namesrv.server.services.admin.config import MAX_CONFIG_VALUES
+from namesrv.storage.config_file import CONFIG_FILE
+from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.registrations import registration
+
+TIMEOUT = 20.0
+UPDATE = "/namesrv_api.v1.AdminService/UpdateNamesrvConfig"
+LIST = "/namesrv_api.v1.RouteService/ListTopicsByCluster"
+OF_CLUSTER = route_service_pb2.ListTopicsByClusterRequest(cluster_name="DefaultCluster")
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """The data directory: a folder in one where nothing else may appear."""
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def durable(engine: str, data_dir: Path) -> Iterator[NamesrvProcess]:
+    """A name server with a data directory."""
+    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process:
+        yield process
+
+
+@pytest.fixture
+def admin(durable: NamesrvProcess) -> Iterator[Client]:
+    """A connection to it."""
+    with durable.connect() as connected:
+        yield connected
+
+
+def entries(client: Client) -> dict[str, tuple[str, bool, bool]]:
+    """Value, updatable and needs_restart by key, in the order of the answer."""
+    answer = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT)
+    return {entry.key: (entry.value, entry.updatable, entry.needs_restart) for entry in answer.entries}
+
+
+def value(client: Client, key: str) -> str:
+    return entries(client)[key][0]
+
+
+def pending(client: Client, key: str) -> str | None:
+    answer = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT)
+    (entry,) = (entry for entry in answer.entries if entry.key == key)
+    return entry.pending_value if entry.HasField("pending_value") else None
+
+
+def update(client: Client, validate_only: bool = False, **values: str) -> pb.UpdateNamesrvConfigResponse:
+    request = pb.UpdateNamesrvConfigRequest(values=values, validate_only=validate_only)
+    return client.admin.UpdateNamesrvConfig(request, timeout=TIMEOUT)
+
+
+def changed(answer: pb.UpdateNamesrvConfigResponse) -> list[tuple[str, str, bool]]:
+    """Each key with its new value, and whether that waits for a restart."""
+    assert all(entry.updatable for entry in answer.entries)
+    return [
+        (entry.key, entry.pending_value if entry.needs_restart else entry.value, entry.needs_restart)
+        for entry in answer.entries
+    ]
+
+
+def failure(client: Client, values: Mapping[str, str], validate_only: bool = False) -> RichError:
+    return client.failure(UPDATE, pb.UpdateNamesrvConfigRequest(values=values, validate_only=validate_only))
+
+
+def revision(client: Client) -> int:
+    return client.snapshot()[0].header.revision
+
+
+def test_every_setting_is_listed_sorted_with_its_value_and_whether_it_can_be_changed(
+    admin: Client, durable: NamesrvProcess, data_dir: Path, engine: str
+) -> None:
+    listed = entries(admin)
+    assert list(listed) == sorted(listed)
+    assert listed["dataDir"] == (str(data_dir), False, False)
+    assert listed["engine"] == (engine, False, False)
+    assert listed["allowInsecure"] == ("false", False, False)
+    assert listed["enableTopicList"] == ("true", True, False)
+    assert listed["scanNotActiveBrokerInterval"] == ("10000", True, False)
+    assert listed["brokerChannelExpiredTime"] == ("120000", True, True)
+    assert listed["supportActingMaster"] == ("false", True, True)
+
+
+def test_a_switch_takes_effect_at_once_and_takes_a_revision_only_if_it_changes(admin: Client) -> None:
+    admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    before = revision(admin)
+    first = update(admin, enableTopicList="off")
+    assert changed(first) == [("enableTopicList", "false", False)]
+    assert first.header.revision == before + 1
+    error = admin.failure(LIST, OF_CLUSTER)
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "LIST_DISABLED")
+    assert admin.routes.ListTopics(route_service_pb2.ListTopicsRequest(), timeout=TIMEOUT).topics
+    again = update(admin, enableTopicList="false")
+    assert (changed(again), again.header.revision) == ([], before + 1)
+    update(admin, enableTopicList="true")
+    assert admin.routes.ListTopicsByCluster(OF_CLUSTER, timeout=TIMEOUT).topics == ["TopicTest"]
+
+
+def test_the_scan_for_silent_brokers_follows_its_interval_at_once(engine: str, data_dir: Path) -> None:
+    arguments = ("--scan-not-active-broker-interval-millis", "0", "--broker-channel-expired-time-millis", "1000")
+    with (
+        NamesrvProcess(*arguments, "--data-dir", str(data_dir), engine=engine) as process,
+        process.connect() as client,
+    ):
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        update(client, scanNotActiveBrokerInterval="50")
+        eventually(client.addrs, lambda addrs: not addrs)
+        assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
+
+
+def test_the_log_level_follows_at_once(admin: Client, durable: NamesrvProcess) -> None:
+    def renewed() -> bool:
+        admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        return any(line["level"] == "debug" for line in durable.events("broker_registered"))
+
+    admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    assert not renewed()
+    update(admin, logLevel="debug")
+    eventually(renewed)
+
+
+def test_what_needs_a_restart_says_so_and_is_in_force_after_it(engine: str, data_dir: Path) -> None:
+    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+        answer = update(client, supportActingMaster="true", enableAllTopicList="false")
+        assert changed(answer) == [("enableAllTopicList", "false", False), ("supportActingMaster", "true", True)]
+        assert value(client, "supportActingMaster") == "false"
+        assert pending(client, "supportActingMaster") == "true"
+        assert process.terminate() == 0
+    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+        assert value(client, "supportActingMaster") == "true"
+        assert pending(client, "supportActingMaster") is None
+        assert value(client, "enableAllTopicList") == "false"
+
+
+def test_changes_survive_a_kill_and_win_over_flags(engine: str, data_dir: Path) -> None:
+    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+        update(client, enableTopicList="false", massLossPercent="70")
+        update(client, massLossPercent="80")
+        process.kill()
+    arguments = ("--data-dir", str(data_dir), "--enable-topic-list", "--mass-loss-percent", "10")
+    with NamesrvProcess(*arguments, engine=engine) as process, process.connect() as client:
+        overrides = [(line["key"], line["value"]) for line in process.events("config_override")]
+        assert overrides == [("enableTopicList", "false"), ("massLossPercent", "80")]
+        assert (value(client, "enableTopicList"), value(client, "massLossPercent")) == ("false", "80")
+        assert client.failure(LIST, OF_CLUSTER).reason == "LIST_DISABLED"
+
+
+def test_a_validation_answers_what_would_happen_also_without_a_data_directory(client: Client) -> None:
+    answer = update(client, validate_only=True, enableTopicList="false", supportActingMaster="true")
+    assert changed(answer) == [("enableTopicList", "false", False), ("supportActingMaster", "true", True)]
+    assert failure(client, {"massLossPercent": "101"}, validate_only=True).reason == "INVALID_FIELD"
+    assert failure(client, {"dataDir": "/"}, validate_only=True).reason == "CONFIG_KEY_DENIED"
+    error = failure(client, {"enableTopicList": "false"})
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_DATA_DIR")
+    assert (value(client, "enableTopicList"), revision(client)) == ("true", 0)
+
+
+BAD_VALUES = {
+    "no such key": ("noSuchKey", "1"),
+    "a field's name": ("enable_topic_list", "false"),
+    "no boolean": ("enableTopicList", "maybe"),
+    "no number": ("massLossPercent", "half"),
+    "too small": ("keepaliveTimeMillis", "99"),
+    "too large": ("massLossPercent", "101"),
+    "a newline": ("logLevel", "debug\nlisten = 0.0.0.0:9876"),
+    "a carriage return": ("enableTopicList", "false\r"),
+    "a NUL": ("logLevel", "debug\0"),
+    "too long": ("massLossPercent", "1" * 256),
+    "a command": ("logLevel", "$(touch attacked)"),
+}
+
+
+def test_bad_values_are_answered_with_their_key_and_change_nothing(admin: Client, data_dir: Path) -> None:
+    before = entries(admin)
+    for name, (key, bad) in BAD_VALUES.items():
+        error = failure(admin, {"enableAllTopicList": "false", key: bad})
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"), name
+        assert [violation.field for violation in error.violations] == [f"values[{key}]"], name
+    assert entries(admin) == before
+    assert revision(admin) == 0
+    assert not (data_dir / CONFIG_FILE).exists()
+
+
+def test_more_keys_than_the_limit_are_refused(admin: Client) -> None:
+    keys = [f"k{number}" for number in range(MAX_CONFIG_VALUES + 1)]
+    assert failure(admin, dict.fromkeys(keys[1:], "")).reason == "INVALID_FIELD"
+    error = failure(admin, dict.fromkeys(keys, ""))
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert error.metadata["limit"] == str(MAX_CONFIG_VALUES)
+
+
+COMMAND = "-c $@|sh . echo touch {file};"
+LINE = "* * * * * root touch {file}"
+ATTACKS = {
+    # A command in a path that a shell sees, as brokers were taken over; then the paths of the name server itself.
+    "CVE-2023-33246: a command as home": [{"rocketmqHome": COMMAND}],
+    "CVE-2023-33246: another file for the KV configuration": [{"kvConfigPath": "{file}"}],
+    "CVE-2023-33246: a command as path": [{"kvConfigPath": COMMAND, "enableTopicList": "false"}],
+    # Where the settings are written, and then a line of it.
+    "CVE-2023-37582: another file, then its content": [
+        {"configStorePath": "{file}"},
+        {"productEnvName": f"center\n{LINE}\n"},
+        {"logLevel": f"info\n{LINE}\n"},
+        {f"logLevel\n{LINE}\n": "info"},
+    ],
+    "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvName": f"center\n{LINE}\n"}],
+    "the name of the first mending": [{"configStorePathName": "{file}"}],
+    "lifting the ban, then the attack": [{"configBlackList": ""}, {"configStorePath": "{file}"}],
+    "our own paths": [{"dataDir": "{folder}"}, {"auditFileMaxBytes": "1000"}],
+    "the listener": [{"listen": "0.0.0.0:9876"}, {"listenPort": "9877"}, {"allowInsecure": "true"}],
+    "another name server": [{"clusterTest": "true", "productEnvNamesrv": "192.0.2.1:9876"}],
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_attacks_on_paths_are_refused_and_leave_no_trace(
+    durable: NamesrvProcess, admin: Client, data_dir: Path, attack: list[dict[str, str]]
+) -> None:
+    outside, names = data_dir.parent, {"file": data_dir.parent / "attacked", "folder": data_dir.parent / "elsewhere"}
+    before = entries(admin)
+    refused = []
+    for step in attack:
+        values = {key: text.format(**names) for key, text in step.items()}
+        for validate_only in (True, False):
+            error = failure(admin, values, validate_only=validate_only)
+            refused.append((error.code, error.reason))
+    denied = (grpc.StatusCode.PERMISSION_DENIED, "CONFIG_KEY_DENIED")
+    assert refused[0] == denied
+    assert set(refused) <= {denied, (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")}
+    assert durable.wait_for("config_key_denied")["level"] == "warning"
+    assert entries(admin) == before
+    assert revision(admin) == 0
+    # What is written afterwards goes where it always went.
+    update(admin, enableTopicList="false")
+    admin.admin.PutKvConfig(pb.PutKvConfigRequest(namespace="n", key="k", value=LINE), timeout=TIMEOUT)
+    assert durable.terminate() == 0
+    assert [path.name for path in outside.iterdir()] == [data_dir.name]
+    assert json.loads((data_dir / CONFIG_FILE).read_bytes()) == {"enableTopicList": "false"}
+
+
+def test_a_disk_that_takes_nothing_refuses_the_change(durable: NamesrvProcess, admin: Client, data_dir: Path) -> None:
+    (data_dir / f"{CONFIG_FILE}.tmp").symlink_to("/dev/full")
+    error = failure(admin, {"enableTopicList": "false"})
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
+    assert str(data_dir) not in error.message
+    assert (value(admin, "enableTopicList"), revision(admin)) == ("true", 0)
+    durable.wait_for("config_not_durable")
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_an_update_of_nothing_is_refused(admin: Client, validate_only: bool) -> None:
+    error = failure(admin, {}, validate_only=validate_only)
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert error.message == "values: is empty; name at least one setting"
+    assert revision(admin) == 0
+
+
+def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None:
+    error = failure(admin, {"mass_loss_percent": "30"})
+    problem = "there is no such setting; did you mean massLossPercent? GetNamesrvConfig lists all"
+    assert error.message == f"values[mass_loss_percent]: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("stored", "problem"),
+    [
+        ({"dataDir": "/"}, "dataDir: never changes over the wire; remove it from the file"),
+        ({"massLossPercent": "101"}, "massLossPercent: Input should be less than or equal to 100"),
+        ({"noSuchKey": "1"}, "noSuchKey: there is no such setting; remove it from the file"),
+    ],
+)
+def test_a_stored_setting_that_makes_no_sense_is_one_line_and_exit_code_2(
+    engine: str, data_dir: Path, stored: dict[str, str], problem: str
+) -> None:
+    data_dir.mkdir()
+    (data_dir / CONFIG_FILE).write_text(json.dumps(stored))
+    done = subprocess.run(
+        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--engine", engine],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{data_dir / CONFIG_FILE}: {problem}" in done.stderr

@@ -1,0 +1,282 @@
+"""Batches, lists, groups, status, RegisterTopic and checksums over the wire, on both engines."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as routes_pb
+
+from groundwork.version import __version__
+from namesrv.config.limits import MAX_BATCH_TOPICS, MAX_QUEUE_DATAS_PER_TOPIC
+from support.processes import Client, addrs_of
+from support.registrations import identity, registration, topic_config
+
+TIMEOUT = 20.0
+REGISTRATION = "/namesrv_api.v1.RegistrationService"
+ROUTES = "/namesrv_api.v1.RouteService"
+A, B = "127.0.0.1:10911", "127.0.0.1:20911"
+
+
+def register(
+    client: Client,
+    topics: Iterable[str] = ("TopicTest",),
+    addr: str = A,
+    name: str = "broker-a",
+    cluster: str = "DefaultCluster",
+    flag: int = 0,
+) -> None:
+    """Registers a master whose topics all have the same flag bits."""
+    request = registration(topics, identity(addr, 0, name, cluster))
+    for config in request.topic_configs:
+        config.topic_sys_flag = flag
+    client.registration.RegisterBroker(request, timeout=TIMEOUT)
+
+
+def queue_data(name: str = "broker-a", **changes: Any) -> route_data_pb2.QueueData:
+    """Queues of a group of the default cluster."""
+    message = route_data_pb2.QueueData(
+        cluster_name="DefaultCluster", broker_name=name, read_queue_nums=4, write_queue_nums=4, perm=6
+    )
+    message.MergeFrom(route_data_pb2.QueueData(**changes))
+    return message
+
+
+def batch(client: Client, *topics: str) -> routes_pb.BatchGetTopicRoutesResponse:
+    """The answer to a batch."""
+    return client.routes.BatchGetTopicRoutes(routes_pb.BatchGetTopicRoutesRequest(topics=topics), timeout=TIMEOUT)
+
+
+def batch_failure(client: Client, *topics: str) -> Any:
+    """The error of a batch."""
+    return client.failure(f"{ROUTES}/BatchGetTopicRoutes", routes_pb.BatchGetTopicRoutesRequest(topics=topics))
+
+
+def all_pages(call: Callable[..., Any], request: Any, page_size: int = 2) -> list[str]:
+    """All names of a list."""
+    names: list[str] = []
+    request.page_size = page_size
+    while True:
+        page = call(request, timeout=TIMEOUT)
+        assert len(page.topics) <= page_size
+        names += page.topics
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            return names
+
+
+def revision(client: Client) -> int:
+    """The current revision."""
+    return client.routes.GetNamesrvStatus(routes_pb.GetNamesrvStatusRequest(), timeout=TIMEOUT).header.revision
+
+
+def crc32_of(request: pb.RegisterBrokerRequest) -> int:
+    """The checksum of a registration, as the contract describes it."""
+    lines = (
+        f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_sys_flag}\n"
+        for topic in request.topic_configs
+    )
+    return zlib.crc32("".join(lines).encode())
+
+
+def test_a_batch_answers_what_single_lookups_answer_and_names_what_is_not_there(client: Client) -> None:
+    register(client, ["T1", "T2"])
+    register(client, ["T2", "T3"], B, "broker-b")
+    answer = batch(client, "T3", "nobody-has-this", "T2", "T3", "nor-this", "nobody-has-this")
+    assert [route.topic for route in answer.routes] == ["T3", "T2"]
+    assert list(answer.topics_not_found) == ["nobody-has-this", "nor-this"]
+    assert [route.route for route in answer.routes] == [client.route("T3"), client.route("T2")]
+    assert answer.header.revision == revision(client)
+
+
+def test_a_batch_may_ask_for_1000_topics_and_not_for_one_more(client: Client) -> None:
+    names = [f"topic-{number}" for number in range(MAX_BATCH_TOPICS)]
+    register(client, names)
+    assert [route.topic for route in batch(client, *names).routes] == names
+    error = batch_failure(client, *names, "one-more")
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert error.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
+
+
+def test_a_batch_that_is_empty_or_names_no_possible_topic_is_refused(client: Client) -> None:
+    empty, impossible = batch_failure(client), batch_failure(client, "fine", "not a name")
+    assert (empty.reason, empty.metadata["field"]) == ("INVALID_FIELD", "topics")
+    assert (impossible.reason, impossible.metadata["field"]) == ("INVALID_FIELD", "topics[1]")
+
+
+def test_a_batch_of_too_many_bytes_is_refused(client: Client) -> None:
+    names = [f"topic-{number}" for number in range(MAX_BATCH_TOPICS)]
+    brokers = [f"{'b' * 120}{number:07}" for number in range(12)]
+    for number, name in enumerate(brokers):
+        register(client, names, f"127.0.0.1:{10_000 + number}", name, "c" * 127)
+    error = batch_failure(client, *names)
+    assert (error.reason, error.metadata["limit"]) == ("LIMIT_EXCEEDED", str(4 * 1024 * 1024))
+    assert len(batch(client, *names[:400]).routes) == 400
+
+
+def test_the_members_of_a_group_are_answered_and_an_unknown_group_has_none(client: Client) -> None:
+    request = registration()
+    request.zone_name = "zone-1"
+    request.enable_acting_master = True
+    client.registration.RegisterBroker(request, timeout=TIMEOUT)
+    client.registration.RegisterBroker(registration(broker=identity(B, 1)), timeout=TIMEOUT)
+
+    def group(name: str, cluster: str = "DefaultCluster") -> route_data_pb2.BrokerData:
+        asked = routes_pb.GetBrokerMemberGroupRequest(cluster_name=cluster, broker_name=name)
+        return client.routes.GetBrokerMemberGroup(asked, timeout=TIMEOUT).broker_data
+
+    known, unknown, elsewhere = group("broker-a"), group("broker-b"), group("broker-a", "other")
+    assert addrs_of(known) == {0: A, 1: B}
+    assert (known.zone_name, known.enable_acting_master) == ("zone-1", True)
+    assert unknown == route_data_pb2.BrokerData(cluster_name="DefaultCluster", broker_name="broker-b")
+    assert elsewhere == route_data_pb2.BrokerData(cluster_name="other", broker_name="broker-a")
+    error = client.failure(f"{ROUTES}/GetBrokerMemberGroup", routes_pb.GetBrokerMemberGroupRequest(broker_name="b"))
+    assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "cluster_name")
+
+
+def test_topics_are_listed_by_cluster(client: Client) -> None:
+    register(client, ["T1", "T2", "T3"], cluster="c1")
+    register(client, ["T3", "T4"], cluster="c2")
+    for cluster, topics in {"c1": ["T1", "T2", "T3"], "c2": ["T3", "T4"], "c3": []}.items():
+        request = routes_pb.ListTopicsByClusterRequest(cluster_name=cluster)
+        assert all_pages(client.routes.ListTopicsByCluster, request) == topics
+    error = client.failure(f"{ROUTES}/ListTopicsByCluster", routes_pb.ListTopicsByClusterRequest())
+    assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "cluster_name")
+
+
+def test_system_topics_are_clusters_and_groups_with_the_address_of_a_broker(client: Client) -> None:
+    nothing = client.routes.ListSystemTopics(routes_pb.ListSystemTopicsRequest(), timeout=TIMEOUT)
+    assert not nothing.topics
+    assert not nothing.HasField("broker_addr")
+    register(client, ["TopicTest"], B, "broker-b", "c2")
+    register(client, ["TopicTest"], A, "broker-a", "c1")
+    system = routes_pb.ListSystemTopicsRequest()
+    assert all_pages(client.routes.ListSystemTopics, system) == ["broker-a", "broker-b", "c1", "c2"]
+    assert client.routes.ListSystemTopics(system, timeout=TIMEOUT).broker_addr == B
+
+
+def test_unit_topics_are_listed_by_their_flags(client: Client) -> None:
+    for flag, addr in enumerate(("h:1", "h:2", "h:3", "h:4")):
+        register(client, [f"flag-{flag}", f"also-{flag}"], addr, f"broker-{flag}", flag=flag)
+    calls: list[tuple[Callable[..., Any], Message]] = [
+        (client.routes.ListUnitTopics, routes_pb.ListUnitTopicsRequest()),
+        (client.routes.ListUnitSubTopics, routes_pb.ListUnitSubTopicsRequest()),
+        (client.routes.ListUnitSubUnunitTopics, routes_pb.ListUnitSubUnunitTopicsRequest()),
+    ]
+    assert [all_pages(call, request) for call, request in calls] == [
+        ["also-1", "also-3", "flag-1", "flag-3"],
+        ["also-2", "also-3", "flag-2", "flag-3"],
+        ["also-2", "flag-2"],
+    ]
+
+
+LISTS: dict[str, Callable[[str], Message]] = {
+    "ListTopics": lambda token: routes_pb.ListTopicsRequest(page_token=token),
+    "ListTopicsByCluster": lambda token: routes_pb.ListTopicsByClusterRequest(cluster_name="c", page_token=token),
+    "ListSystemTopics": lambda token: routes_pb.ListSystemTopicsRequest(page_token=token),
+    "ListUnitTopics": lambda token: routes_pb.ListUnitTopicsRequest(page_token=token),
+    "ListUnitSubTopics": lambda token: routes_pb.ListUnitSubTopicsRequest(page_token=token),
+    "ListUnitSubUnunitTopics": lambda token: routes_pb.ListUnitSubUnunitTopicsRequest(page_token=token),
+}
+
+
+@pytest.mark.parametrize("call", LISTS)
+def test_a_page_token_that_is_none_of_ours_is_refused_by_every_list(client: Client, call: str) -> None:
+    error = client.failure(f"{ROUTES}/{call}", LISTS[call]("!"))
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert error.metadata["field"] == "page_token"
+
+
+@pytest.mark.own_server
+def test_the_status_tells_version_start_counts_and_lag(client: Client) -> None:
+    register(client, ["T1", "T2"])
+    client.registration.RegisterBroker(registration(broker=identity(B, 1)), timeout=TIMEOUT)
+    status = client.routes.GetNamesrvStatus(routes_pb.GetNamesrvStatusRequest(), timeout=TIMEOUT)
+    assert status.version == __version__
+    assert 0 <= time.time() * 1000 - status.started_at_millis < 600_000
+    assert (status.warm, status.guard_tripped, status.unconfirmed_broker_count) == (True, False, 0)
+    assert (status.live_broker_count, status.topic_count) == (2, 2)
+    assert 0 <= status.loop_lag_millis < 60_000
+    assert (status.compacted_revision, status.header.revision) == (0, 2)
+
+
+def test_a_topic_is_registered_for_registered_groups_and_again_without_a_change(client: Client) -> None:
+    register(client)
+    before = revision(client)
+    request = pb.RegisterTopicRequest(topic="New", queue_datas=[queue_data(write_queue_nums=8, topic_sys_flag=1)])
+    first = client.registration.RegisterTopic(request, timeout=TIMEOUT)
+    again = client.registration.RegisterTopic(request, timeout=TIMEOUT)
+    assert (first.changed, first.header.revision) == (True, before + 1)
+    assert again.HasField("changed")
+    assert (again.changed, again.header.revision) == (False, first.header.revision)
+    route = client.route("New")
+    assert route is not None
+    assert list(route.queue_datas) == list(request.queue_datas)
+    assert all_pages(client.routes.ListTopics, routes_pb.ListTopicsRequest()) == ["New", "TopicTest"]
+
+
+def test_a_topic_for_a_group_that_is_not_registered_is_refused_as_a_whole(client: Client) -> None:
+    register(client)
+    before = revision(client)
+    request = pb.RegisterTopicRequest(topic="New", queue_datas=[queue_data(), queue_data("broker-b")])
+    error = client.failure(f"{REGISTRATION}/RegisterTopic", request)
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "BROKER_NOT_REGISTERED")
+    assert error.metadata["broker_name"] == "broker-b"
+    assert client.route("New") is None
+    assert revision(client) == before
+
+
+def test_a_bad_topic_registration_is_answered_with_the_field_or_the_limit(client: Client) -> None:
+    register(client)
+    before = revision(client)
+
+    def failure(topic: str, *queue_datas: route_data_pb2.QueueData) -> Any:
+        request = pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas)
+        return client.failure(f"{REGISTRATION}/RegisterTopic", request)
+
+    for error, field in (
+        (failure("", queue_data()), "topic"),
+        (failure("New"), "queue_datas"),
+        (failure("New", queue_data(perm=8)), "queue_datas[0].perm"),
+        (failure("New", queue_data(), queue_data()), "queue_datas[1].broker_name"),
+    ):
+        assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", field)
+    too_many = failure("New", *[queue_data(f"broker-{number}") for number in range(MAX_QUEUE_DATAS_PER_TOPIC + 1)])
+    assert (too_many.reason, too_many.metadata["limit"]) == ("LIMIT_EXCEEDED", str(MAX_QUEUE_DATAS_PER_TOPIC))
+    assert revision(client) == before
+
+
+def test_a_registration_with_the_right_checksum_is_taken_and_any_other_changes_nothing(client: Client) -> None:
+    request = registration([f"topic-{number}" for number in range(2_000)])
+    request.body_crc32 = crc32_of(request) ^ 1
+    before = revision(client)
+    error = client.failure(f"{REGISTRATION}/RegisterBroker", request)
+    assert (error.code, error.reason) == (grpc.StatusCode.DATA_LOSS, "CRC32_NOT_MATCH")
+    assert error.metadata == {"stated": str(request.body_crc32), "actual": str(crc32_of(request))}
+    assert revision(client) == before
+    request.body_crc32 = crc32_of(request)
+    assert client.registration.RegisterBroker(request, timeout=TIMEOUT).changed
+    assert client.route("topic-1999") is not None
+
+
+def test_a_part_with_a_wrong_checksum_is_not_staged_and_can_be_sent_again(client: Client) -> None:
+    channel = client.open_channel()
+    for index in range(2):
+        part = registration(channel_id=channel.id)
+        del part.topic_configs[:]
+        part.topic_configs.append(topic_config(f"topic-{index}"))
+        part.part.index, part.part.count = index, 2
+        part.body_crc32 = crc32_of(part) ^ 1
+        error = client.failure(f"{REGISTRATION}/RegisterBroker", part)
+        assert error.reason == "CRC32_NOT_MATCH"
+        part.body_crc32 = crc32_of(part)
+        client.registration.RegisterBroker(part, timeout=TIMEOUT)
+    assert [route.topic for route in batch(client, "topic-0", "topic-1").routes] == ["topic-0", "topic-1"]
+    channel.close()

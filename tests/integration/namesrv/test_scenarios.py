@@ -1,0 +1,141 @@
+"""Acceptance scenarios of upstream's request processors that need a process, a disk or a network.
+
+The others are in tests/unit/namesrv/scenarios; those of the KV configuration in test_kv_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+
+from support.processes import Client, NamesrvProcess
+from support.registrations import registration
+
+TIMEOUT = 20.0
+PACKAGE = "/namesrv_api.v1"
+ACCEPTED = {
+    106: "RouteService/GetBrokerClusterInfo",
+    206: "RouteService/ListTopics",
+    304: "RouteService/ListSystemTopics",
+    311: "RouteService/ListUnitTopics",
+    312: "RouteService/ListUnitSubTopics",
+    313: "RouteService/ListUnitSubUnunitTopics",
+    319: "AdminService/GetNamesrvConfig",
+}
+"""Calls that have nothing to ask for but what there is, by RocketMQ's code."""
+REFUSED = {
+    205: ("AdminService/WipeWritePermOfBroker", "broker_name"),
+    216: ("AdminService/DeleteTopic", "topic"),
+    224: ("RouteService/ListTopicsByCluster", "cluster_name"),
+    318: ("AdminService/UpdateNamesrvConfig", "values"),
+    322: ("RegistrationService/QueryDataVersion", "broker.cluster_name"),
+    327: ("AdminService/AddWritePermOfBroker", "broker_name"),
+    901: ("RouteService/GetBrokerMemberGroup", "cluster_name"),
+    904: ("RegistrationService/BrokerHeartbeat", "broker.cluster_name"),
+}
+"""Calls that are about something, and what an empty request does not name."""
+SENT_TOPICS = [f"topic-{number:05}" for number in range(10_000)]
+
+
+@pytest.fixture
+def durable(engine: str, tmp_path: Path) -> Iterator[NamesrvProcess]:
+    """A name server with a data directory, which is ready at once."""
+    with NamesrvProcess("--data-dir", str(tmp_path), "--warm-up-millis", "0", engine=engine) as process:
+        yield process
+
+
+@pytest.fixture
+def admin(durable: NamesrvProcess) -> Iterator[Client]:
+    """A connection to it."""
+    with durable.connect() as connected:
+        yield connected
+
+
+def update(client: Client, **values: str) -> None:
+    client.admin.UpdateNamesrvConfig(admin_service_pb2.UpdateNamesrvConfigRequest(values=values), timeout=TIMEOUT)
+
+
+def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
+    """Scenario 48. RocketMQ 4 leaves the caller waiting."""
+    for path in (f"{PACKAGE}.RouteService/NoSuchCall", "/no.such.Service/NoSuchCall"):
+        assert client.failure(path, b"").code is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_setting_of_the_allow_list_changes_and_no_path_does(admin: Client) -> None:
+    """Scenario 49."""
+    update(admin, enableTopicList="true")
+    for key in ("configStorePath", "kvConfigPath", "configBlackList"):
+        request = admin_service_pb2.UpdateNamesrvConfigRequest(values={key: "elsewhere", "enableTopicList": "false"})
+        error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
+        assert (error.code, error.reason) == (grpc.StatusCode.PERMISSION_DENIED, "CONFIG_KEY_DENIED")
+        assert error.metadata == {"key": key}
+    of_cluster = route_service_pb2.ListTopicsByClusterRequest(cluster_name="DefaultCluster")
+    admin.routes.ListTopicsByCluster(of_cluster, timeout=TIMEOUT)  # still allowed: nothing of a refused update applies
+
+
+@pytest.mark.parametrize("code", ACCEPTED)
+def test_a_call_that_needs_nothing_takes_an_empty_request(admin: Client, code: int) -> None:
+    """Scenario 55."""
+    call = admin.connection.unary_unary(f"{PACKAGE}.{ACCEPTED[code]}", None, None)
+    assert call(b"", timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_a_call_that_is_about_something_is_refused_if_the_request_does_not_say_what(admin: Client, code: int) -> None:
+    """Scenario 55, decided otherwise: upstream answers success to an empty header, and does nothing."""
+    path, field = REFUSED[code]
+    error = admin.failure(f"{PACKAGE}.{path}", b"")
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert [violation.field for violation in error.violations] == [field]
+
+
+def test_an_unknown_setting_is_refused(admin: Client) -> None:
+    """Scenario 55, decided otherwise: in 318, upstream passes over a key that it does not know."""
+    request = admin_service_pb2.UpdateNamesrvConfigRequest(values={"noSuchSetting": "1"})
+    error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+
+
+def test_lookups_wait_after_a_start_only_if_told_to_and_registrations_never(engine: str, tmp_path: Path) -> None:
+    """Scenario 57. The time is an hour, and then 0; how it passes is shown on a virtual clock."""
+    flags = ("--data-dir", str(tmp_path), "--wait-seconds-for-service", "3600", "--warm-up-millis", "0")
+    lookup = f"{PACKAGE}.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
+    with NamesrvProcess(*flags, engine=engine) as namesrv, namesrv.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert client.addrs()
+        update(client, needWaitForService="true")
+        error = client.failure(*lookup)
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING")
+        assert error.retry_after_seconds
+        client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
+        update(client, waitSecondsForService="0")
+        assert client.addrs()
+
+
+def test_a_name_server_starts_and_ends_without_an_error(engine: str) -> None:
+    """Scenario 59."""
+    with NamesrvProcess(engine=engine) as namesrv:
+        assert namesrv.terminate() == 0
+        assert [line["level"] for line in namesrv.lines if line["level"] != "info"] == []
+        assert namesrv.events("namesrv_stopped")
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_a_registration_of_10000_topics_arrives_plain_and_compressed(
+    client: Client, compression: grpc.Compression
+) -> None:
+    """Scenario 68."""
+    request = registration(SENT_TOPICS)
+    client.registration.RegisterBroker(request, timeout=TIMEOUT, compression=compression)
+    rows = [row for message in client.snapshot() for row in message.chunk.topics]
+    assert sorted(row.topic for row in rows) == SENT_TOPICS
+    assert {
+        (queue.read_queue_nums, queue.write_queue_nums, queue.perm) for row in rows for queue in row.queue_datas
+    } == {(4, 4, 6)}
+    query = registration_service_pb2.QueryDataVersionRequest(broker=request.broker, data_version=request.data_version)
+    answer = client.registration.QueryDataVersion(query, timeout=TIMEOUT)
+    assert (answer.changed, answer.data_version.timestamp_millis, answer.data_version.counter) == (False, 1_000, 1)

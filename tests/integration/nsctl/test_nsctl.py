@@ -1,0 +1,134 @@
+"""The command line against real name servers: what it shows, changes, finds, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from nsctl.cli import app
+from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
+from support.processes import NamesrvProcess
+from support.registrations import register
+
+NOBODY = "127.0.0.1:1"
+
+
+class Fleet:
+    """Two name servers and a command line for them."""
+
+    def __init__(self, first: NamesrvProcess, second: NamesrvProcess) -> None:
+        self.endpoints = f"{first.endpoint};{second.endpoint}"
+        self.first, self.second = str(first.endpoint), str(second.endpoint)
+
+    def run(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> str:
+        command = [*arguments, "--namesrv", namesrv or self.endpoints]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == exit_code, f"{command}: {result.output}"
+        return result.output
+
+    def rows(self, *arguments: str, exit_code: int = 0, namesrv: str | None = None) -> list[dict[str, Any]]:
+        """What a program gets: the last line of notes goes elsewhere."""
+        result = CliRunner().invoke(app, [*arguments, "-o", "json", "--namesrv", namesrv or self.endpoints])
+        assert result.exit_code == exit_code, result.output
+        rows: list[dict[str, Any]] = json.loads(result.stdout)
+        return rows
+
+
+@pytest.fixture
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with (
+        NamesrvProcess("--name", "ns-a", "--data-dir", str(tmp_path_factory.mktemp("a"))) as first,
+        NamesrvProcess("--name", "ns-b", "--data-dir", str(tmp_path_factory.mktemp("b"))) as second,
+    ):
+        for namesrv in (first, second):
+            with namesrv.connect() as client:
+                register(client, "TopicTest")
+        yield Fleet(first, second)
+
+
+def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: Fleet) -> None:
+    (route,) = fleet.rows("route", "TopicTest")
+    assert (route["broker"], route["permission"]) == ("broker-a", "RW-")
+    assert "broker-a" in fleet.run("route", "TopicTest")
+    assert [row["state"] for row in fleet.rows("status")] == ["ready", "ready"]
+    assert [row["role"] for row in fleet.rows("cluster")] == ["master"]
+    assert fleet.rows("brokers")[0]["last_heard_of"].endswith("Z")
+    assert {"topic": "TopicTest"} in fleet.rows("topics")
+    assert fleet.rows("topics", "Nothing") == []
+    assert fleet.rows("watchers") == []
+    assert [row["name_server"] for row in fleet.rows("explain", "TopicTest")] == ["ns-a", "ns-b"]
+    assert {row["cause"] for row in fleet.rows("history", "--topic", "TopicTest")} == {"RegisterBroker"}
+    result = CliRunner().invoke(app, ["topics", "-o", "yaml", "--namesrv", fleet.endpoints])
+    assert {"topic": "TopicTest"} in yaml.safe_load(result.stdout)
+
+
+def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet: Fleet) -> None:
+    namesrv = f"{NOBODY};{fleet.first}"
+    assert [
+        row["name_server"] for row in fleet.rows("explain", "TopicTest", exit_code=UNREACHABLE, namesrv=namesrv)
+    ] == ["ns-a"]
+    assert fleet.rows("route", "TopicTest", namesrv=namesrv)
+    assert "unreachable" in fleet.run("status", exit_code=UNREACHABLE, namesrv=namesrv)
+    assert f"{NOBODY}: UNAVAILABLE" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
+
+
+def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: Fleet) -> None:
+    assert "TOPIC_NOT_FOUND" in fleet.run("route", "Nothing", exit_code=REFUSED)
+    assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)
+
+
+def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> None:
+    preview = fleet.rows("drain", "broker-a", "--dry-run")
+    assert [(row["result"], row["losing_last_writable_queue"]) for row in preview] == [("would be done", 1)] * 2
+    assert fleet.rows("intents") == []
+    assert [row["result"] for row in fleet.rows("drain", "broker-a", "--why", "new disks")] == ["done", "done"]
+    assert [(row["kind"], row["why"]) for row in fleet.rows("intents")] == [("wipe write perm", "new disks")] * 2
+    assert fleet.rows("route", "TopicTest")[0]["permission"] == "R--"
+    assert "explain TopicTest" in fleet.run("doctor", exit_code=FOUND)
+    fleet.run("restore", "broker-a")
+    assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
+
+
+def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:
+    assert [row["vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold")] == [1, 1]
+    assert fleet.rows("explain", "TopicTest")[0]["in_route"] is False
+    fleet.run("release-topic", "TopicTest")
+    assert fleet.rows("route", "TopicTest")
+
+
+def test_name_servers_that_disagree_are_found_by_broker_and_by_topic(fleet: Fleet) -> None:
+    assert "no difference between 2 name servers" in fleet.run("diff")
+    assert fleet.rows("diff") == []
+    fleet.run("drain", "broker-a", namesrv=fleet.first)
+    assert [(row["kind"], row["topic"]) for row in fleet.rows("diff", exit_code=FOUND)] == [("topic", "TopicTest")]
+    fleet.run("restore", "broker-a", namesrv=fleet.first)
+    with NamesrvProcess() as empty:
+        output = fleet.run("diff", exit_code=FOUND, namesrv=f"{fleet.first};{empty.endpoint}")
+    assert "brokers that differ" in output
+    assert "not there" in output
+
+
+def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:
+    fleet.run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4")
+    assert [row["value"] for row in fleet.rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest")] == ["broker-a:4"] * 2
+    assert fleet.rows("kv", "list", "ORDER_TOPIC_CONFIG")[0]["key"] == "TopicTest"
+    assert [row["removed"] for row in fleet.rows("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest")] == [True, True]
+    assert [row["value"] for row in fleet.rows("config", "set", "massLossPercent=30")] == ["30", "30"]
+    assert [row["value"] for row in fleet.rows("config", "show", "massLossPercent")] == ["30", "30"]
+    assert "CONFIG_KEY_DENIED" in fleet.run("config", "set", "listen=0.0.0.0:1", exit_code=REFUSED)
+    assert "is not SETTING=VALUE" in fleet.run("config", "set", "massLossPercent", exit_code=USAGE)
+
+
+def test_a_confirmed_loss_of_nobody_is_refused(fleet: Fleet) -> None:
+    assert "INTENT_NOT_FOUND" in fleet.run("guard", "confirm-loss", "broker-a", exit_code=REFUSED)
+
+
+def test_a_watch_shows_the_route_and_its_changes(fleet: Fleet) -> None:
+    output = fleet.run("watch", "TopicTest", "Nothing*", "--limit", "1")
+    assert "TopicTest at revision" in output
+    assert "127.0.0.1:10911" in output

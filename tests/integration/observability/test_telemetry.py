@@ -1,0 +1,207 @@
+"""Metrics and traces that go to an OpenTelemetry collector: to one that takes them, one that hangs, and to none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_service_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from support.agents import Agent, free_port
+from support.processes import BIN, NamesrvProcess, eventually
+from support.registrations import registration
+from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
+
+ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
+REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"
+TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED = (("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-01"),)
+
+
+def span_of(found: Collector, service: str, name: str) -> Span:
+    """The first span of a name, once it is there."""
+    spans = eventually(lambda: [span for span in found.spans(service) if span.name == name])
+    return spans[0]
+
+
+def test_the_registration_of_an_agent_is_one_trace_from_its_call_to_the_name_servers_log() -> None:
+    with (
+        collector() as found,
+        NamesrvProcess(environment=found.environment) as namesrv,
+        Agent(str(namesrv.endpoint), environment=found.environment),
+    ):
+        sent, taken = span_of(found, "broker-agent", REGISTER), span_of(found, "namesrv", REGISTER)
+        assert (sent.kind, taken.kind) == (Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_SERVER)
+        assert (taken.trace_id, taken.parent_span_id) == (sent.trace_id, sent.span_id)
+        assert attributes(taken) == {
+            "rpc.system.name": "grpc",
+            "rpc.method": REGISTER,
+            "rpc.response.status_code": "OK",
+        }
+        assert attributes(sent) == {**attributes(taken), "server.address": str(namesrv.endpoint)}
+        assert namesrv.wait_for("broker_registered")["trace_id"] == sent.trace_id.hex()
+
+
+def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other(engine: str) -> None:
+    request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
+    with (
+        collector() as found,
+        NamesrvProcess(environment=found.environment, engine=engine) as namesrv,
+        namesrv.connect() as client,
+    ):
+        for metadata in ((), (("traceparent", "no such thing"),), SAMPLED):
+            with pytest.raises(grpc.RpcError):
+                client.routes.GetTopicRoute(request, timeout=client.TIMEOUT, metadata=metadata)
+        span = span_of(found, "namesrv", ROUTE)
+        assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE_ID, SPAN_ID)
+        assert attributes(span)["rpc.response.status_code"] == "NOT_FOUND"
+        assert namesrv.terminate() == 0
+        assert len(found.spans("namesrv")) == 1
+
+
+def test_all_calls_have_spans_where_the_sampler_says_so() -> None:
+    with (
+        collector() as found,
+        NamesrvProcess(environment={**found.environment, "OTEL_TRACES_SAMPLER": "always_on"}) as namesrv,
+        namesrv.connect() as client,
+    ):
+        assert client.route() is None
+        assert not span_of(found, "namesrv", ROUTE).parent_span_id
+
+
+def test_metrics_are_those_of_the_page_by_the_names_of_opentelemetry(engine: str) -> None:
+    variables = {"OTEL_SERVICE_NAME": "ns-of-a-test", "OTEL_TRACES_EXPORTER": "none"}
+    with (
+        collector() as found,
+        NamesrvProcess(environment={**found.environment, **variables}, engine=engine) as namesrv,
+        namesrv.connect() as client,
+    ):
+        channel = client.open_channel()
+        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
+        metrics = eventually(lambda: found.metrics("ns-of-a-test"), lambda now: "grpc.server.call.duration" in now)
+        started, duration = metrics["grpc.server.call.started"], metrics["grpc.server.call.duration"]
+        assert (started.unit, duration.unit) == ("{call}", "s")
+        assert started.sum.is_monotonic
+        [registered] = duration.histogram.data_points
+        assert attributes(registered) == {"grpc.method": REGISTER, "grpc.status": "OK"}
+        assert sum(registered.bucket_counts) == registered.count == 1
+        assert len(registered.bucket_counts) == len(registered.explicit_bounds) + 1
+        latest = eventually(
+            lambda: found.metrics("ns-of-a-test"), lambda now: now["namesrv_topics"].gauge.data_points[0].as_double == 1
+        )
+        assert latest["process_resident_memory"].unit == "By"
+
+
+def test_an_agent_sends_its_calls_by_target() -> None:
+    with (
+        collector() as found,
+        NamesrvProcess() as namesrv,
+        Agent(str(namesrv.endpoint), environment=found.environment),
+    ):
+        metrics = eventually(lambda: found.metrics("broker-agent"), lambda now: "grpc.client.call.duration" in now)
+        points = [attributes(point) for point in metrics["grpc.client.call.duration"].histogram.data_points]
+        assert {"grpc.method": REGISTER, "grpc.target": str(namesrv.endpoint), "grpc.status": "OK"} in points
+
+
+def test_without_a_collector_everything_goes_on_and_the_log_says_it_once() -> None:
+    with free_port() as nobody:
+        variables = {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        with (
+            NamesrvProcess(environment={**variables, "OTEL_TRACES_SAMPLER": "always_on"}) as namesrv,
+            Agent(str(namesrv.endpoint), environment=variables) as agent,
+            agent.connect() as status,
+            namesrv.connect() as client,
+        ):
+            eventually(lambda: status.target(namesrv.endpoint).registered)
+            eventually(lambda: [line for line in namesrv.lines if "Failed to export" in str(line["event"])])
+            for _ in range(3_000):  # more than the queue of spans takes
+                assert client.route()
+            assert namesrv.terminate() == 0
+            assert agent.terminate() == 0
+            assert len([line for line in namesrv.lines if "Failed to export" in str(line["event"])]) == 1
+
+
+def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
+    with collector() as found:
+        found.answers.clear()
+        variables = {**found.environment, "OTEL_TRACES_SAMPLER": "always_on"}
+        with (
+            NamesrvProcess(environment=variables) as namesrv,
+            Agent(str(namesrv.endpoint), environment=variables) as agent,
+            namesrv.connect() as client,
+        ):
+            eventually(client.route)
+            eventually(lambda: found.calls >= 4)  # both programs, both signals
+            assert client.route()
+            assert agent.terminate() == 0
+            assert namesrv.terminate() == 0
+            assert namesrv.wait_for("namesrv_stopped")
+
+
+def test_a_collector_that_comes_late_gets_what_follows() -> None:
+    with ExitStack() as running:
+        with free_port() as nobody:
+            port = nobody.port
+            variables = {
+                **QUICKLY,
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+            }
+            namesrv = running.enter_context(NamesrvProcess(environment=variables))
+            eventually(lambda: [line for line in namesrv.lines if "Failed to export" in str(line["event"])])
+        with collector(port) as found:
+            assert "namesrv_warm" in eventually(lambda: found.metrics("namesrv"))
+
+
+@pytest.mark.parametrize("program", ["namesrv", "broker-agent"])
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER is 'zipkin', must be otlp or none"),
+        (
+            {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL is 'http/protobuf', must be grpc: collectors take it at port 4317",
+        ),
+        (
+            {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_METRIC_EXPORT_INTERVAL": "soon"},
+            (
+                "a variable OTEL_... cannot be used: OTEL_METRIC_EXPORT_INTERVAL is 'soon', "
+                "must be a number of milliseconds, at least 1"
+            ),
+        ),
+    ],
+)
+def test_a_variable_that_cannot_be_followed_is_one_line_and_exit_code_2(
+    program: str, variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert refusal(program) == f"{program}: {said}\n"
+
+
+def refusal(program: str) -> str:
+    flags = {
+        "namesrv": ["--listen", "127.0.0.1:0"],
+        "broker-agent": [
+            *("--listen", "127.0.0.1:0", "--broker-name", "a", "--broker-id", "0", "--broker-addr", "127.0.0.1:1"),
+            *("--namesrv", "127.0.0.1:1", "--topics", "x", "--topics-missing", "wait"),
+        ],
+    }
+    command = [str(BIN / program), "serve", *flags[program]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    return "".join(f"{line}\n" for line in done.stderr.splitlines() if line.startswith(f"{program}: "))
+
+
+def test_who_wants_no_export_does_not_load_it() -> None:
+    program = (
+        "import sys, namesrv.cli, namesrv.server.server, broker_agent.cli, broker_agent.observability.exports as o\n"
+        "assert o.AgentObservability(None).observers == ()\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,172 @@
+"""The data source against name servers with TLS and permits, and against what is no name server at all."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from route_pipeline.source.batch_reader import NamesrvReader
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.options import ReadRequest
+from support.certificates import Authority, Files
+from support.processes import NamesrvProcess
+from support.secured import TOKENS, Place, connected, register
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place.make(tmp_path_factory.mktemp("place"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority that nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module")
+def with_tokens(place: Place) -> Iterator[NamesrvProcess]:
+    """Wants TLS and a token, and knows one broker."""
+    with (
+        NamesrvProcess(*place.flags("token")) as server,
+        connected(server.endpoint, place.files("token", "broker")) as broker,
+    ):
+        assert register(broker) == "OK"
+        yield server
+
+
+@pytest.fixture(scope="module")
+def with_certificates(place: Place) -> Iterator[NamesrvProcess]:
+    """Wants certificates of clients, and knows one broker."""
+    with (
+        NamesrvProcess(*place.flags("mTLS")) as server,
+        connected(server.endpoint, place.files("mTLS", "broker")) as broker,
+    ):
+        assert register(broker) == "OK"
+        yield server
+
+
+def rows(endpoint: object, **options: str) -> int:
+    """How many rows the table of topics has: a plan is made, and each of its parts is read."""
+    quick = {"connectTimeoutSeconds": "1", "timeoutSeconds": "20", "shards": "2"}
+    reader = NamesrvReader(ReadRequest.of_options({"endpoints": str(endpoint), **quick, **options}))
+    return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+
+def problem(endpoint: object, **options: str) -> str:
+    """The one line that a read fails with."""
+    with pytest.raises(NamesrvError) as caught:
+        rows(endpoint, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(f"name server {endpoint}: ")
+    return text
+
+
+def tls(place: Place, **options: str) -> dict[str, str]:
+    return {"tls": "true", "tlsCaFile": str(place.authority.path), **options}
+
+
+def showing(pair: Files) -> dict[str, str]:
+    return {"tlsCertFile": str(pair.certificate), "tlsKeyFile": str(pair.key)}
+
+
+def test_routes_are_read_over_tls_with_a_token_or_a_file_of_one(place: Place, with_tokens: NamesrvProcess) -> None:
+    assert rows(with_tokens.endpoint, **tls(place, token=TOKENS["client"])) == 1
+    assert rows(with_tokens.endpoint, **tls(place, tokenFile=str(place.tokens["client"]))) == 1
+
+
+def test_routes_are_read_over_mutual_tls(place: Place, with_certificates: NamesrvProcess) -> None:
+    assert rows(with_certificates.endpoint, **tls(place), **showing(place.callers["client"])) == 1
+
+
+def test_a_token_that_is_missing_or_wrong_is_told_with_its_option_and_not_repeated(
+    place: Place, with_tokens: NamesrvProcess
+) -> None:
+    for options in ({}, {"token": "not-the-token"}):
+        told = problem(with_tokens.endpoint, **tls(place, **options))
+        assert "UNAUTHENTICATED NOT_AUTHENTICATED" in told
+        assert "look at the option 'tokenFile' (or 'token')" in told
+        assert "not-the-token" not in told
+
+
+@pytest.mark.parametrize("trusting", ["the machine's", "another"])
+def test_an_authority_that_did_not_sign_the_server_is_told_with_its_option(
+    with_tokens: NamesrvProcess, other: Authority, trusting: str
+) -> None:
+    ca = {"tlsCaFile": str(other.path)} if trusting == "another" else {}
+    told = problem(with_tokens.endpoint, tls="true", token="x", **ca)
+    assert told.endswith("its certificate is not one that the option 'tlsCaFile' trusts")
+
+
+def test_a_server_under_another_name_is_told_with_its_option(place: Place, with_tokens: NamesrvProcess) -> None:
+    elsewhere = f"127.0.0.2:{with_tokens.endpoint.port}"
+    with NamesrvProcess("--listen", elsewhere, *place.flags("token", with_permits=False)):
+        told = problem(elsewhere, **tls(place))
+    assert told.endswith("its certificate is for another host than the option 'endpoints' names")
+
+
+def test_without_tls_to_a_server_that_wants_it_the_option_is_told(with_tokens: NamesrvProcess) -> None:
+    assert problem(with_tokens.endpoint).endswith("it may speak TLS: set the option 'tls' to 'true'")
+
+
+def test_tls_to_a_server_without_it_is_told(place: Place) -> None:
+    with NamesrvProcess() as server:
+        told = problem(server.endpoint, **tls(place))
+    assert "no TLS is spoken there: leave the option 'tls' out" in told
+
+
+def test_a_certificate_that_is_missing_or_not_trusted_is_told_with_its_options(
+    place: Place, with_certificates: NamesrvProcess, other: Authority
+) -> None:
+    for shown in ({}, showing(other.sign("client", ["client.example"]))):
+        told = problem(with_certificates.endpoint, **tls(place), **shown)
+        assert told.endswith("look at the options 'tlsCertFile' and 'tlsKeyFile'")
+
+
+def test_a_key_of_another_certificate_is_refused_before_anything_is_called(place: Place) -> None:
+    pair = Files(place.callers["client"].certificate, place.callers["broker"].key)
+    with pytest.raises(ValueError, match=r"options 'tlsCertFile' and 'tlsKeyFile': .* does not belong to the cert"):
+        ReadRequest.of_options({"endpoints": "a:1", **tls(place), **showing(pair)})
+
+
+def test_a_caller_without_the_right_to_lookup_is_told_so(place: Place, tmp_path: Path) -> None:
+    permits = tmp_path / "permits.json"
+    permits.write_text(place.permits.read_text().replace('"look_up": true', '"look_up": false'))
+    with NamesrvProcess(*place.flags("token", with_permits=False), "--permits-file", str(permits)) as server:
+        told = problem(server.endpoint, **tls(place, token=TOKENS["client"]))
+    assert "PERMISSION_DENIED" in told
+    assert "may not look routes up" in told
+
+
+@contextmanager
+def http_server() -> Iterator[str]:
+    class Quiet(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_a_plain_http_server_on_the_port_is_told_with_the_option() -> None:
+    with http_server() as address:
+        assert problem(address).endswith("something else than a name server listens there: look at the port in "
+                                         "option 'endpoints'")  # fmt: skip
+
+
+def test_a_port_that_takes_connections_and_says_nothing_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert "UNAVAILABLE" in problem(f"127.0.0.1:{silent.getsockname()[1]}")

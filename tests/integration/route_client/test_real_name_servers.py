@@ -1,0 +1,315 @@
+"""RouteClient against real name servers and agents: what a producer sees while processes come, go, die and hang."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2
+
+from route_client import (
+    AioRouteClient,
+    ClientSettings,
+    KnownRoute,
+    NoNamesrvAnsweredError,
+    RouteChange,
+    RouteClient,
+    Stale,
+    TopicNotFoundError,
+)
+from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.registrations import identity, registration
+
+TOPIC = "TopicTest"
+MASTER = "127.0.0.1:10911"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "producer_view.py"
+QUICK = ClientSettings(poll_seconds=0.2, timeout_seconds=5)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    eventually(lambda: [t.name for t in threading.enumerate() if t.name.startswith("route-client")], lambda t: not t)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., NamesrvProcess]]:
+    """Starts name servers; all end with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **kwargs: stack.enter_context(NamesrvProcess(*arguments, **kwargs))
+
+
+def register(client: Client, name: str = "broker-a", addr: str = MASTER, topic: str = TOPIC) -> None:
+    client.registration.RegisterBroker(registration([topic], broker=identity(addr=addr, name=name)), timeout=20)
+
+
+def unregister(client: Client, name: str = "broker-a", addr: str = MASTER) -> None:
+    request = registration_service_pb2.UnregisterBrokerRequest(broker=identity(addr=addr, name=name))
+    client.registration.UnregisterBroker(request, timeout=20)
+
+
+def broker_names(known: KnownRoute | None) -> list[str]:
+    return [group.broker_name for group in known.route.broker_datas] if known is not None and known.route else []
+
+
+def watching(client: RouteClient, server: NamesrvProcess) -> None:
+    eventually(client.status, lambda status: status.mode == "watch" and status.endpoint == server.endpoint)
+
+
+def test_a_change_reaches_the_callback_long_before_a_poll_would_see_it(namesrv: NamesrvProcess) -> None:
+    seen: list[RouteChange] = []
+    came = threading.Event()
+
+    def note(change: RouteChange) -> None:
+        seen.append(change)
+        if broker_names(change.after) == ["broker-a", "broker-b"]:
+            came.set()
+
+    with namesrv.connect() as broker, RouteClient(str(namesrv.endpoint), topics=[TOPIC]) as client:
+        client.on_change(note)
+        with pytest.raises(TopicNotFoundError):
+            client.route(TOPIC)
+        watching(client, namesrv)
+        register(broker)
+        register(broker, "broker-b", "127.0.0.1:10921")
+        assert came.wait(20), "a poll comes after 27 s at the earliest"
+        assert seen[0].old_route is None
+        assert client.select_one_queue(TOPIC, "broker-a").broker_name == "broker-b"
+        unregister(broker)
+        unregister(broker, "broker-b", "127.0.0.1:10921")
+        eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == [])
+        eventually(
+            lambda: [removal.reason_name for removal in seen[-1].removals], lambda names: "UNREGISTERED" in names
+        )
+
+
+def test_a_route_comes_from_whichever_name_server_answers(namesrv: NamesrvProcess) -> None:
+    with namesrv.connect() as broker:
+        register(broker)
+    for seed in range(4):  # either order of the two
+        with RouteClient(["127.0.0.1:1", str(namesrv.endpoint)], rng=random.Random(seed)) as client:
+            known = client.route(TOPIC)
+            assert known.origin is not None
+            assert known.origin.namesrv_name == str(namesrv.endpoint)
+            assert broker_names(known) == ["broker-a"]
+
+
+async def _route_in_asyncio(endpoint: str) -> KnownRoute:
+    async with AioRouteClient(endpoint) as client:
+        return await client.route(TOPIC)
+
+
+def test_the_client_for_asyncio_sees_the_same(namesrv: NamesrvProcess) -> None:
+    import asyncio  # noqa: PLC0415
+
+    with namesrv.connect() as broker:
+        register(broker)
+    assert broker_names(asyncio.run(_route_in_asyncio(str(namesrv.endpoint)))) == ["broker-a"]
+
+
+def test_a_killed_name_server_is_left_for_the_other_and_nothing_is_lost(start: Callable[..., NamesrvProcess]) -> None:
+    first, second = start(), start()
+    for server in (first, second):
+        with server.connect() as broker:
+            register(broker)
+    with RouteClient([str(first.endpoint), str(second.endpoint)], QUICK, topics=[TOPIC]) as client:
+        used = eventually(client.status, lambda status: status.mode == "watch").endpoint
+        lost, left = (first, second) if used == first.endpoint else (second, first)
+        changes = client.changes()
+        lost.kill()
+        watching(client, left)
+        assert broker_names(client.route(TOPIC)) == ["broker-a"]
+        assert client.route(TOPIC).stale is None
+        with left.connect() as broker:
+            register(broker, "broker-b", "127.0.0.1:10921")
+        told = changes.take(20)
+        assert told is not None
+        assert broker_names(told.after) == ["broker-a", "broker-b"], "and no change in between"
+
+
+def test_a_name_server_that_shuts_down_hands_its_watchers_over(start: Callable[..., NamesrvProcess]) -> None:
+    first, second = start(), start()
+    for server in (first, second):
+        with server.connect() as broker:
+            register(broker)
+    with RouteClient([str(first.endpoint), str(second.endpoint)], QUICK, topics=[TOPIC]) as client:
+        used = eventually(client.status, lambda status: status.mode == "watch").endpoint
+        ends, left = (first, second) if used == first.endpoint else (second, first)
+        assert ends.terminate() == 0
+        watching(client, left)
+        assert broker_names(client.route(TOPIC)) == ["broker-a"]
+
+
+def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(start: Callable[..., NamesrvProcess]) -> None:
+    quick_pings = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "1000")
+    first, second = start(*quick_pings), start(*quick_pings)
+    settings = ClientSettings(keepalive_seconds=1, timeout_seconds=2)
+    with RouteClient([str(first.endpoint), str(second.endpoint)], settings, topics=[TOPIC]) as client:
+        used = eventually(client.status, lambda status: status.mode == "watch").endpoint
+        hangs, left = (first, second) if used == first.endpoint else (second, first)
+        hangs.signal(signal.SIGSTOP)
+        watching(client, left)
+        with left.connect() as broker:
+            register(broker)
+        eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
+        hangs.signal(signal.SIGCONT)
+
+
+def test_all_name_servers_down_and_back_without_routes_take_nothing_away(start: Callable[..., NamesrvProcess]) -> None:
+    server = start()
+    with server.connect() as broker:
+        register(broker)
+    with RouteClient(str(server.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, server)
+        server.kill()
+        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is Stale.DISCONNECTED)
+        back = start(port=server.endpoint.port)
+        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is Stale.HELD)
+        assert client.select_one_queue(TOPIC).broker_name == "broker-a"
+        with back.connect() as broker:
+            register(broker)
+        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
+
+
+def test_a_name_server_that_is_not_warm_does_not_say_that_topics_are_absent(
+    start: Callable[..., NamesrvProcess],
+) -> None:
+    cold = start("--warm-up-millis", "60000")
+    with RouteClient(str(cold.endpoint), QUICK) as client:
+        with pytest.raises(NoNamesrvAnsweredError, match="REGISTRY_WARMING"):
+            client.route(TOPIC)
+        watching(client, cold)
+        with cold.connect() as broker:
+            register(broker)
+        eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
+
+
+def test_routes_of_an_earlier_run_serve_until_a_name_server_is_up(
+    start: Callable[..., NamesrvProcess], tmp_path: Path
+) -> None:
+    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
+    server = start()
+    with server.connect() as broker:
+        register(broker)
+    with RouteClient(str(server.endpoint), settings, topics=[TOPIC]):
+        pass
+    server.kill()
+    with RouteClient(str(server.endpoint), settings) as client:
+        known = client.route(TOPIC)
+        assert (broker_names(known), known.stale) == (["broker-a"], Stale.FROM_DISK)
+        back = start(port=server.endpoint.port)
+        with back.connect() as broker:
+            register(broker)
+        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
+
+
+def test_two_clients_share_a_cache_folder(start: Callable[..., NamesrvProcess], tmp_path: Path) -> None:
+    server = start()
+    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
+    with server.connect() as broker:
+        register(broker)
+        with (
+            RouteClient(str(server.endpoint), settings, topics=[TOPIC]) as one,
+            RouteClient(str(server.endpoint), settings, topics=[TOPIC]) as two,
+        ):
+            for client in (one, two):
+                watching(client, server)
+            register(broker, "broker-b", "127.0.0.1:10921")
+            for client in (one, two):
+                eventually(lambda: len(broker_names(client.cached(TOPIC))), lambda number: number == 2)  # noqa: B023
+    server.kill()
+    with RouteClient(str(server.endpoint), settings) as client:
+        assert broker_names(client.route(TOPIC)) == ["broker-a", "broker-b"]
+        assert client.status().cache_files_refused == 0
+
+
+def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: Callable[..., NamesrvProcess]) -> None:
+    server = start()
+    with RouteClient(str(server.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, server)
+        with BrokerAgentProcess(str(server.endpoint)) as agent:
+            eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
+            agent.kill()
+            eventually(lambda: client.status().held_topics, lambda topics: topics == (TOPIC,))
+            assert client.select_one_queue(TOPIC).broker_name == "broker-a"
+        with BrokerAgentProcess(str(server.endpoint)) as agent:
+            eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
+            agent.terminate()
+            eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == [])
+
+
+def test_divergence_names_the_brokers_that_only_some_name_servers_have(start: Callable[..., NamesrvProcess]) -> None:
+    first, second = start(), start()
+    for server in (first, second):
+        with server.connect() as broker:
+            register(broker)
+    with RouteClient([str(first.endpoint), str(second.endpoint)]) as client:
+        assert client.divergence(TOPIC).agree
+        with first.connect() as broker:
+            register(broker, "broker-b", "127.0.0.1:10921")
+        found = client.divergence(TOPIC)
+        assert {(member[0].broker_name, who) for member, who in found.partial_brokers.items()} == {
+            ("broker-b", (first.endpoint,))
+        }
+
+
+def test_the_example_prints_each_change_as_it_happens(start: Callable[..., NamesrvProcess]) -> None:
+    server = start()
+    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", TOPIC]
+    with server.connect() as broker, subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as example:
+        try:
+            assert example.stdout is not None
+            assert "knows no topic 'TopicTest'; waiting for it" in example.stdout.readline()
+            register(broker)
+            assert "TopicTest: send to 4 queues of broker-a" in example.stdout.readline()
+            register(broker, "broker-b", "127.0.0.1:10921")
+            assert "send to 4 queues of broker-a, 4 queues of broker-b" in example.stdout.readline()
+            unregister(broker)
+            assert f"send to 4 queues of broker-b; {MASTER} left: UNREGISTERED" in example.stdout.readline()
+            server.kill()
+            back = start(port=server.endpoint.port)
+            assert "nobody says why; going on with the old route" in example.stdout.readline()
+            with back.connect() as again:
+                register(again, "broker-b", "127.0.0.1:10921")
+            assert "confirmed by a name server" in example.stdout.readline()
+            example.send_signal(signal.SIGINT)
+            assert example.wait(20) == 0
+        finally:
+            example.kill()
+
+
+def test_two_processes_share_a_cache_folder(start: Callable[..., NamesrvProcess], tmp_path: Path) -> None:
+    server = start()
+    with server.connect() as broker:
+        register(broker)
+    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--cache-dir", str(tmp_path), TOPIC]
+    with ExitStack() as stack:
+
+        def example() -> subprocess.Popen[str]:
+            process = stack.enter_context(subprocess.Popen(program, stdout=subprocess.PIPE, text=True))
+            stack.callback(process.kill)
+            return process
+
+        for process in [example(), example()]:
+            assert process.stdout is not None
+            assert "send to 4 queues of broker-a" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        server.kill()
+        later = example()
+        assert later.stdout is not None
+        assert "send to 4 queues of broker-a; no name server answers" in later.stdout.readline()
+
+
+def test_the_example_says_what_is_wrong_with_its_arguments() -> None:
+    program = [sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "producer_view: address 'nowhere' has no port" in ended.stderr

@@ -1,0 +1,240 @@
+"""Who may call what, over which kind of connection: real name servers, certificates and tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1.route_data_pb2 import QueueData
+
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
+from groundwork.rich_errors import RichError
+from namesrv.server.reflection import SERVICE_NAMES
+from support.processes import NamesrvProcess, eventually
+from support.registrations import data_version, identity, registration
+from support.secured import (
+    CALLERS,
+    LIVE_SECONDS,
+    REGISTRATION,
+    ROUTE,
+    TOKENS,
+    Place,
+    administer,
+    connected,
+    lookup,
+    outcome,
+    permits,
+    refused_start,
+    register,
+)
+
+KINDS = ("no TLS", "TLS", "mTLS", "token")
+OTHER = identity("127.0.0.1:10922", name="broker-b")
+
+MATRIX = {
+    "client": ["OK", "NOT_PERMITTED", "NOT_PERMITTED", "NOT_PERMITTED"],
+    "broker": ["OK", "OK", "NOT_PERMITTED", "NOT_PERMITTED"],
+    "admin": ["OK", "NOT_PERMITTED", "NOT_PERMITTED", "OK"],
+}
+"""Outcomes for each caller that shows who it is: look up, register its own broker, register another one, administer."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str, engine_with_tls: str) -> None:
+    seen: dict[str, list[str]] = {}
+    with NamesrvProcess(*place.flags(kind), engine=engine_with_tls) as server:
+        for caller in CALLERS:
+            with connected(server.endpoint, place.files(kind, caller)) as client:
+                seen[caller] = [lookup(client), register(client), register(client, broker=OTHER), administer(client)]
+    nobody_is_known = kind in {"no TLS", "TLS"}
+    assert seen == {caller: ["NOT_AUTHENTICATED"] * 4 if nobody_is_known else MATRIX[caller] for caller in CALLERS}
+
+
+@pytest.mark.parametrize("kind", ["no TLS", "TLS", "mTLS"])
+def test_without_permits_everybody_who_can_connect_may_do_everything(place: Place, kind: str) -> None:
+    with (
+        NamesrvProcess(*place.flags(kind, with_permits=False)) as server,
+        connected(server.endpoint, place.files(kind, "client")) as client,
+    ):
+        assert [lookup(client), register(client), register(client, broker=OTHER), administer(client)] == ["OK"] * 4
+
+
+def test_tokens_are_taken_by_either_engine(place: Place, engine: str) -> None:
+    with NamesrvProcess("--permits-file", str(place.permits), engine=engine) as server, server.connect() as client:
+        request = route_service_pb2.GetNamesrvStatusRequest()
+
+        def with_metadata(*values: str) -> str:
+            metadata = tuple(("authorization", value) for value in values)
+            return outcome(lambda: client.routes.GetNamesrvStatus(request, timeout=20, metadata=metadata))
+
+        good = f"Bearer {TOKENS['client']}"
+        assert with_metadata(good) == with_metadata(good.replace("Bearer", "bearer")) == "OK"
+        for wrong in (
+            (),
+            (f"Basic {TOKENS['client']}",),
+            (TOKENS["client"],),
+            ("Bearer wrong",),
+            ("Bearer ",),
+            (good, good),
+        ):
+            assert with_metadata(*wrong) == "NOT_AUTHENTICATED", wrong
+
+
+def test_an_error_says_what_is_missing_and_repeats_no_token(place: Place) -> None:
+    with NamesrvProcess(*place.flags("no TLS")) as server, server.connect() as client:
+        metadata = (("authorization", "Basic c2VjcmV0"),)
+        with pytest.raises(grpc.RpcError) as raised:
+            client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=20, metadata=metadata)
+        error = RichError.of(raised.value)
+        assert (error.code, error.reason, error.domain) == (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "NOT_AUTHENTICATED",
+            "namesrv",
+        )
+        assert "Bearer" in error.message
+        assert "c2VjcmV0" not in error.message
+        assert "c2VjcmV0" not in server.raw
+
+
+def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place) -> None:
+    place.permits.write_text(
+        json.dumps(permits(admin={"administer": True, "look_up": True, "register": ["DefaultCluster/broker-b"]}))
+    )
+    victim = identity("127.0.0.1:10922", name="broker-b")
+    # The name is its own, the address the other's: taking it would remove the other one.
+    disguised = identity("127.0.0.1:10922")
+    with (
+        NamesrvProcess(*place.flags("mTLS"), "--scan-not-active-broker-interval-millis", "0") as server,
+        connected(server.endpoint, place.files("mTLS", "admin")) as other,
+        connected(server.endpoint, place.files("mTLS", "broker")) as broker,
+    ):
+        channel = other.open_channel()
+        assert register(other, broker=victim, channel_id=channel.id) == "OK"
+        own = broker.open_channel()
+        assert register(broker, channel_id=own.id) == "OK"
+        queues = [
+            QueueData(cluster_name="DefaultCluster", broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+            for name in ("broker-a", "broker-b")
+        ]
+        requests: list[tuple[str, Message]] = [
+            *(("RegisterBroker", registration(broker=who)) for who in (victim, disguised)),
+            *(("UnregisterBroker", pb.UnregisterBrokerRequest(broker=who)) for who in (victim, disguised)),
+            *(
+                ("QueryDataVersion", pb.QueryDataVersionRequest(broker=who, data_version=data_version()))
+                for who in (victim, disguised)
+            ),
+            *(("BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=who)) for who in (victim, disguised)),
+            ("RegisterTopic", pb.RegisterTopicRequest(topic="Mine", queue_datas=queues)),
+            ("HandOverChannel", pb.HandOverChannelRequest(channel_id=channel.id)),
+        ]
+        for call, request in requests:
+            error = broker.failure(REGISTRATION + call, request)
+            assert (error.reason, error.code) == ("NOT_PERMITTED", grpc.StatusCode.PERMISSION_DENIED), call
+            assert error.metadata["names"] == "DefaultCluster/broker-b", call
+            assert error.metadata["principal"] == "broker"
+        held = {
+            (row.broker_name, row.broker_addr) for message in other.snapshot() for row in message.chunk.live_brokers
+        }
+        assert held == {("broker-a", "127.0.0.1:10911"), ("broker-b", "127.0.0.1:10922")}
+        broker.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=own.id), timeout=20)
+
+
+def test_a_caller_that_may_register_nothing_opens_no_channel(place: Place) -> None:
+    with (
+        NamesrvProcess(*place.flags("mTLS")) as server,
+        connected(server.endpoint, place.files("mTLS", "client")) as client,
+    ):
+        assert client.stream_failure(REGISTRATION + "OpenChannel", pb.OpenChannelRequest()).reason == "NOT_PERMITTED"
+        assert client.stream_failure(ROUTE + "StreamRouteSnapshot", b"\xff").reason == "MALFORMED_REQUEST"
+
+
+def test_the_journal_names_the_principal(place: Place, tmp_path: Path) -> None:
+    with NamesrvProcess(*place.flags("token"), "--data-dir", str(tmp_path / "data")) as server:
+        with connected(server.endpoint, place.files("token", "broker")) as broker:
+            assert register(broker) == "OK"
+        with connected(server.endpoint, place.files("token", "admin")) as admin:
+            request = admin_service_pb2.PutKvConfigRequest(namespace="n", key="k", value="v")
+            admin.admin.PutKvConfig(request, timeout=20)
+            entries = admin.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=20).entries
+    assert {entry.cause: entry.caller for entry in entries} == {"PutKvConfig": "admin", "RegisterBroker": "broker"}
+
+
+def test_health_and_reflection_stay_open_and_channelz_does_not(place: Place, engine_with_tls: str) -> None:
+    with NamesrvProcess(*place.flags("TLS"), engine=engine_with_tls) as server:
+        files = place.files("TLS", None)
+        assert files is not None
+        assert check_health(server.endpoint, "", 20, ClientSecurity(files)) is None
+        with connected(server.endpoint, files) as client:
+            check = health_pb2_grpc.HealthStub(client.connection).Check(health_pb2.HealthCheckRequest(), timeout=20)
+            assert check.status == health_pb2.HealthCheckResponse.SERVING
+            for service in SERVICE_NAMES:
+                reflection = client.connection.stream_stream(f"/{service}/ServerReflectionInfo", None, None)
+                answers = reflection(iter([b"\x3a\x00"]), timeout=20)  # list_services
+                assert b"namesrv_api.v1.RouteService" in next(iter(answers))
+            channelz = client.failure("/grpc.channelz.v1.Channelz/GetServers", b"")
+            assert channelz.code is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_certificate_that_the_permits_do_not_know_may_do_nothing(place: Place, engine_with_tls: str) -> None:
+    pair = place.authority.sign("unknown CN", uris=["spiffe://test/unknown"])
+    with (
+        NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server,
+        connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
+    ):
+        error = client.failure(ROUTE + "GetNamesrvStatus", b"")
+        assert (error.reason, error.metadata["principal"]) == ("NOT_PERMITTED", "spiffe://test/unknown")
+
+
+def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place, engine_with_tls: str) -> None:
+    place.permits.write_text(json.dumps(permits(client={"certificates": ["plain"]})))
+    plain = place.authority.sign("plain")
+    with_names = place.authority.sign("plain", ["x.example"], file_name="named")
+    seen = []
+    with NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server:
+        for pair in (plain, with_names):
+            with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
+                seen.append(lookup(client))
+    assert seen == ["OK", "NOT_PERMITTED"]
+
+
+def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> None:
+    with (
+        NamesrvProcess(*place.flags("token")) as server,
+        connected(server.endpoint, place.files("token", "client")) as client,
+    ):
+        assert administer(client) == "NOT_PERMITTED"
+        place.permits.write_text(json.dumps(permits(client={"administer": True})))
+        eventually(lambda: administer(client), lambda answer: answer == "OK", LIVE_SECONDS)
+        place.permits.write_text("{")
+        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
+        assert str(place.permits) in refused[0]["problem"]
+        assert administer(client) == "OK"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "is empty, so nobody could call"),
+        ("{}", "principals: Field required"),
+        ('{"principals": {}}', "at least 1 item"),
+        ('{"principals": {"a": {"look_up": true}}}', "has neither certificates nor token_sha256"),
+        ('{"principals": {"a": {"certificates": ["x"], "lookup": true}}}', "lookup: Extra inputs are not permitted"),
+        ('{"principals": {"a": {"certificates": ["x"], "register": ["broker-a"]}}}', "is not CLUSTER/BROKER"),
+        ('{"principals": {"a": {"token_sha256": ["secret"]}}}', "is not a SHA-256 in hexadecimal"),
+        ("[", "Expecting value"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_permits_that_cannot_be_used_end_the_start(place: Place, content: str | None, problem: str) -> None:
+    if content is None:
+        place.permits.unlink()
+    else:
+        place.permits.write_text(content)
+    assert problem in refused_start("--permits-file", str(place.permits))

@@ -1,0 +1,237 @@
+"""TLS and mutual TLS: certificates that are wrong, that change, and the programs that use them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from typer.testing import CliRunner, Result
+
+from groundwork.connections.channels import ClientFiles
+from groundwork.endpoints import Endpoint
+from nsctl.cli import app as nsctl_app
+from support.certificates import DAY, Authority
+from support.processes import BIN, NamesrvProcess, Process, eventually
+from support.secured import (
+    LIVE_SECONDS,
+    ROUTE,
+    TOKENS,
+    Place,
+    connected,
+    digest,
+    lookup,
+    permits,
+    refused_start,
+    register,
+)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "name", "told", "answer"),
+    [
+        (-2 * DAY, -DAY, "localhost", "the certificate expired at", "certificate has expired"),
+        (DAY, 20 * DAY, "localhost", "the certificate is not valid before", "certificate is not yet valid"),
+        (-DAY, 20 * DAY, "somewhere.else", None, "Hostname Verification Check failed"),
+    ],
+)
+def test_a_servers_certificate_that_is_not_right_is_not_talked_to(
+    place: Place, begins: Any, ends: Any, name: str, told: str | None, answer: str
+) -> None:
+    ips = ["127.0.0.1"] if name == "localhost" else []
+    place.server = place.authority.sign(name, [name], ips=ips, begins=begins, ends=ends)
+    with (
+        NamesrvProcess(*place.flags("TLS")) as server,
+        connected(server.endpoint, place.files("TLS", None)) as client,
+    ):
+        error = client.failure(ROUTE + "GetNamesrvStatus", b"")
+        assert error.code is grpc.StatusCode.UNAVAILABLE
+        assert answer in error.message
+        line = server.wait_for("tls_loaded")
+        assert line["level"] == ("info" if told is None else "warning")
+        assert (told or "") in line.get("problem", "")
+
+
+def test_a_server_under_another_name_is_talked_to_when_that_name_is_expected(place: Place) -> None:
+    place.server = place.authority.sign("ns.example", ["ns.example"])
+    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
+        with connected(server.endpoint, ClientFiles(place.authority.path, server_name="ns.example")) as client:
+            assert lookup(client) == "OK"
+        with connected(server.endpoint, ClientFiles(place.authority.path)) as client:
+            assert lookup(client) == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize(("begins", "ends"), [(-2 * DAY, -DAY), (DAY, 2 * DAY)])
+def test_a_clients_certificate_that_is_not_valid_now_is_refused(
+    place: Place, begins: Any, ends: Any, engine_with_tls: str
+) -> None:
+    pair = place.authority.sign("client", ["client.example"], begins=begins, ends=ends)
+    with (
+        NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server,
+        connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
+    ):
+        assert lookup(client) == "UNAVAILABLE"
+
+
+def test_a_client_without_a_certificate_or_with_one_of_another_authority_does_not_connect(
+    place: Place, tmp_path: Path, engine_with_tls: str
+) -> None:
+    foreign = Authority(tmp_path / "foreign").sign("client", ["client.example"])
+    with NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server:
+        for pair in ((None, None), foreign):
+            with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
+                assert lookup(client) == "UNAVAILABLE"
+        with connected(server.endpoint, None) as client:
+            assert lookup(client) == "UNAVAILABLE"
+        assert all(line.startswith("{") for line in server.raw.splitlines()), "gRPC's core writes no lines of its own"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
+def test_tls_below_1_2_is_refused(place: Place, engine_with_tls: str) -> None:
+    with NamesrvProcess(*place.flags("TLS"), engine=engine_with_tls) as server:
+        for version in ("-tls1_2", "-tls1_3"):
+            assert b"BEGIN CERTIFICATE" in _handshake(server.endpoint, version).stdout
+        old = _handshake(server.endpoint, "-tls1_1").stdout
+        assert b"no peer certificate available" in old
+        assert b"written 0 bytes" not in old, "the client offered the old version"
+
+
+def _handshake(endpoint: Endpoint, version: str) -> subprocess.CompletedProcess[bytes]:
+    # At its usual security level the client would not even offer the old version.
+    command = ["openssl", "s_client", "-connect", str(endpoint), version, "-alpn", "h2", "-cipher", "ALL:@SECLEVEL=0"]
+    return subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False)
+
+
+def test_new_certificates_are_taken_while_calls_go_on(place: Place, engine_with_tls: str) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls))
+        files = place.files("mTLS", "broker")
+        client = stack.enter_context(connected(server.endpoint, files))
+        channel = client.open_channel()
+        assert register(client, channel_id=channel.id) == "OK"
+        place.authority.sign_server()  # in the place of the first
+        reloaded: list[Any] = eventually(
+            lambda: [lookup(client)] and server.events("tls_reloaded"), within_seconds=LIVE_SECONDS
+        )
+        assert len(reloaded) == 1
+        with connected(server.endpoint, files) as later:
+            assert lookup(later) == "OK"
+        assert lookup(client) == "OK"
+        assert client.addrs() == {0: "127.0.0.1:10911"}, "the channel is still open"
+
+
+def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place, engine_with_tls: str) -> None:
+    with NamesrvProcess(*place.flags("TLS", with_permits=False), engine=engine_with_tls) as server:
+        good = place.server.key.read_bytes()
+        place.server.key.write_bytes(place.callers["client"].key.read_bytes())
+        refused = eventually(lambda: server.events("tls_files_refused"), within_seconds=LIVE_SECONDS)
+        assert "does not belong to the certificate" in refused[0]["problem"]
+        with connected(server.endpoint, place.files("TLS", None)) as client:
+            assert lookup(client) == "OK"
+        place.server.key.write_bytes(good)
+        eventually(lambda: server.events("tls_reloaded"), within_seconds=LIVE_SECONDS)
+        assert len(server.events("tls_files_refused")) == 1
+
+
+def test_a_client_takes_new_certificates_and_tokens_while_its_stream_goes_on(place: Place) -> None:
+    place.permits.write_text(json.dumps(permits(broker={"token_sha256": [digest("old"), digest("new")]})))
+    place.tokens["broker"].write_text("old")
+    files = ClientFiles(place.authority.path, *place.callers["client"], place.tokens["broker"])
+    with NamesrvProcess(*place.flags("mTLS")) as server, connected(server.endpoint, files) as client:
+        channel = client.open_channel()
+        place.tokens["broker"].write_text(TOKENS["client"])
+        eventually(lambda: register(client), lambda answer: answer == "NOT_PERMITTED", LIVE_SECONDS)
+        place.tokens["broker"].write_text("new")
+        eventually(lambda: register(client, channel_id=channel.id), lambda answer: answer == "OK", LIVE_SECONDS)
+        place.authority.sign("client", ["client.example"])
+        assert lookup(client) == "OK"
+        place.callers["client"].certificate.write_bytes(b"nothing")
+        assert lookup(client) == "OK"
+
+
+def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
+    cert, key = str(place.server.certificate), str(place.server.key)
+    other = str(place.callers["client"].key)
+    assert "does not belong to the certificate" in refused_start("--tls-cert", cert, "--tls-key", other)
+    assert "No such file" in refused_start("--tls-cert", cert, "--tls-key", key + "x")
+    assert "no certificate and private key in PEM" in refused_start("--tls-cert", key, "--tls-key", key)
+    assert "holds no certificates" in refused_start("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key)
+    assert "tls_key is not" in refused_start("--tls-cert", cert)
+    assert "tls_cert is not" in refused_start("--tls-client-ca", cert)
+
+
+def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
+    program = [str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", "--allow-insecure", "--log-format", "json"]
+    with Process(program) as server:
+        assert server.wait_for("listener_without_tls")["level"] == "warning"
+        server.wait_for("namesrv_started")
+
+
+def test_a_listener_beyond_loopback_with_tls_needs_no_permission_and_no_warning(place: Place) -> None:
+    flags = place.flags("TLS", with_permits=False)
+    program = [str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", *flags, "--log-format", "json"]
+    with Process(program) as server:
+        server.wait_for("namesrv_started")
+        assert not server.events("listener_without_tls")
+
+
+def test_the_end_of_the_certificate_is_a_metric(place: Place) -> None:
+    with NamesrvProcess(*place.flags("TLS"), "--metrics-listen", "127.0.0.1:0") as server:
+        where = server.wait_for("namesrv_started")["metrics"]
+        with urlopen(f"http://{where}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+    assert "namesrv_certificate_not_after_seconds" in text
+
+
+def test_product_env_is_asked_over_tls(place: Place) -> None:
+    flags = place.flags("mTLS", with_permits=False)
+    with NamesrvProcess(*flags) as product, connected(product.endpoint, place.files("mTLS", "broker")) as of_product:
+        assert register(of_product) == "OK"
+        env = ["--cluster-test", "--product-env-namesrv", str(product.endpoint)]
+        tls = ["--product-env-tls-ca", str(place.authority.path)]
+        with (
+            NamesrvProcess(*flags, *env, *tls) as testing,
+            connected(testing.endpoint, place.files("mTLS", "client")) as client,
+        ):
+            assert client.addrs() == {0: "127.0.0.1:10911"}
+
+
+def test_nsctl_speaks_tls_by_flags_and_by_a_context(place: Place) -> None:
+    with NamesrvProcess(*place.flags("token")) as server:
+        contexts = place.permits.parent / "contexts.toml"
+        contexts.write_text(
+            f'current = "x"\n[contexts.x]\nnamesrv = "{server.endpoint}"\n'
+            'tls_ca = "ca.pem"\ntoken_file = "admin.token"\n'  # relative to the file
+        )
+
+        def run(*arguments: str) -> Result:
+            return CliRunner().invoke(nsctl_app, ["status", *arguments], env={"NSCTL_CONTEXTS": str(contexts)})
+
+        namesrv = ["--namesrv", str(server.endpoint)]
+        ca, token = ["--tls-ca", str(place.authority.path)], ["--token-file", str(place.tokens["admin"])]
+        assert run(*namesrv, *ca, *token).exit_code == 0
+        refused = run(*namesrv, *ca)
+        assert refused.exit_code == 3
+        assert "NOT_AUTHENTICATED" in refused.stderr
+        assert run(*namesrv, *token).exit_code == 2, "a token does not travel without TLS"
+        assert run(*namesrv).exit_code == 4
+        assert run("--context", "x").exit_code == run().exit_code == 0
+
+
+def test_the_health_check_speaks_tls(place: Place) -> None:
+    with NamesrvProcess(*place.flags("mTLS")) as server:
+        program = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(server.endpoint)]
+        ca = ["--tls-ca", str(place.authority.path)]
+        pair = ["--tls-cert", str(place.server.certificate), "--tls-key", str(place.server.key)]
+        codes = [
+            subprocess.run([*program, *more], timeout=60, check=False).returncode for more in ([*ca, *pair], ca, [])
+        ]
+        assert codes == [0, 1, 1]
+        wrong = subprocess.run([*program, *ca, *pair[:2]], capture_output=True, text=True, timeout=60, check=False)
+        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)

@@ -1,0 +1,129 @@
+"""The agent and the client library against name servers with TLS and permits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+from namesrv_api.v1 import admin_service_pb2
+
+from broker_agent.listener.server import SERVICE_NAME
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
+from groundwork.endpoints import Endpoint
+from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
+from support.agents import Agent
+from support.certificates import DAY
+from support.processes import BIN, TOPICS, NamesrvProcess, eventually
+from support.secured import LIVE_SECONDS, Place, connected, lookup, permits
+from support.secured_agents import agent_flags, give_agent_its_address
+
+
+def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_new_certificate(place: Place) -> None:
+    give_agent_its_address(place)
+    with (
+        NamesrvProcess(*place.flags("mTLS")) as server,
+        Agent(str(server.endpoint), *agent_flags(place, "broker")) as agent,
+        connected(server.endpoint, place.files("mTLS", "client")) as client,
+    ):
+        eventually(client.addrs, lambda addrs: addrs == {0: "127.0.0.1:10911"})
+        give_agent_its_address(place)
+        eventually(lambda: "read again" in agent.raw or agent.events("tls_reloaded"), within_seconds=60)
+        assert client.addrs() == {0: "127.0.0.1:10911"}
+        assert agent.terminate() == 0
+        assert client.addrs() == {}, "it could still unregister"
+
+
+def test_an_agent_that_may_not_register_its_broker_says_so_and_goes_on_trying(place: Place) -> None:
+    place.permits.write_text(json.dumps(permits(broker={"register": ["DefaultCluster/broker-b"]})))
+    give_agent_its_address(place)
+    with (
+        NamesrvProcess(*place.flags("mTLS")) as server,
+        Agent(str(server.endpoint), *agent_flags(place, "broker")) as agent,
+        connected(server.endpoint, place.files("mTLS", "client")) as client,
+    ):
+        eventually(lambda: "NOT_PERMITTED" in agent.raw)
+        assert client.addrs() == {}
+
+
+def test_the_agents_own_listeners_have_tls_and_its_health_check_speaks_it(place: Place) -> None:
+    give_agent_its_address(place)
+    with NamesrvProcess() as server, Agent(str(server.endpoint), *agent_flags(place, "broker")[2:]) as agent:
+        files = ClientFiles(place.authority.path)
+        ordinary = Endpoint.parse(str(agent.wait_for("agent_started")["listening_on"]))
+        for endpoint, service in ((agent.endpoint, SERVICE_NAME), (ordinary, "")):
+            over_tls = partial(check_health, endpoint, service, 20, ClientSecurity(files))
+            eventually(over_tls, lambda problem: problem is None)
+            assert check_health(endpoint, service, 20) is not None, "without TLS there is no answer"
+        program = [str(BIN / "broker-agent"), "healthcheck", "--endpoint", str(agent.endpoint)]
+        assert subprocess.run([*program, *agent_flags(place, "broker")], timeout=60, check=False).returncode == 0
+        assert subprocess.run(program, timeout=60, check=False).returncode == 1
+
+
+def test_an_agent_whose_key_does_not_match_does_not_start(place: Place) -> None:
+    flags = ["--tls-cert", str(place.callers["broker"].certificate), "--tls-key", str(place.callers["admin"].key)]
+    arguments = ["--broker-name", "a", "--broker-id", "0", "--broker-addr", "127.0.0.1:1", "--namesrv", "127.0.0.1:1"]
+    done = subprocess.run(
+        [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", *arguments, "--topics", str(TOPICS), *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "does not belong to the certificate" in done.stderr
+
+
+def _known(client: RouteClient) -> str | None:
+    """The broker's address by the route of its topic; None while there is no such topic."""
+    try:
+        client.route("TopicTest")
+    except TopicNotFoundError:
+        return None
+    return client.find_broker_address_in_publish("broker-a")
+
+
+def _gone(client: RouteClient) -> bool:
+    known = client.cached("TopicTest")
+    return known is not None and known.route is None
+
+
+def _watchers(server: NamesrvProcess, place: Place) -> int:
+    """How many watch at the name server."""
+    with connected(server.endpoint, place.files("token", "admin")) as admin:
+        return len(admin.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=20).watchers)
+
+
+def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_path: Path) -> None:
+    give_agent_its_address(place)
+    with NamesrvProcess(*place.flags("token")) as server:
+        agent_token = (*agent_flags(place, "broker"), "--token-file", str(place.tokens["broker"]))
+        settings = ClientSettings(tls=place.files("token", "client"), cache_dir=tmp_path / "cache")
+        with (
+            Agent(str(server.endpoint), *agent_token) as agent,
+            RouteClient(str(server.endpoint), settings) as client,
+        ):
+            eventually(lambda: agent.events("channel_opened"))
+            eventually(lambda: _known(client), lambda addr: addr == "127.0.0.1:10911")
+            eventually(lambda: _watchers(server, place))
+            assert agent.terminate() == 0
+            # Told by the watch: the next poll is half a minute away.
+            eventually(lambda: _gone(client), within_seconds=LIVE_SECONDS)
+
+
+def test_a_client_that_does_not_trust_the_name_server_gets_no_route(place: Place) -> None:
+    place.server = place.authority.sign("elsewhere", ["elsewhere"], ends=DAY)
+    with (
+        NamesrvProcess(*place.flags("TLS", with_permits=False)) as server,
+        RouteClient(str(server.endpoint), ClientSettings(tls=place.files("TLS", None), timeout_seconds=1)) as client,
+        pytest.raises(NoNamesrvAnsweredError),
+    ):
+        client.route("TopicTest")
+
+
+def test_nobody_is_asked_without_tls_when_the_settings_want_it(place: Place) -> None:
+    with NamesrvProcess() as plain, connected(plain.endpoint, place.files("TLS", None)) as client:
+        assert lookup(client) == "UNAVAILABLE"

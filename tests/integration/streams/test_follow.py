@@ -1,0 +1,187 @@
+"""StreamRouteSnapshot with follow, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.rich_errors import RichError
+from support.followed_rows import FollowedRows, RowsOfTables
+from support.processes import Client, NamesrvProcess, eventually
+from support.registrations import register_group, unregister_group
+
+pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
+
+TIMEOUT = 20.0
+FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
+
+
+@contextmanager
+def following(client: Client, **fields: Any) -> Iterator[Iterator[pb.StreamRouteSnapshotResponse]]:
+    """A followed snapshot; its messages wait for the next one."""
+    call: Any = client.routes.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(follow=True, **fields), timeout=60)
+    yield iter(call)
+    call.cancel()
+
+
+def snapshot_of(stream: Iterator[pb.StreamRouteSnapshotResponse]) -> FollowedRows:
+    """Reads up to the end marker."""
+    messages = []
+    for message in stream:
+        messages.append(message)
+        if message.HasField("snapshot_end"):
+            return FollowedRows.of_snapshot(messages)
+    raise AssertionError("the stream ended before the snapshot did")
+
+
+def take(rows: FollowedRows, stream: Iterator[pb.StreamRouteSnapshotResponse], revision: int) -> list[str]:
+    """Takes changes in up to the bookmark of a revision; returns their kinds."""
+    kinds = []
+    for message in stream:
+        assert message.HasField("changes")
+        rows.take(message)
+        kinds += [str(change.WhichOneof("row")) for change in message.changes.changes]
+        if not message.changes.changes and message.header.revision >= revision:
+            return kinds
+    raise AssertionError("the stream ended")
+
+
+def point(client: Client) -> pb.ResumePoint:
+    header = client.routes.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), timeout=TIMEOUT).header
+    return pb.ResumePoint(epoch=header.epoch, revision=header.revision)
+
+
+def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: Client) -> None:
+    register_group(client, *(f"T{number}" for number in range(10_000)))
+    with following(client) as stream:
+        rows = snapshot_of(stream)
+        assert take(rows, stream, 1) == []
+        register_group(client, "T1", "T2", port=20911)
+        take(rows, stream, 2)
+        unregister_group(client)
+        assert sorted(take(rows, stream, 3)) == ["broker_removed", "group_removed"]
+        assert rows == FollowedRows.of_snapshot(client.snapshot())
+
+
+def test_shards_are_followed_each_for_itself(client: Client) -> None:
+    register_group(client, *(f"T{number}" for number in range(100)))
+    for index in range(2):
+        shard = pb.Shard(index=index, count=2)
+        with following(client, shard=shard) as stream:
+            rows = snapshot_of(stream)
+            register_group(client, "T1", "T2", f"new-{index}", port=20911, counter=index + 1)
+            unregister_group(client)
+            take(rows, stream, point(client).revision)
+            expected = FollowedRows.of_snapshot(client.snapshot()).shard(index, 2)
+            assert rows.queues == expected.queues
+            register_group(client, *(f"T{number}" for number in range(100)))
+
+
+def test_who_follows_live_brokers_alone_hears_of_topics_by_bookmarks_only(client: Client) -> None:
+    register_group(client, "T1")
+    tables = [pb.ROUTE_TABLE_LIVE_BROKERS]
+    rows = RowsOfTables(tables)
+    before = pb.ResumePoint(epoch=point(client).epoch, revision=0)
+    with following(client, tables=tables) as stream, following(client, tables=tables, resume_after=before) as resumed:
+        assert snapshot_of(stream) == FollowedRows.of_snapshot(client.snapshot()).of_tables(tables)
+        assert take(rows, resumed, 1) == ["live_put"]
+        request = registration_service_pb2.RegisterTopicRequest(
+            topic="T2",
+            queue_datas=[
+                route_data_pb2.QueueData(
+                    cluster_name="DefaultCluster",
+                    broker_name="broker-10911",
+                    read_queue_nums=4,
+                    write_queue_nums=4,
+                    perm=6,
+                )
+            ],
+        )
+        client.registration.RegisterTopic(request, timeout=TIMEOUT)
+        assert take(rows, resumed, 2) == []
+        unregister_group(client)
+        assert take(rows, resumed, 3) == ["broker_removed"]
+        assert rows.live == {}
+
+
+def test_a_follower_resumes_without_the_snapshot(client: Client) -> None:
+    register_group(client, "T1")
+    rows = FollowedRows.of_snapshot(client.snapshot())
+    before = point(client)
+    register_group(client, "T2", port=20911)
+    with following(client, resume_after=before) as stream:
+        take(rows, stream, 2)
+    assert rows == FollowedRows.of_snapshot(client.snapshot())
+
+
+def test_a_pinned_snapshot_is_followed_from_its_revision(client: Client) -> None:
+    register_group(client, "T1")
+    pin = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
+    register_group(client, "T2", port=20911)
+    with following(client, pin_id=pin.pin_id) as stream:
+        rows = snapshot_of(stream)
+        assert {key[0] for key in rows.queues} == {"T1"}
+        take(rows, stream, 2)
+    assert rows == FollowedRows.of_snapshot(client.snapshot())
+
+
+def test_what_does_not_fit_together_is_refused(client: Client) -> None:
+    register_group(client, "T1")
+    here = point(client)
+    for request, reason in (
+        (pb.StreamRouteSnapshotRequest(resume_after=here), "INVALID_FIELD"),
+        (pb.StreamRouteSnapshotRequest(follow=True, resume_after=here, pin_id="pin"), "INVALID_FIELD"),
+        (
+            pb.StreamRouteSnapshotRequest(follow=True, resume_after=pb.ResumePoint(epoch="e", revision=0)),
+            "EPOCH_CHANGED",
+        ),
+        (
+            pb.StreamRouteSnapshotRequest(follow=True, resume_after=pb.ResumePoint(epoch=here.epoch, revision=9)),
+            "REVISION_COMPACTED",
+        ),
+    ):
+        assert client.stream_failure(FOLLOW, request).reason == reason
+
+
+def test_followers_are_listed_and_told_of_a_shutdown(namesrv: NamesrvProcess, client: Client) -> None:
+    register_group(client, "T1")
+    with namesrv.connect() as other, following(other) as stream:
+        rows = snapshot_of(stream)
+        take(rows, stream, 1)
+        (row,) = client.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=TIMEOUT).watchers
+        assert (row.call, row.topic_count, row.revision, row.events_behind) == ("StreamRouteSnapshot", 0, 1, 0)
+        assert namesrv.terminate() == 0
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+        error = RichError.of(caught.value)
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
+
+
+def test_a_follower_that_does_not_read_is_cut_and_the_change_log_goes_on(engine: str) -> None:
+    topics = [f"{number:06}-{'x' * 100}" for number in range(20_000)]
+    arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
+    with (
+        NamesrvProcess(*arguments, engine=engine) as namesrv,
+        namesrv.connect() as writer,
+        namesrv.connect() as reader,
+        namesrv.connect() as stalled,
+    ):
+        with following(stalled) as stream, following(reader) as other:
+            next(stream)
+            rows = snapshot_of(other)
+            counter = 0
+            while not namesrv.events("slow_reader_cut"):
+                counter += 1
+                register_group(writer, *topics, counter=counter, port=20911 + counter % 2)
+                take(rows, other, counter)
+        assert rows == FollowedRows.of_snapshot(writer.snapshot())
+        eventually(
+            lambda: writer.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=TIMEOUT).watchers,
+            lambda watchers: not watchers,
+        )

@@ -1,0 +1,104 @@
+"""A reader that goes is no defect, also if its connection is lost before grpcio cancels the stream: both programs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from broker_agent_api.v1 import client_service_pb2
+from google.protobuf.descriptor import MethodDescriptor
+from structlog.testing import capture_logs
+
+from broker_agent.clients.server import ClientServerOptions, handlers_of_clients
+from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.telemetry.call_observers import CallObserver
+from namesrv.server.listener import ROUTE_SERVICE
+from namesrv.server.rpc.handlers import handlers_of_server
+from support.partial_services import whole
+from tools.faults.load.attacks import INITIAL_WINDOW_SIZE, call, hello
+
+ANSWER = bytes(100)
+READERS = 20
+"""Readers one after the other. Whether grpcio tells first of the failed write or of the lost connection is luck."""
+
+
+class Program(NamedTuple):
+    """A program that streams."""
+
+    method: MethodDescriptor
+    handlers: Callable[[Sequence[CallObserver]], CallHandlers]
+
+
+PROGRAMS = {
+    "name server": Program(
+        ROUTE_SERVICE.methods_by_name["WatchTopicRoutes"],
+        lambda observers: handlers_of_server(20.0, observers=observers),
+    ),
+    "agent": Program(
+        client_service_pb2.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["OpenClientChannel"],
+        lambda observers: handlers_of_clients(ClientServerOptions(slow_reader_seconds=20.0), observers),
+    ),
+}
+
+
+class Flood:
+    """Answers one call with more than its reader takes."""
+
+    def __init__(self, method: MethodDescriptor) -> None:
+        self.begun: asyncio.Queue[None] = asyncio.Queue()
+        self.closed: asyncio.Queue[None] = asyncio.Queue()
+        setattr(self, method.name, self._answer)
+
+    async def _answer(self, _request: Any, _context: Any) -> AsyncIterator[bytes]:
+        self.begun.put_nowait(None)
+        try:
+            while True:
+                yield ANSWER
+        finally:
+            self.closed.put_nowait(None)
+
+
+class Ended:
+    """Observes how calls end."""
+
+    def __init__(self) -> None:
+        self.codes: asyncio.Queue[str] = asyncio.Queue()
+
+    def of(self, _method: str, *, streams: bool) -> Ended:
+        return self
+
+    def started(self, _metadata: object) -> None:
+        pass
+
+    def ended(self, code: grpc.StatusCode, _started: None) -> None:
+        self.codes.put_nowait(code.name)
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_reader_that_goes_in_the_middle_of_a_stream_is_counted_and_is_no_defect(program: Program) -> None:
+    asyncio.run(_reader_goes(program))
+
+
+async def _reader_goes(program: Program) -> None:
+    method = program.method
+    service, flood, ended = method.containing_service, Flood(method), Ended()
+    server = grpc.aio.server()
+    program.handlers((ended,)).add_service(server, service, whole(service, flood))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with capture_logs() as lines:
+            for _ in range(READERS):
+                async with asyncio.timeout(20):
+                    with socket.create_connection(("127.0.0.1", port)) as reader:
+                        reader.sendall(hello((INITIAL_WINDOW_SIZE, 0)) + call(f"/{service.full_name}/{method.name}", 1))
+                        await flood.begun.get()
+                    await flood.closed.get()
+                    assert await ended.codes.get() == "CANCELLED"
+    finally:
+        await server.stop(0)
+    assert lines == []

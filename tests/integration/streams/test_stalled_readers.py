@@ -1,0 +1,97 @@
+"""Readers that never read, and peers that stop: the others go on, on both engines."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_service_pb2
+
+from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.registrations import registration
+from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
+
+pytestmark = pytest.mark.own_server  # they are shut down, and hold what their readers have not taken
+
+STALLED_READERS = 64
+
+
+@pytest.fixture
+def stalled(namesrv: NamesrvProcess, client: Client) -> Iterator[None]:
+    """Clients that open a snapshot stream each, take its first message and nothing more."""
+    fill(client)
+    request = route_service_pb2.StreamRouteSnapshotRequest()
+    with contextlib.ExitStack() as connections:
+        streams = []
+        for _ in range(STALLED_READERS):
+            reader = connections.enter_context(namesrv.connect())
+            streams.append(reader.routes.StreamRouteSnapshot(request))
+        for stream in streams:
+            assert next(iter(stream)).HasField("snapshot_header")
+        yield
+
+
+@pytest.mark.usefixtures("stalled")
+def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations_nor_the_shutdown(
+    namesrv: NamesrvProcess, client: Client
+) -> None:
+    assert client.route("broker-0-topic-0") is not None
+    end = client.snapshot()[-1].snapshot_end
+    assert end.topic_count == BROKERS * TOPICS_PER_BROKER
+    client.registration.RegisterBroker(registration(["one-more"]), timeout=20)
+    assert client.route("one-more") is not None
+    assert namesrv.terminate() == 0
+    assert namesrv.events("listener_did_not_close") == []
+
+
+def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
+    arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
+    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as filler, namesrv.connect() as reader:
+        fill(filler)
+        stream = reader.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60)
+        next(iter(stream))
+        eventually(lambda: namesrv.events("slow_reader_cut"))
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+        assert caught.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
+        assert filler.route("broker-0-topic-0") is not None
+
+
+def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
+    pings = ("--keepalive-time-millis", "500", "--keepalive-timeout-millis", "500")
+    scan = ("--scan-not-active-broker-interval-millis", "0")
+    with (
+        NamesrvProcess(*pings, *scan, engine=engine) as namesrv,
+        BrokerAgentProcess(str(namesrv.endpoint)) as agent,
+        namesrv.connect() as client,
+    ):
+        eventually(client.addrs)
+        agent.signal(signal.SIGSTOP)
+        eventually(client.route, lambda route: route is None)
+        assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
+
+
+def test_a_name_server_that_was_stopped_itself_removes_nobody_when_it_goes_on(engine: str) -> None:
+    with (
+        NamesrvProcess(engine=engine) as namesrv,
+        BrokerAgentProcess(
+            str(namesrv.endpoint), "--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "2000"
+        ) as agent,
+        namesrv.connect() as client,
+    ):
+        eventually(client.addrs)
+        namesrv.signal(signal.SIGSTOP)
+        agent.wait_for("not_registered")  # its pings stay unanswered, so it gives the connection up
+        namesrv.signal(signal.SIGCONT)
+
+        def registered_again() -> bool:
+            assert client.route() is not None
+            return len(agent.events("registered")) == 2
+
+        eventually(registered_again)
+        assert namesrv.wait_for("own_stall")
+        assert client.route() is not None
+        assert namesrv.events("broker_removed") == []

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from broker_agent.broker.current_broker import CurrentBroker
+from broker_agent.broker.registration import BrokerState
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
+
+STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+NOW_MILLIS = 1_700_000_000_000
+
+
+class Memory:
+    """Where tables are as durable as they need to be."""
+
+    def save(self, table: TopicConfigTable) -> None:
+        pass
+
+
+def current(version: DataVersion, timing: Timing | None = None) -> tuple[CurrentBroker, TopicConfigManager]:
+    timing = timing or Timing(wall_clock=lambda: NOW_MILLIS / 1000)
+    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=Memory())
+    return CurrentBroker(STATE, topics, timing), topics
+
+
+def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
+    broker, topics = current(DataVersion(1, 1))
+    first = broker.registration()
+    assert broker.registration() is first
+    assert broker.change_filter_servers(())
+    second = broker.registration()
+    assert not broker.change_filter_servers(())
+    assert broker.registration() is second
+    topics.create_or_update(TopicConfig("U", 4, 4, 6))
+    assert not broker.registration().same_as(second)
+
+
+@pytest.mark.parametrize("timestamp", [1, NOW_MILLIS, NOW_MILLIS + 3_600_000])
+def test_a_changed_permission_is_a_later_version_whatever_the_clock_says(timestamp: int) -> None:
+    broker, _ = current(DataVersion(timestamp, 5))
+    versions = [broker.registration().version]
+    for permission in (4, 6, 4):
+        broker.change_permission(permission)
+        versions.append(broker.registration().version)
+    stamps = [version.timestamp_millis for version in versions]
+    assert stamps == sorted(set(stamps))
+    assert {version.counter for version in versions} == {5}
+
+
+def test_a_version_of_the_table_that_is_older_than_the_permission_is_registered_as_of_the_permission() -> None:
+    broker, topics = current(DataVersion(NOW_MILLIS, 5))
+    broker.change_permission(4)
+    of_permission = broker.registration().version
+    topics.create_or_update(TopicConfig("U", 4, 4, 6))
+    after = broker.registration().version
+    assert after.timestamp_millis >= of_permission.timestamp_millis
+    assert after.counter == 6
+
+
+def test_each_role_has_a_higher_state_version_than_the_one_before() -> None:
+    broker, topics = current(DataVersion(1, 1, 3))
+    assert broker.change_role(1) == 4
+    assert topics.table.data_version.state_version == 4
+    assert broker.change_role(0, 9) == 9
+    assert broker.registration().version.state_version == 9
+    assert broker.change_role(1) == 10
+    assert broker.identity().broker_id == 1
+
+
+def test_a_lower_state_version_is_refused_and_the_role_stays() -> None:
+    broker, _ = current(DataVersion(1, 1, 3))
+    with pytest.raises(ValueError, match="is 2, below 3, which is in force"):
+        broker.change_role(1, 2)
+    assert broker.state == STATE
+
+
+def test_a_state_version_without_room_for_the_next_role_is_refused_and_the_role_stays() -> None:
+    """Before, the next role had a version that no registration can carry, and the broker left all routes."""
+    broker, _ = current(DataVersion(1, 1, 3))
+    with pytest.raises(ValueError, match=f"is {2**63 - 1}, above the limit of {MAX_STATE_VERSION}"):
+        broker.change_role(1, 2**63 - 1)
+    assert broker.state == STATE
+    assert broker.change_role(1, MAX_STATE_VERSION) == MAX_STATE_VERSION
+    assert broker.change_role(0) == MAX_STATE_VERSION + 1
+
+
+def test_an_equal_state_version_is_taken_from_whoever_elects() -> None:
+    broker, _ = current(DataVersion(1, 1, 3))
+    assert broker.change_role(1, 3) == 3

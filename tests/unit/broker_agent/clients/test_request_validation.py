@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_agent_api.v1 import client_service_pb2 as pb
+
+from broker_agent.clients import limits, request_validation
+from broker_agent.clients.records import ConsumeFromWhere, ConsumeType, ExpressionType, MessageModel
+from broker_agent.rpc_errors import InvalidField, LimitExceeded
+
+Change = Callable[[pb.HeartbeatRequest], Any]
+
+
+def request() -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(
+        client_id="10.0.0.1@one",
+        language="GO",
+        version="5.3.0",
+        producer_groups=[pb.ProducerData(group_name="producers")],
+        consumer_groups=[
+            pb.ConsumerData(
+                group_name="consumers",
+                consume_type=pb.CONSUME_TYPE_POP,
+                message_model=pb.MESSAGE_MODEL_CLUSTERING,
+                consume_from_where=pb.CONSUME_FROM_WHERE_TIMESTAMP,
+                subscriptions=[
+                    pb.SubscriptionData(topic="A", expression="*", sub_version=3),
+                    pb.SubscriptionData(topic="B", expression="a > 5", expression_type=pb.EXPRESSION_TYPE_SQL92),
+                ],
+            )
+        ],
+    )
+
+
+def test_a_heartbeat_becomes_a_record() -> None:
+    data = request_validation.heartbeat(request())
+    assert (data.client_id, data.language, data.version) == ("10.0.0.1@one", "GO", "5.3.0")
+    assert data.producer_groups == ("producers",)
+    (consumer,) = data.consumers
+    assert consumer.attributes.consume_type is ConsumeType.POP
+    assert consumer.attributes.message_model is MessageModel.CLUSTERING
+    assert consumer.attributes.consume_from_where is ConsumeFromWhere.TIMESTAMP
+    assert [(s.topic, s.expression_type, s.sub_version) for s in consumer.subscriptions] == [
+        ("A", ExpressionType.TAG, 3),
+        ("B", ExpressionType.SQL92, 0),
+    ]
+
+
+def _set(path: str, value: object) -> Change:
+    """Sets a field such as ``consumer_groups[0].group_name``."""
+
+    def change(message: Any) -> None:
+        *parents, name = path.replace("[0]", ".0").replace("[1]", ".1").split(".")
+        for part in parents:
+            message = message[int(part)] if part.isdigit() else getattr(message, part)
+        setattr(message, name, value)
+
+    return change
+
+
+CONSUMER = "consumer_groups[0]"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("client_id", "", "is empty"),
+        ("client_id", "x" * 256, "has 256 characters, at most 255"),
+        ("client_id", "a\nb", "cannot be printed"),
+        ("language", "x" * 65, "has 65 characters, at most 64"),
+        ("version", "x" * 65, "has 65 characters, at most 64"),
+        ("producer_groups[0].group_name", "", "is empty"),
+        ("producer_groups[0].group_name", "a b", "has characters other than"),
+        (f"{CONSUMER}.group_name", "x" * 256, "has 256 characters, at most 255"),
+        (f"{CONSUMER}.consume_type", 0, "is not set"),
+        (f"{CONSUMER}.consume_type", 9, "is 9, which this version does not know"),
+        (f"{CONSUMER}.message_model", 0, "is not set"),
+        (f"{CONSUMER}.consume_from_where", 0, "is not set"),
+        (f"{CONSUMER}.subscriptions[1].topic", "a/b", "has characters other than"),
+        (f"{CONSUMER}.subscriptions[1].topic", "A", "'A' is there twice"),
+        (f"{CONSUMER}.subscriptions[0].expression", "x" * 4097, "has 4097 characters, at most 4096"),
+        (f"{CONSUMER}.subscriptions[0].expression_type", 7, "is 7, which this version does not know"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, value: object, problem: str) -> None:
+    message = request()
+    _set(field, value)(message)
+    with pytest.raises(InvalidField) as refused:
+        request_validation.heartbeat(message)
+    assert refused.value.field == field
+    assert problem in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("client_id", "x" * 255),
+        ("language", "x" * 64),
+        (f"{CONSUMER}.group_name", "x" * 255),
+        (f"{CONSUMER}.subscriptions[0].expression", "x" * 4096),
+        (f"{CONSUMER}.subscriptions[0].topic", "%RETRY%" + "x" * 248),
+    ],
+)
+def test_a_field_at_its_limit_is_taken(field: str, value: str) -> None:
+    message = request()
+    _set(field, value)(message)
+    request_validation.heartbeat(message)
+
+
+@pytest.mark.parametrize("groups", ["producer_groups", "consumer_groups"])
+def test_a_group_that_is_there_twice_is_named(groups: str) -> None:
+    message = request()
+    repeated = getattr(message, groups)
+    repeated.add().CopyFrom(repeated[0])
+    with pytest.raises(InvalidField, match=rf"{groups}\[1\]\.group_name: .* is there twice"):
+        request_validation.heartbeat(message)
+
+
+def test_groups_and_subscriptions_are_taken_up_to_the_limit_and_not_beyond() -> None:
+    message = request()
+    for number in range(limits.MAX_GROUPS_PER_HEARTBEAT - 1):
+        message.producer_groups.add(group_name=f"p{number}")
+    for number in range(limits.MAX_SUBSCRIPTIONS - 2):
+        message.consumer_groups[0].subscriptions.add(topic=f"t{number}")
+    request_validation.heartbeat(message)
+    message.consumer_groups[0].subscriptions.add(topic="one-more")
+    with pytest.raises(LimitExceeded, match="subscriptions of one consumer group: 1001 is over the limit of 1000"):
+        request_validation.heartbeat(message)
+    message.producer_groups.add(group_name="one-more")
+    with pytest.raises(LimitExceeded, match="producer groups of one heartbeat: 101 is over the limit of 100"):
+        request_validation.heartbeat(message)
+
+
+def test_a_page_token_says_after_whom_to_go_on_and_others_are_refused() -> None:
+    assert request_validation.after_page_token(request_validation.page_token("id", "127.0.0.1:1")) == (
+        "id",
+        "127.0.0.1:1",
+    )
+    assert request_validation.after_page_token("") == ("", "")
+    for token in ("#", "/w==", "x"):
+        with pytest.raises(InvalidField, match="page_token"):
+            request_validation.after_page_token(token)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 1000), (1, 1), (1000, 1000), (1001, 1000)])
+def test_a_page_has_at_most_1000_connections(asked: int, given: int) -> None:
+    assert request_validation.page_size(asked) == given
+
+
+def test_a_negative_page_size_is_refused() -> None:
+    with pytest.raises(InvalidField, match="page_size: is -1, must not be negative"):
+        request_validation.page_size(-1)
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:0", "host:x"])
+def test_the_address_of_a_filter_server_is_host_and_port(address: str) -> None:
+    with pytest.raises(InvalidField, match="filter_server_addr"):
+        request_validation.check_address("filter_server_addr", address)

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import grpc
+from structlog.testing import capture_logs
+
+from broker_agent.broker.registration import Registration
+from broker_agent.fan_out.broker_outer_api import Results
+from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResult
+from groundwork.rich_errors import RichError
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.unit.broker_agent.fan_out_harness import BROKER, FanOut, registration
+
+StartNameServer = Callable[..., FakeNameServer]
+
+
+def test_every_name_server_gets_the_first_registration_over_its_own_channel(name_server: StartNameServer) -> None:
+    first, second = name_server("one"), name_server("two")
+    with FanOut(first, second) as fan_out:
+        results = fan_out.register(force=True)
+    assert {result.endpoint for result in results} == {first.endpoint, second.endpoint}
+    assert [request.channel_id for request in first.registrations] == ["one-1"]
+    assert [request.channel_id for request in second.registrations] == ["two-1"]
+    assert fan_out.listener.accepted == 2
+
+
+def test_only_name_servers_that_hold_another_version_get_the_table(name_server: StartNameServer) -> None:
+    same, older = name_server("same"), name_server("older")
+    with FanOut(same, older) as fan_out:
+        fan_out.register(force=True, counter=1)
+        assert older.version_held is not None
+        older.version_held.counter = 0
+        results = fan_out.register(counter=1)
+    assert [result.endpoint for result in results] == [older.endpoint]
+    assert (len(same.queries), len(same.registrations)) == (1, 1)
+    assert (len(older.queries), len(older.registrations)) == (1, 2)
+
+
+def test_a_changed_table_goes_to_all(name_server: StartNameServer) -> None:
+    servers = [name_server("one"), name_server("two")]
+    with FanOut(*servers) as fan_out:
+        fan_out.register(force=True, counter=1)
+        assert fan_out.register(counter=1) == ()
+        assert len(fan_out.register(counter=2)) == 2
+
+
+def test_an_older_version_at_the_broker_counts_as_changed(name_server: StartNameServer) -> None:
+    with FanOut(name_server()) as fan_out:
+        fan_out.register(force=True, counter=2)
+        assert len(fan_out.register(counter=1)) == 1
+
+
+def test_a_forced_round_asks_nobody(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        fan_out.register(force=True)
+    assert (len(server.queries), len(server.registrations)) == (0, 2)
+
+
+def test_a_failed_query_counts_as_changed(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.refuse_next = [RichError(grpc.StatusCode.INTERNAL, "defect", "INTERNAL_DEFECT", "namesrv")]
+        assert len(fan_out.register()) == 1
+    assert len(server.registrations) == 2
+
+
+def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        round_done = threading.Thread(target=fan_out.register, kwargs={"timeout_seconds": 1.0})
+        round_done.start()
+        server.wait_until(lambda: len(server.registrations) == 2)
+        round_done.join(DEADLINE)
+
+
+def test_a_transient_refusal_is_tried_again_within_the_round(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "NOT_DURABLE", "namesrv")]
+    with FanOut(server) as fan_out:
+        assert len(fan_out.register(force=True)) == 1
+    assert len(server.registrations) == 2
+
+
+def test_a_refusal_for_good_is_not_tried_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.refuse_next = [RichError(grpc.StatusCode.INVALID_ARGUMENT, "perm is 9", "INVALID_FIELD", "namesrv")]
+    with FanOut(server) as fan_out:
+        assert fan_out.register(force=True) == ()
+        status = fan_out.targets[0].status()
+    assert len(server.registrations) == 1
+    assert not status.registered
+    assert status.last_error == "INVALID_ARGUMENT INVALID_FIELD: perm is 9"
+
+
+def test_a_hanging_name_server_delays_no_other_and_changes_no_result_later(name_server: StartNameServer) -> None:
+    hanging, healthy = name_server("hanging"), name_server("healthy")
+    hanging.hang()
+    with FanOut(hanging, healthy) as fan_out:
+        results: list[Results] = []
+        one_round = threading.Thread(target=lambda: results.append(fan_out.register(force=True, timeout_seconds=2.0)))
+        one_round.start()
+        healthy.wait_until(lambda: len(healthy.registrations) == 1)
+        assert one_round.is_alive()
+        one_round.join(DEADLINE)
+        hanging.answer_again()
+        hanging.wait_until(lambda: len(hanging.registrations) == 1)
+        assert [[result.endpoint for result in answer] for answer in results] == [[healthy.endpoint]]
+
+
+class _Stubborn(NamesrvTarget):
+    """Answers long after its deadline: a thread that the machine did not let run."""
+
+    let_go = threading.Event()
+
+    def register(self, registration: Registration, deadline: float) -> RegisterBrokerResult:
+        assert self.let_go.wait(DEADLINE)
+        return super().register(registration, self._timing.clock() + DEADLINE)
+
+
+def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server, target_class=_Stubborn) as fan_out, capture_logs() as logs:
+        results = fan_out.register(force=True, timeout_seconds=0.05)
+        assert results == ()
+        _Stubborn.let_go.set()
+        following = threading.Event()
+        fan_out.api._lanes[fan_out.targets[0]].put(following.set)
+        assert following.wait(DEADLINE)
+    late = [entry for entry in logs if entry["event"] == "late_answer_not_applied"]
+    assert [entry["endpoint"] for entry in late] == [str(server.endpoint)]
+    assert results == ()
+
+
+def test_a_name_server_with_a_call_in_flight_is_not_given_another(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out, capture_logs() as logs:
+        first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
+        first_round.start()
+        server.wait_until(lambda: len(server.registrations) == 1)
+        for _ in range(5):
+            assert fan_out.register(force=True) == ()
+        assert len(server.registrations) == 1
+        server.answer_again()
+        first_round.join(DEADLINE)
+    assert [entry["event"] for entry in logs].count("call_still_in_flight") == 5
+
+
+def test_many_hanging_name_servers_do_not_starve_the_one_that_answers(name_server: StartNameServer) -> None:
+    hanging = [name_server(f"hanging-{number}") for number in range(6)]
+    healthy = name_server("healthy")
+    for server in hanging:
+        server.hang()
+    with FanOut(*hanging, healthy) as fan_out:
+        results = fan_out.register(force=True, timeout_seconds=0.5)
+    assert [result.endpoint for result in results] == [healthy.endpoint]
+
+
+def test_a_dead_name_server_counts_as_failed_and_costs_the_others_nothing(name_server: StartNameServer) -> None:
+    dead, healthy = name_server("dead"), name_server("healthy")
+    with FanOut(dead, healthy) as fan_out:
+        dead.stop()
+        results = fan_out.register(force=True)
+        assert [result.endpoint for result in results] == [healthy.endpoint]
+        assert "UNAVAILABLE" in fan_out.targets[0].status().last_error
+
+
+def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_it(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out:
+        target = fan_out.targets[0]
+        first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
+        first_round.start()
+        server.wait_until(lambda: len(server.registrations) == 1)
+        results: list[Results] = []
+        fan_out.api.register_broker(target, registration, timeout_seconds=DEADLINE, on_results=results.append)
+        server.answer_again()
+        first_round.join(DEADLINE)
+    assert results == []
+    assert len(server.registrations) == 1
+
+
+def test_a_name_server_that_does_not_take_an_unregistration_loses_the_channel_that_the_broker_is_bound_to(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.hang()
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=0.5)
+        server.wait_until(lambda: server.channels_opened == 2)
+        assert not fan_out.targets[0].status().registered
+        server.answer_again()
+        server.wait_until(lambda: list(server.open_channels) == ["ns-2"])
+    assert len(server.registrations) == 1
+
+
+def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=DEADLINE)
+    assert len(server.unregistrations) == 2
+    assert server.channels_opened == 1
+
+
+def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_means(
+    name_server: StartNameServer,
+) -> None:
+    hanging, first, second = name_server("hanging"), name_server("one"), name_server("two")
+    with FanOut(hanging, first, second) as fan_out:
+        fan_out.register(force=True)
+        hanging.hang()
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=0.5)
+        assert fan_out.register(force=True) == ()
+    for server in (first, second):
+        assert [(r.broker, r.generation) for r in server.unregistrations] == [(BROKER, 1)]
+        assert len(server.registrations) == 1

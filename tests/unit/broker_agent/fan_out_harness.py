@@ -1,0 +1,118 @@
+"""Targets and a BrokerOuterAPI over fake name servers, without a controller."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from broker_agent.broker.registration import BrokerState, Registration
+from broker_agent.connections.options import ConnectionOptions
+from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.target.calls_in_flight import CallsInFlight
+from broker_agent.target.namesrv_target import NamesrvTarget
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from groundwork.endpoints import Endpoint
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+
+OPTIONS = ConnectionOptions(connect_timeout_millis=500, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
+STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+BROKER = STATE.identity()
+
+
+def table(counter: int = 0, *topics: TopicConfig) -> TopicConfigTable:
+    return TopicConfigTable(DataVersion(1, counter), topics)
+
+
+def topic(name: str = "T", queues: int = 4) -> TopicConfig:
+    return TopicConfig(name, queues, queues, 6)
+
+
+def registration(counter: int = 0, *topics: TopicConfig, state: BrokerState = STATE) -> Registration:
+    return Registration(state, table(counter, *topics))
+
+
+class Listener:
+    """Remembers what a target said, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.wanted: list[NamesrvTarget] = []
+        self.accepted = 0
+        self._happened = threading.Condition()
+
+    def registration_wanted(self, target: NamesrvTarget) -> None:
+        with self._happened:
+            self.wanted.append(target)
+            self._happened.notify_all()
+
+    def registration_accepted(self) -> None:
+        with self._happened:
+            self.accepted += 1
+            self._happened.notify_all()
+
+    def wait_until_wanted(self, times: int) -> None:
+        with self._happened:
+            assert self._happened.wait_for(lambda: len(self.wanted) >= times, DEADLINE)
+
+
+def target_of(
+    endpoint: Endpoint,
+    listener: Listener | None = None,
+    timing: Timing | None = None,
+    options: ConnectionOptions = OPTIONS,
+    **more: Any,
+) -> NamesrvTarget:
+    timing = timing or Timing()
+    calls = more.pop("calls", None) or CallsInFlight(100, timing.clock)
+    return NamesrvTarget(endpoint, "test", options, listener or Listener(), timing, calls=calls, **more)
+
+
+class FanOut:
+    """Targets for the name servers, started, with an open channel where there is a name server."""
+
+    def __init__(
+        self,
+        *servers: FakeNameServer,
+        target_class: type[NamesrvTarget] = NamesrvTarget,
+        options: ConnectionOptions = OPTIONS,
+        calls: CallsInFlight | None = None,
+        timing: Timing | None = None,
+        **more: Any,
+    ) -> None:
+        self.timing = timing or Timing()
+        self.listener = Listener()
+        self.calls = calls or CallsInFlight(100, self.timing.clock)
+        self.targets = [
+            target_class(s.endpoint, "test", options, self.listener, self.timing, calls=self.calls, **more)
+            for s in servers
+        ]
+        self.api = BrokerOuterAPI(self.targets, self.timing)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.callback(self.api.close)
+        for target in self.targets:
+            target.open()
+            self._stack.callback(target.close)
+        self.listener.wait_until_wanted(len(self.targets))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def register(
+        self,
+        *topics: TopicConfig,
+        force: bool = False,
+        timeout_seconds: float = DEADLINE,
+        counter: int = 0,
+        state: BrokerState = STATE,
+    ) -> Results:
+        return self.register_all(registration(counter, *topics, state=state), force=force, seconds=timeout_seconds)
+
+    def register_all(self, content: Registration, *, force: bool = False, seconds: float = DEADLINE) -> Results:
+        return self.api.register_broker_all(content, force=force, timeout_seconds=seconds)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from structlog.testing import capture_logs
+
+from broker_agent.connections.options import ConnectionOptions
+from broker_agent.errors import NameServerError
+from broker_agent.target.namesrv_target import NamesrvTarget
+from broker_agent.timing.clock import Timing
+from groundwork.endpoints import Endpoint
+from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.unit.broker_agent.fan_out_harness import FanOut, Listener, registration, target_of
+
+StartNameServer = Callable[..., FakeNameServer]
+
+
+def test_a_channel_that_the_name_server_ends_is_opened_again_and_wants_a_registration(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        wanted_before = fan_out.targets[0].state.registration_wanted
+        server.end_channels()
+        fan_out.listener.wait_until_wanted(2)
+        wanted_after = fan_out.targets[0].state.registration_wanted
+        fan_out.register()
+    assert (wanted_before, wanted_after) == (False, True)
+    assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
+    assert server.queries == []
+
+
+def test_a_channel_that_the_name_server_says_is_closing_is_opened_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    closing = pb.ChannelClosing(reason=pb.ChannelClosing.REASON_IDLE)
+    with FanOut(server) as fan_out:
+        server.send(pb.OpenChannelResponse(closing=closing))
+        fan_out.listener.wait_until_wanted(2)
+    assert server.channels_opened == 2
+
+
+def test_a_name_server_that_asks_for_the_full_table_wants_a_registration(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
+        fan_out.listener.wait_until_wanted(2)
+        assert fan_out.targets[0].state.registration_wanted
+    assert server.channels_opened == 1
+
+
+def test_an_event_that_is_not_known_is_passed_over(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.send(pb.OpenChannelResponse())
+        server.send(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
+        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
+        fan_out.listener.wait_until_wanted(2)
+    assert server.channels_opened == 1
+
+
+def test_a_channel_that_is_gone_is_opened_again_and_registered_over_in_the_same_round(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        server.forget_channels()
+        assert len(fan_out.register(force=True)) == 1
+    assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
+
+
+def test_a_restarted_name_server_is_found_again(name_server: StartNameServer) -> None:
+    server = name_server("old")
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.stop()
+        restarted = name_server("new", server.endpoint.port)
+        fan_out.listener.wait_until_wanted(2)
+        fan_out.register()
+        assert fan_out.targets[0].status().namesrv_name == "new"
+    assert len(restarted.registrations) == 1
+
+
+def test_without_a_channel_a_registration_waits_no_longer_than_the_connect_timeout() -> None:
+    listener = Listener()
+    nobody = target_of(Endpoint("127.0.0.1", 1), listener)
+    try:
+        with pytest.raises(NameServerError, match="no channel is open: UNAVAILABLE: "):
+            nobody.register(registration(), Timing().clock() + 60)
+    finally:
+        nobody.close()
+    assert not nobody.status().channel_open
+
+
+def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.hang()
+    options = ConnectionOptions(60_000, 5_000, 5_000)
+    targets = [target_of(e, options=options) for e in (server.endpoint, Endpoint("127.0.0.1", 1))]
+    ended = threading.Semaphore(0)
+
+    def register(target: NamesrvTarget) -> None:
+        with pytest.raises(NameServerError):
+            target.register(registration(), Timing().clock() + 60)
+        ended.release()
+
+    threads = [threading.Thread(target=register, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    server.wait_until(lambda: len(server.registrations) == 1)
+    for target in targets:
+        target.close()
+    for thread in threads:
+        assert ended.acquire(timeout=DEADLINE)
+        thread.join(DEADLINE)
+
+
+def test_a_call_after_close_is_an_error_of_the_call(name_server: StartNameServer) -> None:
+    target = target_of(name_server().endpoint)
+    target.close()
+    with pytest.raises(NameServerError, match="CANCELLED"):
+        target.need_register(registration(), Timing().clock() + DEADLINE)
+
+
+def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out, pytest.raises(NameServerError, match="DEADLINE_EXCEEDED"):
+        fan_out.targets[0].need_register(registration(), fan_out.timing.clock())
+    assert server.queries == []
+
+
+def test_the_status_says_how_the_name_server_is_doing(name_server: StartNameServer) -> None:
+    server = name_server("ns-name")
+    timing = Timing(wall_clock=lambda: 1_700_000_000.5, rng=random.Random(1))
+    listener = Listener()
+    target = target_of(server.endpoint, listener, timing)
+    before = target.status()
+    assert (before.endpoint, before.channel_open, before.registered) == (str(server.endpoint), False, False)
+    assert not before.HasField("last_registered_at_millis")
+    try:
+        target.register(registration(), timing.clock() + DEADLINE)
+        after = target.status()
+    finally:
+        target.close()
+    assert (after.namesrv_name, after.channel_open, after.registered) == ("ns-name", True, True)
+    assert after.last_registered_at_millis == 1_700_000_000_500
+    assert after.HasField("last_latency_millis")
+    assert after.last_error == ""
+
+
+def test_a_change_of_state_is_logged_once_and_not_each_period(name_server: StartNameServer) -> None:
+    server = name_server()
+    with capture_logs() as logs, FanOut(server) as fan_out:
+        for _ in range(3):
+            fan_out.register(force=True)
+        server.stop()
+        for _ in range(2):
+            fan_out.register(force=True, timeout_seconds=0.2)
+        restarted = name_server("new", server.endpoint.port)
+        restarted.wait_until(lambda: len(restarted.open_channels) == 1)
+        fan_out.listener.wait_until_wanted(2)
+        fan_out.register(force=True)
+    states = [entry["event"] for entry in logs if entry["log_level"] in ("info", "warning")]
+    assert states == ["channel_opened", "registered", "not_registered", "channel_opened", "registered"]

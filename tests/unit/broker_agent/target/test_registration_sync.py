@@ -1,0 +1,241 @@
+"""What a name server is sent: a question, an increment, a refresh, or everything, in one message or in parts."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from broker_agent.broker import registration as registration_module
+from broker_agent.broker.registration import Registration, body_crc32
+from broker_agent.target.namesrv_target import NamesrvTarget
+from broker_agent.target.state import FIRST_REFUSED_SECONDS
+from broker_agent.timing.clock import Timing
+from broker_agent.topics.table import TopicConfig
+from groundwork.rich_errors import RichError
+from support.fakes.registering_name_server import FakeNameServer
+from support.virtual_clock import VirtualClock
+from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, table, topic
+
+StartNameServer = Callable[..., FakeNameServer]
+SLAVE = replace(STATE, broker_id=1)
+NEED_FULL = RichError(grpc.StatusCode.FAILED_PRECONDITION, "full", "NEED_FULL_REGISTRATION", "namesrv")
+
+
+def sent(request: pb.RegisterBrokerRequest) -> tuple[int | None, list[str]]:
+    """Counter of the base of an increment, None for a whole table; and the topics."""
+    base = request.base_version.counter if request.HasField("base_version") else None
+    return base, [config.topic_name for config in request.topic_configs]
+
+
+def kinds(target: NamesrvTarget) -> list[agent_pb.NamesrvEvent.Kind]:
+    return [event.kind for event in target.status().events]
+
+
+def test_after_a_change_only_the_changed_topics_are_sent_and_nobody_is_asked(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), topic("B"), counter=1)
+        fan_out.register(topic("A"), topic("B", 8), topic("C"), counter=2)
+        status = fan_out.targets[0].status()
+    assert [sent(request) for request in server.registrations] == [(None, ["A", "B"]), (1, ["B", "C"])]
+    assert server.queries == []
+    assert (status.last_kind, status.last_topics) == (agent_pb.REGISTRATION_KIND_INCREMENT, 2)
+    assert (status.full_registrations, status.increments) == (1, 1)
+
+
+def test_changes_that_one_name_server_missed_are_all_in_its_next_increment(name_server: StartNameServer) -> None:
+    steady, away = name_server("steady"), name_server("away")
+    with FanOut(steady, away) as fan_out:
+        fan_out.register(topic("A"), counter=1)
+        lane = fan_out.api._lanes.pop(fan_out.targets[1])
+        fan_out.register(topic("A"), topic("B"), counter=2)
+        fan_out.api._lanes[fan_out.targets[1]] = lane
+        fan_out.register(topic("A"), topic("B"), topic("C"), counter=3)
+    assert sent(steady.registrations[-1]) == (2, ["C"])
+    assert sent(away.registrations[-1]) == (1, ["B", "C"])
+
+
+def test_a_topic_that_went_takes_the_whole_table(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), topic("B"), counter=1)
+        fan_out.register(topic("A"), counter=2)
+    assert sent(server.registrations[-1]) == (None, ["A"])
+
+
+@pytest.mark.parametrize("change", [{"permission": 4}, {"broker_id": 1}])
+def test_another_permission_or_role_takes_the_whole_table(name_server: StartNameServer, change: dict[str, int]) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), counter=1)
+        fan_out.register(topic("A"), counter=2, state=replace(STATE, **change))  # type: ignore[arg-type]
+    assert sent(server.registrations[-1]) == (None, ["A"])
+
+
+def test_other_filter_servers_alone_travel_without_topics(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), counter=1)
+        fan_out.register(topic("A"), counter=1, state=replace(STATE, filter_servers=("10.0.0.7:30911",)))
+    assert sent(server.registrations[-1]) == (1, [])
+    assert list(server.registrations[-1].filter_servers.filter_servers) == ["10.0.0.7:30911"]
+
+
+def test_a_name_server_that_does_not_hold_the_base_gets_the_whole_table_at_once(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), counter=1)
+        server.version_held = None
+        assert len(fan_out.register(topic("A"), topic("B"), counter=2)) == 1
+        target = fan_out.targets[0]
+    assert [sent(request) for request in server.registrations[1:]] == [(1, ["B"]), (None, ["A", "B"])]
+    assert agent_pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION in kinds(target)
+    assert target.status().registered
+
+
+def test_a_slave_asks_with_an_empty_increment_whose_answer_names_its_master(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), counter=1, state=SLAVE)
+        server.master_addr = "10.0.0.9:10911"
+        (result,) = fan_out.register(topic("A"), counter=1, state=SLAVE)
+        status = fan_out.targets[0].status()
+    assert sent(server.registrations[-1]) == (1, [])
+    assert result.master_addr == "10.0.0.9:10911"
+    assert status.last_kind == agent_pb.REGISTRATION_KIND_REFRESH
+
+
+def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(topic("A"), counter=1)
+        target = fan_out.targets[0]
+        server.order_topic_config = {"A": "broker-a:4"}
+        target.channel_event(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
+        (result,) = fan_out.register(topic("A"), counter=1)
+        assert fan_out.register(topic("A"), counter=1) == ()
+    assert result.order_topic_config == {"A": "broker-a:4"}
+    assert [sent(request) for request in server.registrations[1:]] == [(1, [])]
+
+
+def test_a_registration_that_is_too_large_travels_in_numbered_parts_over_one_channel(
+    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration_module, "MAX_MESSAGE_TOPICS", 3)
+    server = name_server()
+    with FanOut(server) as fan_out:
+        (result,) = fan_out.register(*(topic(f"T{number}") for number in range(7)), counter=1)
+        status = fan_out.targets[0].status()
+    assert result.endpoint == server.endpoint
+    assert [(r.part.index, r.part.count, len(r.topic_configs)) for r in server.registrations] == [
+        (0, 3, 3),
+        (1, 3, 3),
+        (2, 3, 1),
+    ]
+    assert {r.channel_id for r in server.registrations} == {"ns-1"}
+    assert (status.last_parts, status.last_topics) == (3, 7)
+
+
+def test_no_part_is_larger_than_a_name_server_takes() -> None:
+    topics = [TopicConfig(f"%RETRY%{number:0>200}", 16, 16, 6) for number in range(45_000)]
+    parts = registration(1, *topics).full()
+    assert len(parts) == 3
+    assert all(part.ByteSize() < 4 * 1024 * 1024 for part in parts)
+    assert [config.topic_name for part in parts for config in part.topic_configs] == [t.topic_name for t in topics]
+
+
+def test_a_table_without_topics_is_one_message() -> None:
+    (message,) = registration(1).full()
+    assert not message.HasField("part")
+
+
+def test_an_increment_that_is_too_large_for_one_message_is_sent_as_the_whole_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration_module, "MAX_MESSAGE_TOPICS", 3)
+    held = registration(1, topic("A"))
+    after = Registration(STATE, table(2, topic("A"), *(topic(f"T{number}") for number in range(4))))
+    assert after.increment_from(held) is None
+
+
+def test_parts_that_a_name_server_has_dropped_are_sent_again_from_the_first(
+    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration_module, "MAX_MESSAGE_TOPICS", 2)
+    server = name_server()
+    server.refuse_next = [NEED_FULL]
+    with FanOut(server) as fan_out:
+        assert len(fan_out.register(topic("A"), topic("B"), topic("C"), counter=1)) == 1
+    assert [request.part.index for request in server.registrations] == [0, 0, 1]
+
+
+def test_every_message_has_the_crc32_of_its_topics() -> None:
+    (message,) = registration(1, TopicConfig("A", 4, 8, 6, 1), TopicConfig("Ü", 0, 0, 0)).full()
+    assert message.body_crc32 == zlib.crc32("A 4 8 6 1\nÜ 0 0 0 0\n".encode()) == body_crc32(message.topic_configs)
+
+
+def test_scenario_68_ten_thousand_topics_survive_encoding_plain_and_compressed(name_server: StartNameServer) -> None:
+    rng = random.Random(68)
+    topics = [TopicConfig(f"T{n}", rng.randrange(17), rng.randrange(17), rng.randrange(8)) for n in range(10_000)]
+    content = registration(1, *topics)
+    for compressed in (False, True):
+        server = name_server()
+        with FanOut(server, options=replace(OPTIONS, compressed_register=compressed)) as fan_out:
+            assert len(fan_out.register_all(content)) == 1
+        (received,) = server.registrations
+        assert received.data_version == content.query().data_version
+        assert received.topic_configs == content.full()[0].topic_configs
+
+
+def test_registrations_are_compressed_only_if_the_setting_says_so(name_server: StartNameServer) -> None:
+    for compressed, expected in ((False, None), (True, grpc.Compression.Gzip)):
+        hook = Interceptor()
+        options = replace(OPTIONS, compressed_register=compressed)
+        with FanOut(name_server(), options=options, interceptors=[hook]) as fan_out:
+            fan_out.register(counter=1)
+            fan_out.register(counter=1)
+        assert hook.compressions == {"GetBrokerMemberGroup": None, "RegisterBroker": expected, "QueryDataVersion": None}
+
+
+class Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg] # only generic in its stubs
+    """Remembers the calls that pass through it."""
+
+    def __init__(self) -> None:
+        self.compressions: dict[str, grpc.Compression | None] = {}
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        self.compressions[client_call_details.method.rpartition("/")[2]] = client_call_details.compression
+        return continuation(client_call_details, request)
+
+
+def test_interceptors_are_called_around_each_call_to_a_name_server(name_server: StartNameServer) -> None:
+    hook = Interceptor()
+    with FanOut(name_server(), interceptors=[hook]) as fan_out:
+        fan_out.register(counter=1)
+        fan_out.register(counter=1)
+    assert list(hook.compressions) == ["GetBrokerMemberGroup", "RegisterBroker", "QueryDataVersion"]
+
+
+def test_a_table_that_is_refused_for_good_is_not_sent_again_and_again(name_server: StartNameServer) -> None:
+    server, clock = name_server(), VirtualClock()
+    server.refuse_next = [RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")] * 2
+    with FanOut(server, timing=Timing(clock=clock)) as fan_out:
+        for _ in range(5):
+            assert fan_out.register(topic("A"), force=True) == ()
+        assert len(server.registrations) == 1
+        clock.advance(FIRST_REFUSED_SECONDS)
+        for _ in range(5):
+            fan_out.register(topic("A"))
+        assert len(server.registrations) == 2
+        clock.advance(1.9 * FIRST_REFUSED_SECONDS)
+        fan_out.register(topic("A"))
+        assert len(server.registrations) == 2
+        assert len(fan_out.register(topic("B"), counter=1)) == 1  # another table is worth a try

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics, is_system_topic
+
+CONFIG = BuiltInTopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a")
+
+
+def as_upstream(config: BuiltInTopicsConfig) -> dict[str, tuple[int, int]]:
+    topics = built_in_topics(config)
+    assert all(topic.read_queue_nums == topic.write_queue_nums for topic in topics)
+    return {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in topics}
+
+
+def test_the_built_in_topics_are_upstreams() -> None:
+    assert as_upstream(CONFIG) == {
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "BenchmarkTest": (1024, 6),
+        "DefaultCluster": (16, 7),
+        "broker-a": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+    }
+
+
+def test_the_brokers_settings_decide_on_them() -> None:
+    topics = as_upstream(
+        BuiltInTopicsConfig(
+            cluster_name="c",
+            broker_name="b",
+            auto_create_topic_enable=False,
+            cluster_topic_enable=False,
+            broker_topic_enable=False,
+            trace_topic_enable=True,
+            msg_trace_topic_name="traces",
+        )
+    )
+    assert "TBW102" not in topics
+    assert (topics["c"], topics["b"], topics["traces"]) == ((16, 1), (1, 1), (1, 6))
+    queues = as_upstream(BuiltInTopicsConfig(cluster_name="c", broker_name="b", default_topic_queue_nums=3))
+    assert queues["TBW102"] == (3, 7)
+
+
+def test_a_broker_named_like_its_cluster_has_one_topic_of_that_name() -> None:
+    topics = built_in_topics(BuiltInTopicsConfig(cluster_name="same", broker_name="same"))
+    assert [topic.read_queue_nums for topic in topics if topic.topic_name == "same"] == [1]
+
+
+def test_a_topic_whose_name_would_be_too_long_is_left_out() -> None:
+    topics = as_upstream(BuiltInTopicsConfig(cluster_name="c" * 127, broker_name="b"))
+    assert "c" * 127 in topics
+    assert all(len(name) <= 127 for name in topics)
+
+
+@pytest.mark.parametrize("name", ["TBW102", "rmq_sys_anything", "SCHEDULE_TOPIC_XXXX", "broker-a"])
+def test_the_brokers_own_topics_are_system_topics(name: str) -> None:
+    assert is_system_topic(name, frozenset({"broker-a"}))
+
+
+@pytest.mark.parametrize("name", ["TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"])
+def test_other_topics_are_not(name: str) -> None:
+    assert not is_system_topic(name, frozenset({"broker-a"}))

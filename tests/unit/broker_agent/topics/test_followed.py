@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import watchfiles
+from structlog.testing import capture_logs
+
+from broker_agent.errors import StartError
+from broker_agent.topics.followed import BROKEN_SECONDS, CONFIRM_SECONDS, START_SECONDS, FollowedTopics
+from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
+from broker_agent.topics.topics_file import copy_of, encode_topics, replace_keeping_copy
+from support.fakes.registering_name_server import DEADLINE
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
+
+
+def table(counter: int) -> TopicConfigTable:
+    return TopicConfigTable(DataVersion(1_000, counter), (TopicConfig(f"topic-{counter}", 4, 4, 6),))
+
+
+def content(counter: int) -> bytes:
+    return encode_topics(table(counter))
+
+
+class Passing(VirtualClock):
+    """Time that passes by itself whenever somebody waits."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.advance(seconds)
+        return event.is_set()
+
+
+@pytest.fixture
+def time() -> Passing:
+    return Passing()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "topics.json"
+    path.write_bytes(content(1))
+    return path
+
+
+def follower(path: Path, time: Passing, on_bad_topic: OnBadTopic = "refuse") -> FollowedTopics:
+    return FollowedTopics(path, on_bad_topic, agent_timing(time), time.wait)
+
+
+def events(logs: Any) -> list[tuple[str, str]]:
+    return [(line["event"], line["log_level"]) for line in logs]
+
+
+def test_a_changed_file_is_seen_once_whether_it_is_replaced_or_written_over(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    assert followed.first_table() == table(1)
+    assert followed.look() is None
+    replace_keeping_copy(path, content(2))
+    assert followed.look() == table(2)
+    assert followed.look() is None
+    path.write_bytes(content(33))
+    assert followed.look() == table(33)
+    assert followed.look() is None
+
+
+def test_a_second_change_that_left_no_trace_in_size_and_time_is_found_two_seconds_later(
+    path: Path, time: Passing
+) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    before = path.stat()
+    path.write_bytes(content(2))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert followed.look() is None
+    time.advance(CONFIRM_SECONDS)
+    assert followed.look() == table(2)
+    time.advance(CONFIRM_SECONDS)
+    assert followed.look() is None
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", content(2)[:-1], content(2) + content(1)[-9:], b"\xff", b"[]", None])
+def test_a_broken_file_is_a_fault_only_once_it_stays_broken_and_is_said_once(
+    path: Path, time: Passing, broken: bytes | None
+) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    with capture_logs() as logs:
+        path.unlink()
+        if broken is not None:
+            path.write_bytes(broken)
+        for _ in range(100):
+            assert followed.look() is None
+            assert (followed.problem is not None) == (time.seconds >= 1_000 + BROKEN_SECONDS)
+            time.advance(0.25)
+        assert events(logs) == [("topics_file_broken", "warning")]
+        path.write_bytes(content(2))
+        assert followed.look() == table(2)
+    assert followed.problem is None
+    assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
+
+
+def test_a_half_written_file_that_is_soon_whole_is_never_mentioned(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    with capture_logs() as logs:
+        for counter in range(2, 50):
+            path.write_bytes(content(counter)[:40])
+            assert followed.look() is None
+            time.advance(0.9 * BROKEN_SECONDS)
+            path.write_bytes(content(counter))
+            assert followed.look() == table(counter)
+            time.advance(0.9 * BROKEN_SECONDS)
+    assert logs == []
+
+
+def test_a_broken_file_that_becomes_what_it_was_is_no_change(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    path.write_bytes(b"{")
+    assert followed.look() is None
+    path.write_bytes(content(1))
+    assert followed.look() is None
+    time.advance(2 * BROKEN_SECONDS)
+    assert followed.look() is None
+    assert followed.problem is None
+
+
+def test_a_file_that_is_written_while_it_is_read_is_read_again(
+    path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    path.write_bytes(content(2))
+    real = os.fstat
+    writes = iter([content(33)])
+
+    def written_between(descriptor: int) -> os.stat_result:
+        stat = real(descriptor)
+        for new in writes:
+            path.write_bytes(new)
+        return stat
+
+    monkeypatch.setattr(os, "fstat", written_between)
+    assert followed.look() is None
+    assert followed.look() == table(33)
+
+
+def test_bad_topics_make_a_file_broken_or_are_skipped_and_named_once(path: Path, time: Passing) -> None:
+    refusing, skipping = follower(path, time), follower(path, time, "skip")
+    refusing.first_table()
+    skipping.first_table()
+    path.write_bytes(content(2).replace(b'"topic-2":', b'"topic 2":'))
+    assert refusing.look() is None
+    with capture_logs() as logs:
+        read = skipping.look()
+        path.write_bytes(content(3).replace(b'"topic-3":', b'"topic 2":'))
+        assert skipping.look() is not None
+    assert read is not None
+    assert read.topics == ()
+    assert [(line["event"], line["topics"]) for line in logs] == [("topics_skipped", ["topic 2"])]
+
+
+def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Path, time: Passing) -> None:
+    path.write_bytes(b"{")
+    followed = follower(path, time)
+    waits = 0
+
+    def wait(event: threading.Event, seconds: float) -> bool:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            path.write_bytes(content(2))
+        return Passing.wait(time, event, seconds)
+
+    followed._wait = wait
+    assert followed.first_table() == table(2)
+
+
+def test_a_file_that_is_broken_at_the_start_is_a_clear_error_without_a_copy(path: Path, time: Passing) -> None:
+    path.write_bytes(b"{")
+    with pytest.raises(StartError) as raised:
+        follower(path, time).first_table()
+    assert str(raised.value).startswith(f"{path}: not JSON, or cut off: ")
+    assert START_SECONDS <= time.seconds - 1_000 < START_SECONDS + 1
+
+
+@pytest.mark.parametrize("broken", [b"{", None])
+def test_the_copy_stands_in_with_a_warning_at_the_start_and_nothing_is_written(
+    path: Path, time: Passing, broken: bytes | None
+) -> None:
+    replace_keeping_copy(path, content(2))
+    path.unlink()
+    if broken is not None:
+        path.write_bytes(broken)
+    followed = follower(path, time)
+    with capture_logs() as logs:
+        assert followed.first_table() == table(1)
+    assert events(logs) == [("topics_taken_from_copy", "warning")]
+    assert followed.problem is not None
+    assert path.exists() == (broken is not None)
+    path.write_bytes(content(3))
+    assert followed.look() == table(3)
+    assert followed.problem is None
+
+
+def test_a_broken_file_and_a_broken_copy_are_both_named(path: Path, time: Passing) -> None:
+    path.write_bytes(b"{")
+    copy_of(path).write_bytes(b"[]")
+    with pytest.raises(StartError, match=r"topics\.json: not JSON.*topics\.json\.bak: the file is \[\]"):
+        follower(path, time).first_table()
+
+
+def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: Passing) -> None:
+    missing = tmp_path / "store" / "topics.json"
+    with pytest.raises(StartError, match=r"topics\.json: No such file or directory"):
+        follower(missing, time).first_table()
+    assert time.seconds == 1_000
+    followed = follower(missing, time)
+    with capture_logs() as logs:
+        assert followed.first_table(without_file=table(7)) == table(7)
+    assert events(logs) == [("topics_file_awaited", "warning")]
+    for _ in range(20):
+        time.advance(1.0)
+        assert followed.look() is None
+    assert followed.problem is None  # a broker may have no file for years
+    missing.parent.mkdir()
+    missing.write_bytes(content(2))
+    assert followed.look() == table(2)
+
+
+class Watching:
+    """A follower whose thread runs; its tables are waited for."""
+
+    def __init__(self, path: Path) -> None:
+        self.tables: queue.Queue[TopicConfigTable] = queue.Queue()
+        self._followed = FollowedTopics(path, "refuse", agent_timing(Passing()))
+        self._followed.first_table()
+        self._followed.start(self.tables.put)
+
+    def wait_for(self, expected: TopicConfigTable) -> None:
+        while self.tables.get(timeout=DEADLINE) != expected:
+            pass
+
+    def stop(self) -> None:
+        self._followed.stop()
+
+
+@pytest.fixture
+def watching(path: Path) -> Iterator[Watching]:
+    watching = Watching(path)
+    yield watching
+    watching.stop()
+
+
+def test_the_watching_thread_sees_a_file_that_is_replaced_or_written_over(watching: Watching, path: Path) -> None:
+    replace_keeping_copy(path, content(2))
+    watching.wait_for(table(2))
+    path.write_bytes(content(33))
+    watching.wait_for(table(33))
+
+
+def test_the_watching_thread_sees_the_file_in_a_folder_that_went_away_and_came_back(
+    watching: Watching, path: Path
+) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    path.parent.mkdir()
+    path.write_bytes(content(2))
+    watching.wait_for(table(2))
+    replace_keeping_copy(path, content(3))
+    watching.wait_for(table(3))
+
+
+def test_the_watching_thread_sees_a_link_on_the_way_to_the_file_change(tmp_path: Path) -> None:
+    """As a mounted configuration of a container is replaced."""
+    for counter in (1, 2):
+        folder = tmp_path / f"data{counter}"
+        folder.mkdir()
+        (folder / "topics.json").write_bytes(content(counter))
+    (tmp_path / "data").symlink_to("data1")
+    (tmp_path / "topics.json").symlink_to("data/topics.json")
+    watching = Watching(tmp_path / "topics.json")
+    (tmp_path / "new").symlink_to("data2")
+    (tmp_path / "new").replace(tmp_path / "data")
+    watching.wait_for(table(2))
+    watching.stop()
+
+
+def test_looks_go_on_where_nothing_can_be_watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_options: object) -> Iterator[object]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(watchfiles, "watch", refuse)
+    watching = Watching(path)
+    path.write_bytes(content(2))
+    watching.wait_for(table(2))
+    watching.stop()

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.errors import StartError
+from broker_agent.rpc_errors import LimitExceeded, NotDurable, SystemTopic, TopicNotFound, TopicsFollowed
+from broker_agent.topics import manager as manager_module
+from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
+from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_keeping_copy
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
+
+BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
+TOPIC = TopicConfig("TopicTest", 4, 4, 6)
+NOW_MILLIS = VirtualClock().wall_millis()
+VERSION = DataVersion(NOW_MILLIS - 1_000, 5)
+
+
+@pytest.fixture
+def time() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "topics.json"
+
+
+def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) -> Path:
+    replace_keeping_copy(path, encode_topics(TopicConfigTable(version, topics)))
+    return path
+
+
+def owner(path: Path, time: VirtualClock, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
+    return TopicConfigManager.own(path, built_in, timing=agent_timing(time), **kwargs)
+
+
+def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
+    tables: list[TopicConfigTable] = []
+    manager.on_change(tables.append)
+    return tables
+
+
+def test_a_new_broker_starts_with_the_built_in_topics_and_they_are_in_the_file(path: Path, time: VirtualClock) -> None:
+    manager = owner(path, time, BUILT_IN)
+    assert manager.list() == BUILT_IN
+    assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
+    assert load_topic_config_table(path) == manager.table
+
+
+def test_what_the_file_says_of_a_built_in_topic_wins_and_missing_ones_come_with_a_new_version(
+    path: Path, time: VirtualClock
+) -> None:
+    benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
+    manager = owner(written(path, benchmark, TOPIC), time, BUILT_IN)
+    assert manager.list()[:2] == (benchmark, TOPIC)
+    assert {topic.topic_name for topic in manager.list()} == {topic.topic_name for topic in BUILT_IN} | {"TopicTest"}
+    assert manager.table.data_version == DataVersion(NOW_MILLIS, 6)
+    assert load_topic_config_table(path) == manager.table
+
+
+def test_a_file_that_has_everything_is_not_written_at_the_start(path: Path, time: VirtualClock) -> None:
+    before = written(path, *BUILT_IN).stat()
+    manager = owner(path, time, BUILT_IN)
+    assert manager.table.data_version == VERSION
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path, time: VirtualClock) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StartError, match=r"topics\.json cannot be written: (Not a directory|File exists)"):
+        owner(tmp_path / "file" / "topics.json", time, BUILT_IN)
+
+
+def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear_of_it(
+    path: Path, time: VirtualClock
+) -> None:
+    manager = owner(written(path), time)
+    on_disk: list[TopicConfigTable] = []
+    manager.on_change(lambda _table: on_disk.append(load_topic_config_table(path)))
+    heard = heard_of(manager)
+    manager.create_or_update(TOPIC)
+    manager.create_or_update(replace(TOPIC, perm=4))
+    manager.delete("TopicTest")
+    assert [table.data_version.counter for table in heard] == [6, 7, 8]
+    assert [table.topics for table in heard] == [(TOPIC,), (replace(TOPIC, perm=4),), ()]
+    assert on_disk == heard
+    assert manager.table is heard[-1]
+
+
+def test_a_change_that_changes_nothing_makes_no_version(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path, TOPIC), time)
+    heard = heard_of(manager)
+    change = manager.create_or_update(TOPIC)
+    assert (change.before, change.after, change.data_version) == (TOPIC, TOPIC, VERSION)
+    assert heard == []
+
+
+def test_a_change_that_is_only_checked_changes_nothing(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path, TOPIC), time)
+    heard = heard_of(manager)
+    assert manager.edit("T2", lambda _: replace(TOPIC, topic_name="T2"), validate_only=True).data_version.counter == 6
+    assert manager.delete("TopicTest", validate_only=True).before == TOPIC
+    assert (manager.list(), heard) == ((TOPIC,), [])
+    assert load_topic_config_table(path) == manager.table
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 0.0, 3600.0])
+def test_versions_go_on_when_the_clock_jumps(path: Path, time: VirtualClock, jump: float) -> None:
+    manager = owner(written(path), time)
+    versions = []
+    for number in range(4):
+        time.advance(jump)
+        manager.create_or_update(replace(TOPIC, topic_name=f"T{number}"))
+        versions.append(manager.table.data_version)
+    assert [version.counter for version in versions] == [6, 7, 8, 9]
+    assert [version.timestamp_millis for version in versions] == sorted(v.timestamp_millis for v in versions)
+    assert versions[0].timestamp_millis >= VERSION.timestamp_millis
+
+
+def test_fields_that_are_not_known_survive_every_change(path: Path, time: VirtualClock) -> None:
+    document = json.loads(written(path, TOPIC).read_text())
+    document["new"] = 1
+    document["dataVersion"]["new"] = 2
+    document["topicConfigTable"]["TopicTest"]["new"] = 3
+    path.write_text(json.dumps(document))
+    manager = owner(path, time)
+    manager.create_or_update(replace(TOPIC, perm=2))
+    manager.next_state_version()
+    after = json.loads(path.read_text())
+    assert (after["new"], after["dataVersion"]["new"]) == (1, 2)
+    assert (after["topicConfigTable"]["TopicTest"]["new"], after["topicConfigTable"]["TopicTest"]["perm"]) == (3, 2)
+
+
+def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, time: VirtualClock) -> None:
+    path.write_text(written(path, TOPIC).read_text().replace('"TopicTest":', '"Topic Test":'))
+    with pytest.raises(StartError, match="topic 'Topic Test'"):
+        owner(path, time)
+    with capture_logs() as logs:
+        manager = owner(path, time, on_bad_topic="skip")
+    assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test"]]
+    manager.create_or_update(TOPIC)
+    assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
+
+
+def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, time: VirtualClock) -> None:
+    manager = owner(path, time, BUILT_IN)
+    before = manager.table
+    for name in ("TBW102", "b", "rmq_sys_new"):
+        with pytest.raises(SystemTopic):
+            manager.create_or_update(replace(TOPIC, topic_name=name))
+        with pytest.raises(SystemTopic):
+            manager.delete(name)
+    with pytest.raises(TopicNotFound):
+        manager.delete("TopicTest")
+    assert manager.table is before
+
+
+def test_one_topic_more_than_a_name_server_takes_is_refused(
+    path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
+    manager = owner(written(path, TOPIC), time)
+    manager.create_or_update(replace(TOPIC, topic_name="T2"))
+    with pytest.raises(LimitExceeded, match="topics of the broker: 3 is over the limit of 2"):
+        manager.create_or_update(replace(TOPIC, topic_name="T3"))
+    manager.create_or_update(replace(TOPIC, perm=2))
+
+
+def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: VirtualClock) -> None:
+    full = False
+
+    def write(file: Path, content: bytes) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+        replace_keeping_copy(file, content)
+
+    manager = TopicConfigManager.own(
+        written(path, TOPIC), (), timing=agent_timing(time), file=TopicsFile(path, write=write)
+    )
+    heard = heard_of(manager)
+    full = True
+    changes: list[Callable[[], object]] = [
+        lambda: manager.create_or_update(replace(TOPIC, perm=2)),
+        lambda: manager.delete("TopicTest"),
+        manager.next_state_version,
+        lambda: manager.update_order_topics(["TopicTest"]),
+        lambda: manager.copy((), VERSION),
+    ]
+    for change in changes:
+        with pytest.raises(NotDurable):
+            change()
+    assert (manager.list(), manager.table.data_version, heard) == ((TOPIC,), VERSION, [])
+    full = False
+    manager.delete("TopicTest")
+    assert load_topic_config_table(path) == manager.table
+
+
+def test_a_role_change_takes_a_higher_state_version(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path, TOPIC, version=replace(VERSION, state_version=3)), time)
+    assert manager.next_state_version() == DataVersion(NOW_MILLIS, 6, 4)
+    manager.create_or_update(replace(TOPIC, perm=2))
+    assert load_topic_config_table(path).data_version == DataVersion(NOW_MILLIS, 7, 4)
+
+
+def test_an_order_configuration_marks_the_topics_that_it_names(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path, TOPIC, replace(TOPIC, topic_name="T2")), time)
+    heard = heard_of(manager)
+    manager.update_order_topics(["TopicTest", "unknown"])
+    manager.update_order_topics(["TopicTest"])
+    assert [[topic.order for topic in table.topics] for table in heard] == [[True, False]]
+
+
+def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path, TOPIC), time)
+    heard = heard_of(manager)
+    version = DataVersion(17, 3, 2)
+    manager.copy((replace(TOPIC, topic_name="M"),), version)
+    manager.copy((replace(TOPIC, topic_name="M"),), version)
+    assert [(table.topics[0].topic_name, table.data_version) for table in heard] == [("M", version)]
+    assert load_topic_config_table(path) == manager.table
+
+
+def test_a_listener_that_fails_keeps_nobody_else_from_hearing(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path), time)
+
+    def fail(_table: TopicConfigTable) -> None:
+        raise RuntimeError("mine")
+
+    manager.on_change(fail)
+    heard = heard_of(manager)
+    with capture_logs() as logs:
+        manager.create_or_update(TOPIC)
+    assert len(heard) == 1
+    assert "topics_listener_failed" in [line["event"] for line in logs]
+
+
+def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, time: VirtualClock) -> None:
+    manager = owner(written(path), time)
+    heard = heard_of(manager)
+    with ThreadPoolExecutor(8, thread_name_prefix="broker-agent-test") as pool:
+        for number in range(40):
+            pool.submit(manager.create_or_update, replace(TOPIC, topic_name=f"T{number}"))
+    assert [table.data_version.counter for table in heard] == list(range(6, 46))
+    assert {topic.topic_name for topic in manager.list()} == {f"T{number}" for number in range(40)}
+    assert load_topic_config_table(path) == manager.table == heard[-1]
+
+
+class Following:
+    """A manager that follows a file, and looks at it when told."""
+
+    def __init__(self, path: Path, time: VirtualClock) -> None:
+        self.manager = TopicConfigManager.follow(path, timing=agent_timing(time))
+        self.heard = heard_of(self.manager)
+        self._path = path
+
+    def rewrite(self, *topics: TopicConfig, version: DataVersion = VERSION) -> TopicConfigTable:
+        written(self._path, *topics, version=version)
+        self.manager._follow(load_topic_config_table(self._path))
+        return self.manager.table
+
+
+@pytest.fixture
+def following(path: Path, time: VirtualClock) -> Following:
+    return Following(written(path, TOPIC), time)
+
+
+def test_nothing_can_be_changed_and_nothing_is_written_where_the_file_is_followed(
+    following: Following, path: Path
+) -> None:
+    manager, before = following.manager, path.stat()
+    changes: list[Callable[[], object]] = [
+        lambda: manager.create_or_update(replace(TOPIC, topic_name="T2")),
+        lambda: manager.delete("TopicTest"),
+        lambda: manager.copy((), VERSION),
+    ]
+    for change in changes:
+        with pytest.raises(TopicsFollowed, match="change topics at the broker"):
+            change()
+    manager.update_order_topics(["TopicTest"])
+    manager.next_state_version()
+    assert manager.follows
+    assert manager.list() == (TOPIC,)
+    assert (path.stat().st_mtime_ns, [entry.name for entry in path.parent.iterdir()]) == (
+        before.st_mtime_ns,
+        ["topics.json"],
+    )
+
+
+def test_a_table_that_the_broker_writes_is_taken_with_its_version_also_an_older_one(following: Following) -> None:
+    for version in (DataVersion(1, 6), DataVersion(2, 7, 1), DataVersion(1, 2)):
+        assert following.rewrite(replace(TOPIC, perm=version.counter), version=version).data_version == version
+    assert len(following.heard) == 3
+
+
+def test_a_file_written_again_with_the_same_content_is_no_change(following: Following) -> None:
+    following.rewrite(TOPIC)
+    assert following.heard == []
+
+
+def test_a_file_edited_by_hand_gets_a_version_that_no_name_server_has_seen(following: Following) -> None:
+    versions = {VERSION}
+    for perm in (1, 2, 3):
+        versions.add(following.rewrite(replace(TOPIC, perm=perm)).data_version)
+    assert len(versions) == 4
+    assert following.rewrite(replace(TOPIC, perm=3)).data_version in versions
+    assert following.rewrite(TOPIC, version=DataVersion(1, 6)).data_version == DataVersion(1, 6)
+
+
+def test_a_role_change_is_put_over_what_the_file_says_until_the_file_says_more(following: Following) -> None:
+    assert following.manager.next_state_version().state_version == 1
+    assert following.rewrite(version=DataVersion(1, 6)).data_version == DataVersion(1, 6, 1)
+    assert following.rewrite(version=DataVersion(1, 7, 9)).data_version == DataVersion(1, 7, 9)

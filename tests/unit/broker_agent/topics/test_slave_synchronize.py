@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1 import topic_config_service_pb2 as pb
+from structlog.testing import capture_logs
+
+from broker_agent.rpc_errors import NotDurable
+from broker_agent.topics import slave_synchronize
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.servicer import TopicConfigServicer
+from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
+from broker_agent.topics.topics_file import TopicsFile, encode_topics
+from groundwork.endpoints import Endpoint
+from support.timing import agent_timing
+from support.virtual_clock import VirtualClock
+from tests.unit.broker_agent.topic_agents import topic_agent
+
+HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
+
+
+def topics(*names: str) -> tuple[TopicConfig, ...]:
+    return tuple(TopicConfig(name, 4, 4, 6, order=True, attributes={"message.type": "FIFO"}) for name in names)
+
+
+def owned(
+    path: Path, *names: str, counter: int = 1, write: Callable[[Path, bytes], None] | None = None
+) -> TopicConfigManager:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(encode_topics(TopicConfigTable(DataVersion(1_000, counter, 0), topics(*names))))
+    return TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()), file=TopicsFile(path, write=write))
+
+
+class FakeMaster:
+    """A master's agent as the slave sees it; every page goes through ``mend``."""
+
+    def __init__(self, manager: TopicConfigManager) -> None:
+        self._servicer = TopicConfigServicer(manager, lambda: False)
+        self.requests: list[pb.ListTopicsRequest] = []
+        self.away = False
+        self.closed = 0
+        self.mend: Callable[[pb.ListTopicsResponse], None] = lambda _page: None
+        self.before_answer: Callable[[], object] = lambda: None
+
+    def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+        self.requests.append(request)
+        if self.away:
+            raise CopyFailed("UNAVAILABLE: connection refused")
+        self.before_answer()
+        page = self._servicer.ListTopics(request, None)  # type: ignore[arg-type]
+        self.mend(page)
+        return page
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Slave:
+    """A slave of the fake master on virtual time."""
+
+    def __init__(self, manager: TopicConfigManager, master: FakeMaster) -> None:
+        self.manager = manager
+        self.time = VirtualClock()
+        self.endpoint: Endpoint | None = HERE
+        self.connected_to: list[Endpoint] = []
+
+        def connect(endpoint: Endpoint) -> FakeMaster:
+            self.connected_to.append(endpoint)
+            return master
+
+        self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, agent_timing(self.time), self.time.wait)
+
+    def names(self) -> list[str]:
+        return [topic.topic_name for topic in self.manager.list()]
+
+
+@pytest.fixture
+def master_topics(tmp_path: Path) -> TopicConfigManager:
+    return owned(tmp_path / "master" / "topics.json", "a", "b", "c", counter=7)
+
+
+@pytest.fixture
+def master(master_topics: TopicConfigManager) -> FakeMaster:
+    return FakeMaster(master_topics)
+
+
+@pytest.fixture
+def slave(tmp_path: Path, master: FakeMaster) -> Iterator[Slave]:
+    slave = Slave(owned(tmp_path / "slave" / "topics.json", "old"), master)
+    yield slave
+    slave.sync.stop()
+
+
+def test_topics_and_version_are_copied_whole_and_are_durable(
+    slave: Slave, master_topics: TopicConfigManager, tmp_path: Path
+) -> None:
+    assert slave.sync.synchronize()
+    assert slave.manager.table.topics == master_topics.table.topics
+    assert slave.manager.table.data_version == DataVersion(1_000, 7, 0)
+    assert load_topic_config_table(tmp_path / "slave" / "topics.json") == slave.manager.table
+
+
+def test_nothing_is_sent_or_written_while_the_versions_are_the_same(slave: Slave, master: FakeMaster) -> None:
+    slave.sync.synchronize()
+    heard: list[TopicConfigTable] = []
+    slave.manager.on_change(heard.append)
+    pages: list[pb.ListTopicsResponse] = []
+    master.mend = pages.append
+    assert not slave.sync.synchronize()
+    assert [(page.unchanged, len(page.topics)) for page in pages] == [(True, 0)]
+    assert heard == []
+
+
+def test_a_table_of_many_pages_is_copied_as_one(
+    slave: Slave, master: FakeMaster, master_topics: TopicConfigManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 1)
+    master.before_answer = lambda: master_topics.create_or_update(TopicConfig(f"later-{len(master.requests)}", 1, 1, 6))
+    assert slave.sync.synchronize()
+    assert slave.names() == ["a", "b", "c", "later-1"]
+    assert slave.manager.table.data_version.counter == 8
+    assert len(master.requests) == 4
+
+
+def test_copies_are_made_after_three_seconds_and_then_every_ten_or_so(slave: Slave, master: FakeMaster) -> None:
+    slave.sync.start()
+    slave.time.run(2.9)
+    assert master.requests == []
+    slave.time.run(0.2)
+    assert slave.names() == ["a", "b", "c"]
+    slave.time.run(1_000)
+    assert len(master.requests) == pytest.approx(100, abs=5)
+
+
+def test_the_last_copy_stays_while_the_master_is_away_and_that_is_said_once(
+    slave: Slave, master: FakeMaster, master_topics: TopicConfigManager
+) -> None:
+    with capture_logs() as logs:
+        slave.sync.start()
+        slave.time.run(4)
+        master.away = True
+        slave.time.run(3_600)
+        asked = len(master.requests)
+        assert slave.names() == ["a", "b", "c"]
+        master_topics.create_or_update(TopicConfig("d", 1, 1, 6))
+        master.away = False
+        slave.time.run(61)
+    assert slave.names() == ["a", "b", "c", "d"]
+    assert 3_600 / 60 <= asked <= 3_600 / 30 + 5
+    said = [line["event"] for line in logs if line["event"].startswith("topics_not_copied")]
+    assert said == ["topics_not_copied"]
+    assert "topics_copied_again" in [line["event"] for line in logs]
+
+
+def test_without_a_master_nothing_happens_and_another_master_is_another_connection(
+    slave: Slave, master: FakeMaster
+) -> None:
+    slave.endpoint = None
+    assert not slave.sync.synchronize()
+    assert slave.connected_to == []
+    slave.endpoint = HERE
+    slave.sync.synchronize()
+    slave.sync.synchronize()
+    slave.endpoint = ELSEWHERE
+    slave.sync.synchronize()
+    assert (slave.connected_to, master.closed) == ([HERE, ELSEWHERE], 1)
+
+
+def test_a_slave_that_becomes_master_while_it_copies_keeps_its_own_topics(slave: Slave, master: FakeMaster) -> None:
+    def promote() -> None:
+        slave.endpoint = None
+
+    master.before_answer = promote
+    assert not slave.sync.synchronize()
+    assert slave.names() == ["old"]
+
+
+def change_version(page: pb.ListTopicsResponse) -> None:
+    page.data_version.counter += 1 if page.next_page_token else 0
+
+
+def break_topic(page: pb.ListTopicsResponse) -> None:
+    page.topics[0].perm = 8
+
+
+def break_name(page: pb.ListTopicsResponse) -> None:
+    page.topics[0].topic_name = "a b"
+
+
+def lose_topic(page: pb.ListTopicsResponse) -> None:
+    del page.topics[0]
+
+
+@pytest.mark.parametrize(
+    ("mend", "problem"),
+    [
+        (change_version, "the master's table has changed while it was read"),
+        (break_topic, "the master has a topic that breaks a rule: topic 'a'.perm: is 8, must be from 0 to 7"),
+        (break_name, "the master has a topic that breaks a rule: topic_name: 'a b' has characters other than"),
+        (lose_topic, "the master says that it has 3 topics, and listed 1"),
+    ],
+)
+def test_a_table_that_is_not_whole_and_good_is_not_taken(
+    slave: Slave,
+    master: FakeMaster,
+    mend: Callable[[pb.ListTopicsResponse], None],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 2)
+    master.mend = mend
+    with pytest.raises(CopyFailed, match=problem):
+        slave.sync.synchronize()
+    assert slave.names() == ["old"]
+
+
+def test_a_master_that_never_ends_its_table_is_given_up(
+    slave: Slave, master: FakeMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave_synchronize, "MAX_PAGES", 5)
+
+    def endless(page: pb.ListTopicsResponse) -> None:
+        page.next_page_token = "MTAwMC43LjAuMA=="
+
+    master.mend = endless
+    with pytest.raises(CopyFailed, match="the master says that it has 3 topics"):
+        slave.sync.synchronize()
+    assert len(master.requests) == 6
+
+
+def test_a_copy_that_the_disk_does_not_take_is_tried_again(tmp_path: Path, master: FakeMaster) -> None:
+    full = threading.Event()
+    full.set()
+
+    def write(file: Path, content: bytes) -> None:
+        if full.is_set():
+            raise OSError(28, "No space left on device")
+        file.write_bytes(content)
+
+    slave = Slave(owned(tmp_path / "slave" / "topics.json", "old", write=write), master)
+    with pytest.raises(NotDurable):
+        slave.sync.synchronize()
+    slave.sync.start()
+    slave.time.run(4)
+    assert slave.names() == ["old"]
+    full.clear()
+    slave.time.run(61)
+    assert slave.names() == ["a", "b", "c"]
+    slave.sync.stop()
+
+
+def test_topics_come_over_a_real_connection_and_a_master_that_is_gone_is_an_error(
+    tmp_path: Path, master_topics: TopicConfigManager
+) -> None:
+    manager = owned(tmp_path / "slave" / "topics.json", "old")
+    endpoints: list[Endpoint] = []
+    sync = SlaveSynchronize(manager, lambda: endpoints[0], MasterAgent)
+    with topic_agent(TopicConfigServicer(master_topics, lambda: False)) as endpoint:
+        endpoints.append(endpoint)
+        assert sync.synchronize()
+        assert manager.table.topics == master_topics.table.topics
+    with pytest.raises(CopyFailed, match="UNAVAILABLE"):
+        sync.synchronize()
+    sync.stop()
+    with pytest.raises(CopyFailed, match="closed"):
+        sync.synchronize()
+    assert manager.table.topics == master_topics.table.topics
+
+
+@pytest.mark.parametrize(
+    ("configured", "master_addr", "expected"),
+    [
+        (None, "10.0.0.1:10911", Endpoint("10.0.0.1", 10918)),
+        (None, "[::1]:10911", Endpoint("::1", 10918)),
+        (ELSEWHERE, "10.0.0.1:10911", ELSEWHERE),
+        (None, None, None),
+        (ELSEWHERE, None, None),
+        (ELSEWHERE, "10.0.0.9:10911", None),
+        (None, "no address", None),
+    ],
+)
+def test_the_masters_agent_is_where_the_setting_says_or_beside_the_master(
+    configured: Endpoint | None, master_addr: str | None, expected: Endpoint | None
+) -> None:
+    assert master_agent_endpoint(configured, master_addr, "10.0.0.9:10911", 10918) == expected

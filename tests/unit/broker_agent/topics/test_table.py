@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_agent.topics import table
+from broker_agent.topics.table import (
+    BrokenTopics,
+    DataVersion,
+    TopicConfig,
+    TopicConfigTable,
+    changed_topics,
+    decode_topics,
+    load_topic_config_table,
+    log_skipped_topics,
+)
+from support.processes import TOPICS
+
+TOPIC = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
+VERSION = {"counter": 3, "timestamp": 1651398321850}
+
+
+def written(path: Path, topics: Any, version: Any = VERSION) -> Path:
+    file = path / "topics.json"
+    file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": topics}), encoding="utf-8")
+    return file
+
+
+def test_the_articles_topics_json_is_read_whole_and_in_order() -> None:
+    table = load_topic_config_table(TOPICS)
+    assert table.data_version == DataVersion(timestamp_millis=1651398321850, counter=3)
+    assert len(table.topics) == 11
+    assert table.topics[0] == TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18, 6, 0)
+    assert table.topics[-1].topic_name == "%RETRY%please_rename_unique_group_name_4"
+
+
+def test_a_file_of_rocketmq_5_with_more_fields_is_read(tmp_path: Path) -> None:
+    topic = TOPIC | {"attributes": {"+message.type": "NORMAL"}, "topicSysFlag": 3, "order": True, "new": 1}
+    table = load_topic_config_table(written(tmp_path, {"T": topic}, VERSION | {"stateVersion": 7, "new": []}))
+    assert table.data_version.state_version == 7
+    expected = TopicConfig("T", 4, 4, 6, 3, True, "SINGLE_TAG", {"+message.type": "NORMAL"}, {"new": 1})
+    assert table.topics == (expected,)
+    assert table.unknown.data_version == {"new": []}
+
+
+def test_a_table_without_topics_is_a_table(tmp_path: Path) -> None:
+    assert load_topic_config_table(written(tmp_path, {})).topics == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"readQueueNums": -1}, "topic 'T': readQueueNums is -1, must be an integer from 0 to 65535"),
+        ({"readQueueNums": 65_536}, "topic 'T': readQueueNums is 65536, must be an integer from 0 to 65535"),
+        ({"writeQueueNums": 1.5}, "topic 'T': writeQueueNums is 1.5, must be an integer from 0 to 65535"),
+        ({"writeQueueNums": True}, "topic 'T': writeQueueNums is True, must be an integer from 0 to 65535"),
+        ({"writeQueueNums": None}, "topic 'T': writeQueueNums is None, must be an integer from 0 to 65535"),
+        ({"perm": 8}, "topic 'T': perm is 8, must be an integer from 0 to 7"),
+        ({"perm": "6"}, "topic 'T': perm is '6', must be an integer from 0 to 7"),
+        ({"topicSysFlag": 2**31}, "topic 'T': topicSysFlag is 2147483648, must be an integer from 0 to 2147483647"),
+        ({"order": 1}, "topic 'T': order is 1, must be true or false"),
+        ({"topicFilterType": 7}, "topic 'T': topicFilterType is 7, must be a text"),
+        ({"attributes": []}, "topic 'T': attributes is [], must be a JSON object"),
+        ({"attributes": {"a": 1}}, "topic 'T': attributes['a'] is 1, must be a text"),
+        ({"topicName": "U"}, "topic 'T': topicName is 'U', must be the topic's key in topicConfigTable"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_with_topic_value_and_rule(
+    tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    file = written(tmp_path, {"T": TOPIC | change})
+    with pytest.raises(BrokenTopics) as raised:
+        load_topic_config_table(file)
+    assert str(raised.value) == f"{file}: {expected}"
+
+
+def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
+    topic = TOPIC | {"readQueueNums": 65_535, "writeQueueNums": 0, "perm": 7, "topicName": "T" * 127}
+    table = load_topic_config_table(written(tmp_path, {"T" * 127: topic}))
+    assert table.topics[0] == TopicConfig("T" * 127, 65_535, 0, 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("topics", "version", "expected"),
+    [
+        ({"T": {"readQueueNums": 1, "perm": 6}}, VERSION, "topic 'T': writeQueueNums is missing"),
+        ({"T": 3}, VERSION, "topic 'T': its value is 3, must be a JSON object"),
+        ({"": TOPIC}, VERSION, "topic '': topicName is empty"),
+        ({"a b": TOPIC}, VERSION, "topic 'a b': topicName 'a b' has characters other than"),
+        ({"T\n": TOPIC}, VERSION, r"topicName 'T\n' has characters other than"),
+        ({"T" * 128: TOPIC}, VERSION, "has 128 characters, at most 127"),
+        ([], VERSION, "topicConfigTable is [], must be a JSON object"),
+        (None, VERSION, "topicConfigTable is missing, must be a JSON object"),
+        ({}, None, "dataVersion is missing, must be a JSON object"),
+        ({}, {"counter": 1}, "dataVersion: timestamp is missing, must be an integer"),
+        ({}, {"counter": -1, "timestamp": 1}, "dataVersion: counter is -1, must be an integer"),
+        ({}, VERSION | {"stateVersion": 2**62 + 1}, "dataVersion: stateVersion is 4611686018427387905, must be"),
+        ({}, {"counter": 2**63 - 1, "timestamp": 1}, "dataVersion: counter is 9223372036854775807, must be"),
+        ({"T": TOPIC | {"new": float("nan")}}, VERSION, "NaN is no number that JSON has room for"),
+    ],
+)
+def test_a_broken_table_is_refused(tmp_path: Path, topics: Any, version: Any, expected: str) -> None:
+    with pytest.raises(BrokenTopics) as raised:
+        load_topic_config_table(written(tmp_path, topics, version))
+    message = str(raised.value)
+    assert expected in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "the file is empty"),
+        (b" \n", "the file is empty"),
+        (TOPICS.read_bytes()[:200], "not JSON, or cut off: "),
+        (b"[]", "the file is [], must be a JSON object"),
+        (b"\xff\xfe", "byte 0 is not UTF-8"),
+        (b"[" * 200_000, "recursion"),
+        (b'{"new": 1e999}', "1e999 is no number that JSON has room for"),
+        (b'{"topicConfigTable": {"T": {}, "T": {}}}', "the key 'T' is there twice in one JSON object"),
+    ],
+)
+def test_a_file_that_is_no_topics_json_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    file = tmp_path / "topics.json"
+    file.write_bytes(content)
+    with pytest.raises(BrokenTopics) as raised:
+        load_topic_config_table(file)
+    assert str(raised.value).startswith(f"{file}: ")
+    assert expected in str(raised.value)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrokenTopics, match=r"missing\.json: No such file or directory"):
+        load_topic_config_table(tmp_path / "missing.json")
+    with pytest.raises(BrokenTopics, match="Is a directory"):
+        load_topic_config_table(tmp_path)
+
+
+def test_bad_topics_can_be_skipped_and_are_kept_as_they_came(tmp_path: Path) -> None:
+    bad = {"a b": TOPIC, "U": TOPIC | {"topicName": "U", "perm": 8}, "V": 3}
+    file = written(tmp_path, {"T": TOPIC} | bad)
+    table = load_topic_config_table(file, "skip")
+    assert [topic.topic_name for topic in table.topics] == ["T"]
+    assert table.unknown.skipped_topics == bad
+    with pytest.raises(BrokenTopics, match="topic 'a b': topicName 'a b' has characters other than"):
+        load_topic_config_table(file, "refuse")
+
+
+def test_skipped_topics_are_named_in_one_line_of_the_log_and_not_all_of_a_million(tmp_path: Path) -> None:
+    table = load_topic_config_table(written(tmp_path, {f"bad topic {number}": {} for number in range(1_000)}), "skip")
+    with capture_logs() as logs:
+        log_skipped_topics(tmp_path, table)
+        log_skipped_topics(tmp_path, load_topic_config_table(TOPICS))
+    assert [(line["event"], line["count"], line["topics"][0], len(line["topics"])) for line in logs] == [
+        ("topics_skipped", 1_000, "bad topic 0", 20)
+    ]
+
+
+def test_a_broken_version_is_refused_even_where_bad_topics_are_skipped(tmp_path: Path) -> None:
+    with pytest.raises(BrokenTopics, match="dataVersion: counter is missing"):
+        load_topic_config_table(written(tmp_path, {}, {"timestamp": 1}), "skip")
+
+
+def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = TOPICS.read_bytes()
+    monkeypatch.setattr(table, "MAX_FILE_BYTES", len(content))
+    assert len(decode_topics(content).topics) == 11
+    with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):
+        decode_topics(content + b" ")
+
+
+@pytest.mark.parametrize(("now", "timestamp"), [(2_000, 2_000), (999, 1_000), (0, 1_000), (1_000, 1_000)])
+def test_the_next_version_is_later_by_its_counter_and_never_earlier_by_its_time(now: int, timestamp: int) -> None:
+    assert DataVersion(1_000, 7, 3).next(now) == DataVersion(timestamp, 8, 3)
+    assert DataVersion(1_000, 7).next(now, state_version=1) == DataVersion(timestamp, 8, 1)
+
+
+def topics(**queues: int) -> TopicConfigTable:
+    return TopicConfigTable(DataVersion(1, 1), tuple(TopicConfig(name, n, n, 6) for name, n in queues.items()))
+
+
+def test_an_increment_has_what_is_new_and_what_is_different() -> None:
+    assert changed_topics(topics(a=1, b=2), topics(a=1, b=3, c=4)) == topics(b=3, c=4).topics
+    assert changed_topics(topics(a=1), topics(a=1)) == ()
+    assert changed_topics(topics(), topics(a=1)) == topics(a=1).topics
+
+
+def test_no_increment_can_say_that_a_topic_has_gone() -> None:
+    assert changed_topics(topics(a=1, b=2), topics(a=1, c=4)) is None
+
+
+def test_a_table_is_changed_in_place_and_grows_at_its_end_and_the_old_one_stays() -> None:
+    before = topics(a=1, b=2)
+    after = before.with_topics(topics(c=3, a=9).topics, DataVersion(2, 2))
+    assert after.topics == topics(a=9, b=2, c=3).topics
+    assert after.without("b", DataVersion(3, 3)).topics == topics(a=9, c=3).topics
+    assert before.topics == topics(a=1, b=2).topics
+    assert before.get("c") is None

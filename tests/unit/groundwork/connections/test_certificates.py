@@ -1,0 +1,95 @@
+"""Certificates and keys are read, checked, and their validity is known."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from groundwork.connections.certificates import (
+    MAX_FILE_BYTES,
+    CertificateError,
+    Validity,
+    read_authorities,
+    read_key_pair,
+    validity_of,
+)
+from support.certificates import DAY, Authority, encrypt
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends"),
+    [(-DAY, DAY), (-30 * 365 * DAY, -20 * 365 * DAY), (-DAY, 40 * 365 * DAY)],
+    ids=["now", "the last century's way to write a year", "after 2049, which is written in another form"],
+)
+def test_validity_is_what_the_certificate_says(authority: Authority, begins: dt.timedelta, ends: dt.timedelta) -> None:
+    pair = read_key_pair(*authority.sign("a", begins=begins, ends=ends))
+    there = x509.load_pem_x509_certificate(pair.certificate)
+    assert pair.validity == (there.not_valid_before_utc, there.not_valid_after_utc)
+
+
+def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authority) -> None:
+    own = authority.sign("a", ends=3 * DAY).certificate.read_bytes()
+    assert validity_of(own + authority.path.read_bytes()) == validity_of(own)
+
+
+def test_what_is_wrong_with_a_validity_is_said() -> None:
+    now = dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
+    first = validity_of_days(now, -1, 1)
+    assert first.problem(now) is None
+    assert validity_of_days(now, -2, -1).problem(now) == "expired at 2030-01-01 00:00:00 UTC"
+    assert validity_of_days(now, 1, 2).problem(now) == "is not valid before 2030-01-03 00:00:00 UTC"
+
+
+def validity_of_days(now: dt.datetime, begins: int, ends: int) -> Validity:
+    return Validity(now + begins * DAY, now + ends * DAY)
+
+
+def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    a, b = authority.sign("a"), authority.sign("b")
+    with pytest.raises(CertificateError, match=r"b\.key: the key does not belong to the certificate .*a\.pem"):
+        read_key_pair(a.certificate, b.key)
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(authority: Authority) -> None:
+    pair = authority.sign("a")
+    encrypt(pair.key)
+    with pytest.raises(CertificateError, match=r"a\.key: the key is encrypted"):
+        read_key_pair(*pair)
+
+
+def test_files_that_are_none_of_the_kind_are_refused_by_name(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.sign("a")
+    (text := tmp_path / "text").write_text("no certificate")
+    (large := tmp_path / "large").write_bytes(b" " * (MAX_FILE_BYTES + 1))
+    for certificate, key, problem in (
+        (text, pair.key, "no certificate and private key in PEM"),
+        (pair.certificate, text, "no certificate and private key in PEM"),
+        (tmp_path / "gone", pair.key, "gone: No such file"),
+        (tmp_path, pair.key, "Is a directory"),
+        (Path("a\0b"), pair.key, r"^'a.x00b': embedded null byte$"),
+        (pair.certificate, large, f"large: is larger than {MAX_FILE_BYTES}"),
+    ):
+        with pytest.raises(CertificateError, match=problem):
+            read_key_pair(certificate, key)
+
+
+def test_authorities_must_be_certificates(authority: Authority, tmp_path: Path) -> None:
+    assert read_authorities(authority.path) == authority.path.read_bytes()
+    for content in (b"", b"\xff\xfe", b"text", authority.sign("a").key.read_bytes()):
+        (path := tmp_path / "bad").write_bytes(content)
+        with pytest.raises(CertificateError, match="bad: holds no certificates"):
+            read_authorities(path)
+
+
+@pytest.mark.parametrize("pem", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"])
+def test_bytes_that_are_no_certificate_have_no_validity(pem: bytes) -> None:
+    with pytest.raises(CertificateError):
+        validity_of(pem)

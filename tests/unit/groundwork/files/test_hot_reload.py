@@ -1,0 +1,103 @@
+"""Values that are made of files follow these, and keep what they were while the files cannot be used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
+from support.virtual_clock import VirtualClock
+
+
+class Follower:
+    """A number in a file, a clock, and what was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "number"
+        self.path.write_text("1")
+        self.clock = VirtualClock()
+        self.told: list[int | str] = []
+        self.loads = 0
+        self.reloaded = HotReloaded(
+            [self.path],
+            self._load,
+            on_reloaded=self.told.append,
+            on_kept=lambda error: self.told.append(str(error)),
+            monotonic=self.clock,
+        )
+
+    def _load(self) -> int:
+        self.loads += 1
+        try:
+            return int(self.path.read_text())
+        except OSError as error:
+            raise ValueError(error.strerror) from error
+
+    def look(self) -> tuple[int, int]:
+        """Looks when it is time for it."""
+        self.clock.advance(CHECK_SECONDS)
+        return self.reloaded.refreshed()
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    return Follower(tmp_path)
+
+
+def test_a_change_is_taken_when_the_file_has_looked_the_same_twice(follower: Follower) -> None:
+    follower.path.write_text("22")
+    assert follower.look() == (1, 1)
+    assert follower.look() == (2, 22)
+    assert (follower.told, follower.reloaded.value, follower.reloaded.generation) == ([22], 22, 2)
+
+
+def test_a_file_that_keeps_changing_is_left_alone_until_it_stops(follower: Follower) -> None:
+    for number in ("22", "333", "4444"):
+        follower.path.write_text(number)
+        assert follower.look() == (1, 1)
+    assert follower.look() == (2, 4444)
+
+
+def test_files_are_looked_at_no_more_than_once_a_second(follower: Follower) -> None:
+    follower.path.write_text("22")
+    for _ in range(5):
+        assert follower.reloaded.refreshed() == (1, 1)
+    assert follower.look() == (1, 1), "this was the first look"
+
+
+def test_files_that_do_not_change_are_not_read_again(follower: Follower) -> None:
+    for _ in range(5):
+        follower.look()
+    assert follower.loads == 1
+
+
+@pytest.mark.parametrize("breakage", ["no number", None])
+def test_a_change_that_cannot_be_used_keeps_the_value_and_is_told_once(
+    follower: Follower, breakage: str | None
+) -> None:
+    if breakage is None:
+        follower.path.unlink()
+    else:
+        follower.path.write_text(breakage)
+    for _ in range(5):
+        assert follower.look() == (1, 1)
+    assert len(follower.told) == 1
+    follower.path.write_text("22")
+    follower.look()
+    assert follower.look() == (2, 22)
+
+
+def test_a_file_put_in_the_place_of_another_is_seen_though_it_is_as_old_and_as_large(follower: Follower) -> None:
+    stat = follower.path.stat()
+    (fresh := follower.path.with_name("fresh")).write_text("2")
+    os.utime(fresh, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    fresh.replace(follower.path)
+    follower.look()
+    assert follower.look() == (2, 2)
+
+
+def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="never"):
+        HotReloaded([tmp_path], lambda: (_ for _ in ()).throw(ValueError("never")))

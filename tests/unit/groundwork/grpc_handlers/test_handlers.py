@@ -1,0 +1,318 @@
+"""Handlers of calls, with the errors of the name server and of the agent: what goes in, and how calls end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from structlog.testing import capture_logs
+
+from broker_agent.error_codes import FAILURES as OF_AGENT
+from groundwork.errors import CallRefused, InvalidField
+from groundwork.grpc_handlers import inline_calls
+from groundwork.grpc_handlers.admission import Context, OpenGate
+from groundwork.grpc_handlers.composition import RefusedCalls
+from groundwork.grpc_handlers.failures import Failures, ForwardedFailure
+from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.rich_errors import RichError
+from namesrv.server.rpc.status import FAILURES as OF_NAME_SERVER
+
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
+LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: CallRefused(method.name))
+"""A call that no test makes."""
+REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
+NO_MESSAGE = b"\xff\xff"
+
+Work = Callable[[], Any]
+
+both = pytest.mark.parametrize("failures", [OF_NAME_SERVER, OF_AGENT], ids=["name server", "agent"])
+
+
+class Reader:
+    """A call's context: what was sent to its caller."""
+
+    def __init__(self, writing: Callable[[], Any] | None = None) -> None:
+        self.written: list[bytes] = []
+        self.error: RichError | None = None
+        self._writing = writing
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+    async def write(self, message: bytes) -> None:
+        if self._writing is not None:
+            await self._writing()
+        self.written.append(message)
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Any) -> None:
+        class Failed:
+            def code(self) -> grpc.StatusCode:
+                return code
+
+            def details(self) -> str:
+                return details
+
+            def trailing_metadata(self) -> Any:
+                return trailing_metadata
+
+        self.error = RichError.of(Failed())
+        raise grpc.aio.AbortError
+
+
+class Observer:
+    """Remembers how calls ended."""
+
+    def __init__(self) -> None:
+        self.ended_with: list[grpc.StatusCode] = []
+
+    def of(self, _method: str, *, streams: bool) -> Observer:
+        return self
+
+    def started(self, _metadata: object) -> None:
+        pass
+
+    def ended(self, code: grpc.StatusCode, _started: None) -> None:
+        self.ended_with.append(code)
+
+
+class Part:
+    """Does in a call what a test wants."""
+
+    inline_calls = ("Check",)
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.closed = False
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, _context: Context) -> Any:  # noqa: N802
+        assert request.service == "s"
+        return await self._work()
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, _context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        assert request.service == "s"
+        try:
+            while True:
+                yield await self._work()
+        finally:
+            self.closed = True
+
+
+class Tally(OpenGate):
+    """A gate and a bound on memory that count what is inside."""
+
+    def __init__(self) -> None:
+        self.inside = self.taken = 0
+
+    def enter(self, _context: Context) -> None:
+        self.inside += 1
+
+    def leave(self) -> None:
+        self.inside -= 1
+
+    def take(self, size: int) -> int:
+        self.taken += size
+        return size
+
+    def give_back(self, taken: int) -> None:
+        self.taken -= taken
+
+
+class World:
+    """The handlers of a program, and what they were made with."""
+
+    def __init__(
+        self, failures: Failures, work: Work, slow_reader_seconds: float = 20.0, tally: Tally | None = None
+    ) -> None:
+        self.part, self.observer, self.tally = Part(work), Observer(), tally or Tally()
+        handlers = CallHandlers(
+            failures,
+            slow_reader_seconds,
+            gate_of=lambda _: self.tally,
+            memory=self.tally,
+            observers=(self.observer,),
+        )
+        self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part, LIST))
+
+    async def check(self, reader: Reader, request: bytes = REQUEST) -> bytes:
+        answer: bytes = await self.handlers["Check"].unary_unary(request, reader)
+        return answer
+
+    async def watch(self, reader: Reader) -> None:
+        await self.handlers["Watch"].unary_stream(REQUEST, reader)
+
+    def refused(self, request: bytes = REQUEST) -> RichError:
+        """What the unary call ends with; it must leave nothing behind."""
+        reader = Reader()
+        with pytest.raises(grpc.aio.AbortError):
+            asyncio.run(self.check(reader, request))
+        assert (self.tally.inside, self.tally.taken) == (0, 0)
+        assert reader.error is not None
+        assert self.observer.ended_with == [reader.error.code]
+        return reader.error
+
+
+def answering(answer: Any) -> Work:
+    async def work() -> Any:
+        return answer
+
+    return work
+
+
+def failing(error: BaseException) -> Work:
+    async def work() -> Any:
+        raise error
+
+    return work
+
+
+@both
+@pytest.mark.parametrize("answer", [b"\x08\x01", health_pb2.HealthCheckResponse(status=1)])
+def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any) -> None:
+    world = World(failures, answering(answer))
+    assert asyncio.run(world.check(Reader())) == b"\x08\x01"
+    assert world.observer.ended_with == [grpc.StatusCode.OK]
+    assert inline_calls.is_marked(world.handlers["Check"])
+
+
+@both
+def test_an_error_of_the_program_travels_as_its_table_says(failures: Failures) -> None:
+    error = World(failures, failing(InvalidField("service", "is bad"))).refused()
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert error.domain == failures.table.domain
+
+
+@both
+def test_bytes_that_are_no_message_are_the_callers_error(failures: Failures) -> None:
+    error = World(failures, answering(b"")).refused(NO_MESSAGE)
+    assert (error.reason, error.metadata["message"]) == ("MALFORMED_REQUEST", "grpc.health.v1.HealthCheckRequest")
+
+
+@both
+def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
+    with capture_logs() as lines:
+        error = World(failures, failing(RuntimeError("the secret is Mellon"))).refused()
+    assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT")
+    assert "Mellon" not in str(error)
+    assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in lines] == [
+        (failures.defect_event, error.metadata["error_id"], "the secret is Mellon")
+    ]
+
+
+@both
+def test_a_call_that_something_else_cancels_is_told_that_the_program_ends(failures: Failures) -> None:
+    assert World(failures, failing(asyncio.CancelledError())).refused().reason == "SHUTTING_DOWN"
+
+
+@both
+def test_the_error_of_a_call_that_was_handed_on_is_the_answer_and_counted_as_such(failures: Failures) -> None:
+    there = RichError(grpc.StatusCode.NOT_FOUND, "is not there", "TOPIC_NOT_FOUND", "elsewhere")
+    assert World(failures, failing(ForwardedFailure(there))).refused() == there
+
+
+@both
+def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        async def work() -> Any:
+            begun.set()
+            await asyncio.Event().wait()
+
+        world, reader = World(failures, work), Reader()
+        call = asyncio.create_task(world.check(reader))
+        await begun.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert reader.error is None
+        assert (world.tally.inside, world.tally.taken) == (0, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+
+    asyncio.run(run())
+
+
+@both
+def test_a_reader_that_is_gone_is_no_defect(failures: Failures) -> None:
+    async def run() -> None:
+        world = World(failures, answering(b"message"))
+        reader = Reader(failing(grpc.aio.InternalError()))
+        with pytest.raises(asyncio.CancelledError):
+            await world.watch(reader)
+        assert reader.error is None
+        assert (world.part.closed, world.tally.inside, world.tally.taken) == (True, 0, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+
+    with capture_logs() as lines:
+        asyncio.run(run())
+    assert lines == []
+
+
+@both
+def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> None:
+    async def run() -> RichError | None:
+        world = World(failures, answering(b"message"), slow_reader_seconds=0.0)
+        reader = Reader(asyncio.Event().wait)
+        with pytest.raises(grpc.aio.AbortError):
+            await world.watch(reader)
+        assert (world.part.closed, world.tally.inside) == (True, 0)
+        assert world.observer.ended_with == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        return reader.error
+
+    with capture_logs() as lines:
+        error = asyncio.run(run())
+    assert error is not None
+    assert error.reason == "SLOW_READER"
+    assert [(line["event"], line["call"]) for line in lines] == [("slow_reader_cut", "grpc.health.v1.Health.Watch")]
+
+
+@both
+def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures: Failures) -> None:
+    async def run() -> Sequence[int]:
+        taken: list[int] = []
+        world = World(failures, answering(b"message"))
+
+        async def writing() -> None:
+            taken.append(world.tally.taken)
+            if len(taken) == 2:
+                raise grpc.aio.InternalError
+
+        with pytest.raises(asyncio.CancelledError):
+            await world.watch(Reader(writing))
+        return taken
+
+    assert asyncio.run(run()) == [0, 0]
+
+
+@both
+def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
+    class Closed(Tally):
+        def enter(self, context: Context) -> None:
+            raise InvalidField("caller", "is unknown")
+
+        def leave(self) -> None:
+            raise AssertionError("nobody has entered")
+
+    assert World(failures, answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
+
+
+def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
+    async def run() -> None:
+        held: list[CallRefused] = []
+
+        async def work() -> Any:
+            error = InvalidField("service", "is bad")
+            held.append(error)
+            raise error
+
+        with pytest.raises(grpc.aio.AbortError):
+            await World(OF_NAME_SERVER, work).check(Reader())
+        assert held[0].__traceback__ is None
+
+    asyncio.run(run())

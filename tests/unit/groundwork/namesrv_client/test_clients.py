@@ -1,0 +1,266 @@
+"""Both clients of name servers, over real gRPC: answers, pages, streams, and what becomes of each kind of failure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent import futures
+from contextlib import aclosing, closing
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2_grpc
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.connections.call_errors import CallError
+from groundwork.endpoints import Endpoint
+from groundwork.namesrv_client.aio import AioNamesrvClient, pages
+from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client.connection import PLAIN, ConnectionSettings
+from groundwork.rich_errors import RichError
+
+REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
+NOTHING = pb.GetNamesrvStatusRequest()
+EVERYTHING = pb.StreamRouteSnapshotRequest()
+PAGES = [["T1", "T2"], ["T3"], []]
+TIMEOUT = 20.0
+
+
+class Fake(route_service_pb2_grpc.RouteServiceServicer):
+    """Answers in a way that the request chooses."""
+
+    def __init__(self) -> None:
+        self.metadata: dict[str, str | bytes] = {}
+        self.ended = threading.Event()
+        """Set when an endless stream has lost its reader."""
+
+    def GetNamesrvStatus(  # noqa: N802
+        self, request: pb.GetNamesrvStatusRequest, context: grpc.ServicerContext
+    ) -> pb.GetNamesrvStatusResponse:
+        self.metadata = dict(context.invocation_metadata())
+        return pb.GetNamesrvStatusResponse(header=route_data_pb2.NamesrvHeader(namesrv_name="ns-a"))
+
+    def GetTopicRoute(  # noqa: N802
+        self, request: pb.GetTopicRouteRequest, context: grpc.ServicerContext
+    ) -> pb.GetTopicRouteResponse:
+        if request.topic == "late":
+            self.ended.wait(TIMEOUT)
+        if request.topic == "cancelled":
+            context.abort(grpc.StatusCode.CANCELLED, "by the server")
+        context.abort_with_status(REFUSAL.status())
+
+    def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:  # noqa: N802
+        number = int(request.page_token or "0")
+        following = str(number + 1) if number + 1 < len(PAGES) else ""
+        return pb.ListTopicsResponse(topics=PAGES[number], next_page_token=following)
+
+    def StreamRouteSnapshot(  # noqa: N802
+        self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamRouteSnapshotResponse]:
+        if request.follow:
+            context.add_callback(self.ended.set)
+        yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7))
+        if request.follow:
+            self.ended.wait(TIMEOUT)
+        elif request.pin_id:
+            context.abort(grpc.StatusCode.INTERNAL, "broke off")
+        yield pb.StreamRouteSnapshotResponse(snapshot_end=pb.SnapshotEnd())
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
+
+
+@pytest.fixture
+def endpoint(fake: Fake) -> Iterator[Endpoint]:
+    with futures.ThreadPoolExecutor(max_workers=4) as pool:
+        server = grpc.server(pool)
+        route_service_pb2_grpc.add_RouteServiceServicer_to_server(fake, server)  # type: ignore[no-untyped-call,unused-ignore]
+        garbled = {"GetNamesrvConfig": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\xff")}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("namesrv_api.v1.AdminService", garbled),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield Endpoint("127.0.0.1", port)
+        finally:
+            fake.ended.set()
+            server.stop(grace=None).wait()
+
+
+Ask = Callable[[str, Message], list[Message]]
+"""Makes a call of either kind, with either client."""
+
+
+@pytest.fixture(params=["blocking", "aio"])
+def ask(request: pytest.FixtureRequest, endpoint: Endpoint) -> Ask:
+    """Answers of a unary call, a stream or, for lists, all pages."""
+
+    def blocking(name: str, message: Message) -> list[Message]:
+        with NamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT) as client:
+            if name.startswith("Stream"):
+                return list(client.stream(name, message, TIMEOUT))
+            return list(client.pages(name, message)) if name.startswith("List") else [client.call(name, message)]
+
+    async def aio(name: str, message: Message) -> list[Message]:
+        client = AioNamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT)
+        try:
+            if name.startswith("Stream"):
+                return [answer async for answer in client.stream(name, message)]
+            if name.startswith("List"):
+                return [page async for page in pages(client, name, message)]
+            return [await client.call(name, message)]
+        finally:
+            await client.close()
+
+    return blocking if request.param == "blocking" else lambda name, message: asyncio.run(aio(name, message))
+
+
+def failure(ask: Ask, name: str, message: Message) -> CallError:
+    with pytest.raises(CallError) as caught:
+        ask(name, message)
+    return caught.value
+
+
+def test_a_call_by_its_name_gives_the_answer_of_the_contract(ask: Ask) -> None:
+    (answer,) = ask("GetNamesrvStatus", NOTHING)
+    assert isinstance(answer, pb.GetNamesrvStatusResponse)
+    assert answer.header.namesrv_name == "ns-a"
+
+
+def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
+    found = ask("ListTopics", pb.ListTopicsRequest())
+    assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
+
+
+def test_a_refusal_has_the_endpoint_and_all_that_the_name_server_said(ask: Ask, endpoint: Endpoint) -> None:
+    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="T"))
+    assert (error.endpoint, error.error) == (endpoint, REFUSAL)
+    assert str(error) == f"{endpoint}: LIMIT_EXCEEDED: too many"
+    assert not error.unreachable
+
+
+def test_a_late_answer_is_no_answer(ask: Ask) -> None:
+    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="late"))
+    assert error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert error.unreachable
+
+
+def test_a_call_that_the_server_cancels_is_a_failure_and_cancels_nobody(ask: Ask) -> None:
+    error = failure(ask, "GetTopicRoute", pb.GetTopicRouteRequest(topic="cancelled"))
+    assert error.error.code is grpc.StatusCode.CANCELLED
+
+
+def test_a_stream_is_read_to_its_end(ask: Ask) -> None:
+    first, last = ask("StreamRouteSnapshot", EVERYTHING)
+    assert isinstance(first, pb.StreamRouteSnapshotResponse)
+    assert isinstance(last, pb.StreamRouteSnapshotResponse)
+    assert first.snapshot_header.taken_at_millis == 7
+    assert last.HasField("snapshot_end")
+
+
+def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
+    error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="p"))
+    assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
+
+
+def test_a_call_that_nobody_implements_says_so(ask: Ask) -> None:
+    error = failure(ask, "GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest())
+    assert error.reason == "UNIMPLEMENTED"
+    assert error.unreachable
+
+
+def test_nobody_at_the_endpoint_is_unreachable() -> None:
+    nobody = Endpoint("127.0.0.1", 1)
+    with NamesrvClient(nobody, TIMEOUT) as client, pytest.raises(CallError) as caught:
+        client.call("GetNamesrvStatus", NOTHING)
+    assert (caught.value.error.code, caught.value.unreachable) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
+    follow = pb.StreamRouteSnapshotRequest(follow=True)
+    with NamesrvClient(endpoint, TIMEOUT) as client, closing(client.stream("StreamRouteSnapshot", follow, None)) as it:
+        next(it)
+    assert fake.ended.wait(TIMEOUT)
+
+
+def run(work: Callable[[AioNamesrvClient], Awaitable[None]], endpoint: Endpoint) -> None:
+    """Does something with a client of an event loop."""
+
+    async def connected() -> None:
+        client = AioNamesrvClient(endpoint, TIMEOUT)
+        try:
+            await work(client)
+        finally:
+            await client.close()
+
+    asyncio.run(connected())
+
+
+def test_an_endless_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
+    async def read_one(client: AioNamesrvClient) -> None:
+        follow = pb.StreamRouteSnapshotRequest(follow=True)
+        async with aclosing(client.endless_stream("StreamRouteSnapshot", follow)) as stream:
+            await anext(stream)
+        assert await asyncio.to_thread(fake.ended.wait, TIMEOUT)
+
+    run(read_one, endpoint)
+
+
+def test_a_task_that_is_cancelled_while_it_waits_for_a_message_is_cancelled(endpoint: Endpoint) -> None:
+    async def give_up(client: AioNamesrvClient) -> None:
+        stream = client.endless_stream("StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(follow=True))
+        await anext(stream)
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(give_up, endpoint)
+
+
+def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:
+    error = failure(ask, "GetNamesrvConfig", admin_service_pb2.GetNamesrvConfigRequest())
+    assert error.error.code is grpc.StatusCode.INTERNAL
+
+
+def test_answers_can_be_read_by_another_class(endpoint: Endpoint) -> None:
+    with NamesrvClient(endpoint, TIMEOUT) as client:
+        first, _ = client.stream("StreamRouteSnapshot", EVERYTHING, TIMEOUT, len)
+    assert first == pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7)).ByteSize()
+
+
+def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
+    with NamesrvClient(endpoint, TIMEOUT, metadata=(("authorization", "Bearer secret"),)) as client:
+        client.call("GetNamesrvStatus", NOTHING)
+    assert fake.metadata["authorization"] == "Bearer secret"
+
+
+def test_what_is_not_set_is_left_to_grpc_and_nothing_is_repeated() -> None:
+    assert set(PLAIN.options) == {("grpc.max_receive_message_length", 8 << 20), ("grpc.enable_retries", 0)}
+
+
+def test_settings_become_options_in_grpcs_units() -> None:
+    settings = ConnectionSettings(
+        connect_seconds=3.0,
+        first_backoff_seconds=0.1,
+        longest_backoff_seconds=1.0,
+        keepalive_seconds=5.0,
+        shared=False,
+        service_config="{}",
+    )
+    assert dict(settings.options) == {
+        "grpc.max_receive_message_length": 8 << 20,
+        "grpc.min_reconnect_backoff_ms": 3_000,
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.max_reconnect_backoff_ms": 1_000,
+        "grpc.keepalive_time_ms": 5_000,
+        "grpc.keepalive_timeout_ms": 5_000,
+        "grpc.http2.ping_timeout_ms": 5_000,
+        "grpc.http2.max_pings_without_data": 0,
+        "grpc.use_local_subchannel_pool": 1,
+        "grpc.service_config": "{}",
+    }

@@ -1,0 +1,220 @@
+"""A state machine of everything that may happen to a name server: a snapshot with the changes after it is the
+snapshot at the end, as a whole and in every shard."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from unittest import mock
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, TopicConfig
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import run_sync
+from namesrv.core.snapshot.route_snapshot import SnapshotPart
+from namesrv.core.streams.change_rows import change_messages
+from namesrv.core.tables import queue_data
+from support.core_fleet import Fleet
+from support.route_rows import RouteRows, key_of
+
+_CLUSTERS = st.sampled_from(["c1", "c2"])
+
+
+_NAMES = st.sampled_from(["broker-a", "broker-b"])
+
+
+_GROUPS = st.builds(BrokerKey, _CLUSTERS, _NAMES)
+
+
+_ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
+
+
+_IDS = st.integers(0, 2)
+
+
+_VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.integers(0, 1))
+
+
+_TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", "T4"])
+
+
+_NUMBERS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 3))
+
+
+_TOPICS = st.lists(st.tuples(_TOPIC_NAMES, _NUMBERS), max_size=4, unique_by=lambda config: config[0])
+
+
+_FILTERS = st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple)
+
+
+_ZONES = st.sampled_from([None, "z1", "z2"])
+
+
+_PERMISSION_KINDS = st.sampled_from([IntentKind.WIPE_WRITE_PERM, IntentKind.ADD_WRITE_PERM])
+
+
+_HOLDS = st.builds(HoldKey, _TOPIC_NAMES, st.none() | _CLUSTERS)
+
+
+_INTENTS = st.one_of(
+    st.builds(Intent, _PERMISSION_KINDS, _GROUPS, st.just("operator"), st.integers(0, 1)),
+    st.builds(Intent, st.just(IntentKind.TOPIC_HOLD), _HOLDS, st.just("operator"), st.integers(0, 1)),
+)
+
+
+_INTENT_KEYS = st.one_of(_GROUPS, _HOLDS)
+
+
+BEHAVIOURS = st.builds(
+    Behaviour,
+    support_acting_master=st.booleans(),
+    delete_topic_with_broker_registration=st.booleans(),
+    mass_loss_percent=st.sampled_from([0, 40, 100]),
+    mass_loss_min_brokers=st.integers(1, 3),
+    mass_loss_hold_seconds=st.just(200.0),
+)
+
+
+_CAUSE = Cause("test")
+
+
+_SHARDS = [(0, 1), (0, 3), (1, 3), (2, 3)]
+
+
+class ChangesMakeSnapshots(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = Fleet()
+        self.channels: list[str] = []
+        self.seen: dict[int, RouteRows] = {}
+        self.patched = mock.patch.object(queue_data, "UNUSED_PER_BROKER", 0)
+        self.patched.start()
+
+    @initialize(behaviour=BEHAVIOURS)
+    def start(self, behaviour: Behaviour) -> None:
+        self.fleet = Fleet(behaviour)
+
+    @rule(
+        cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, broker_id=_IDS, version=_VERSIONS, topics=_TOPICS,
+        filter_servers=_FILTERS, zone_name=_ZONES, acting=st.sampled_from([None, False, True]),
+        base_version=st.none() | _VERSIONS, data=st.data(),
+    )  # fmt: skip
+    def register(
+        self,
+        cluster: str,
+        name: str,
+        addr: str,
+        broker_id: int,
+        version: DataVersion,
+        topics: list[TopicConfig],
+        filter_servers: tuple[str, ...] | None,
+        zone_name: str | None,
+        acting: bool | None,
+        base_version: DataVersion | None,
+        data: st.DataObject,
+    ) -> None:
+        channel = data.draw(st.sampled_from([None, *self.channels]))
+        with contextlib.suppress(StaleStateVersion, NeedFullRegistration):
+            self.fleet.register(
+                addr, broker_id, topics, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
+                channel_id=channel, base_version=base_version, zone_name=zone_name, enable_acting_master=acting,
+            )  # fmt: skip
+
+    @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)
+    def register_master(
+        self, cluster: str, name: str, addr: str, topics: list[TopicConfig], version: DataVersion
+    ) -> None:
+        with contextlib.suppress(StaleStateVersion):
+            self.fleet.register(addr, 0, topics, name=name, cluster=cluster, version=version)
+
+    @rule(topic=_TOPIC_NAMES, queues=st.dictionaries(_GROUPS, _NUMBERS, min_size=1, max_size=3))
+    def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
+        with contextlib.suppress(BrokerNotRegistered):
+            self.fleet.register_topic(topic, queues)
+
+    @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS)
+    def unregister(self, cluster: str, name: str, addr: str) -> None:
+        self.fleet.unregister(addr, name=name, cluster=cluster)
+
+    @rule()
+    def open_channel(self) -> None:
+        self.channels.append(self.fleet.manager.open_channel())
+
+    @rule(data=st.data())
+    def end_channels(self, data: st.DataObject) -> None:
+        ended = data.draw(st.sets(st.sampled_from(self.channels))) if self.channels else set()
+        for channel in ended:
+            self.channels.remove(channel)
+            self.fleet.manager.end_channel(channel)
+        run_sync(self.fleet.manager.on_channel_destroy(sorted(ended)))
+
+    @rule(seconds=st.sampled_from([1.0, 60.0, 121.0, 201.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.fleet.clock.advance(seconds)
+        self.fleet.scan()
+
+    @rule(intents=st.lists(_INTENTS, max_size=3), lifted=st.lists(_INTENT_KEYS, max_size=3))
+    def decide(self, intents: list[Intent], lifted: list[IntentKey]) -> None:
+        table = self.fleet.manager.intents.without(lifted)
+        for intent in intents:
+            table = table.with_intent(intent)
+        run_sync(self.fleet.manager.publish_intents(table, _CAUSE))
+
+    @rule()
+    def lift_everything(self) -> None:
+        manager = self.fleet.manager
+        run_sync(manager.publish_intents(manager.intents.without(manager.intents.intents), _CAUSE))
+
+    @rule(topic=_TOPIC_NAMES, cluster=st.none() | _CLUSTERS, validate_only=st.booleans())
+    def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:
+        run_sync(self.fleet.manager.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
+
+    @rule(validate_only=st.booleans())
+    def confirm_losses(self, validate_only: bool) -> None:
+        run_sync(self.fleet.manager.confirm_broker_loss(lambda _: True, _CAUSE, validate_only=validate_only))
+
+    @rule(value=st.sampled_from(["1", "2"]))
+    def configure(self, value: str) -> None:
+        manager = self.fleet.manager
+        manager.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
+        manager.publish_behaviour(manager.behaviour, _CAUSE, (ConfigPut("enableTopicList", value),))
+
+    @invariant()
+    def nothing_changes_without_a_revision(self) -> None:
+        manager = self.fleet.manager
+        messages = [pb.StreamRouteSnapshotResponse.FromString(message) for message in manager.snapshot().messages()]
+        rows = RouteRows.of_snapshot(messages)
+        assert self.seen.setdefault(manager.revision, rows) == rows
+        assert len(manager.tables.topic_queue_table) == len(manager.tables.topic_queue_table.copy())
+
+    def teardown(self) -> None:
+        self.patched.stop()
+        for index, count in _SHARDS:
+            self.changes_lead_from_each_snapshot_to_the_next(index, count)
+
+    def changes_lead_from_each_snapshot_to_the_next(self, index: int, count: int) -> None:
+        shard, manager = SnapshotPart(index, count), self.fleet.manager
+        last = manager.revision
+        messages = [
+            pb.StreamRouteChangesResponse.FromString(message)
+            for message in change_messages(manager.change_log.after(0), last, manager.identity, shard)
+        ]
+        assert (messages[-1].header, messages.pop().HasField("changes")) == (manager.header(), False)
+        by_revision = {revision: [] for revision in range(1, last + 1)}  # type: dict[int, list[pb.RouteChange]]
+        for message in messages:
+            by_revision[message.header.revision] += message.changes.changes
+        for changes in by_revision.values():
+            assert [key for key, times in Counter(map(key_of, changes)).items() if times > 1] == []
+        rows = RouteRows()
+        for revision in range(last + 1):
+            for change in by_revision.get(revision, ()):
+                rows.apply(change)
+            if revision in self.seen:
+                assert rows == self.seen[revision].shard(index, count)

@@ -1,0 +1,152 @@
+"""Limits on input that no other test takes to their value and one past it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, aclosing
+from typing import cast
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from groundwork.endpoints import MAX_ADDRESS_LENGTH
+from namesrv.config import limits
+from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
+from namesrv.core.slices import run_sync
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.services import field_rules
+from namesrv.server.services.registration import requests
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from support.core_fleet import Fleet
+from support.registrations import identity, registration
+from tests.unit.namesrv.servicers import route_servicer
+
+
+class CallFromNowhere:
+    """A call's context, as far as these calls ask for it."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+
+CONTEXT = cast("Context", CallFromNowhere())
+
+
+def stall_detector(fleet: Fleet) -> StallDetector:
+    return StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
+
+
+def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> ChannelStreams:
+    return ChannelStreams(fleet.manager, TableWriter(), stall_detector(fleet), max_channels)
+
+
+def registration_servicer(fleet: Fleet) -> RegistrationServicer:
+    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
+    return RegistrationServicer(fleet.manager, TableWriter(), channel_streams(fleet), parts, 120_000)
+
+
+def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
+    topics = [
+        route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
+        for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
+    ]
+    assert len(run_sync(requests.read_topics(topics[:-1], (), {}))) == 200_000
+    with pytest.raises(LimitExceeded) as caught:
+        run_sync(requests.read_topics(topics, (), {}))
+    assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
+
+
+def test_an_address_may_have_260_characters_and_not_one_more() -> None:
+    longest = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
+    field_rules.check_address("broker.broker_addr", longest)
+    with pytest.raises(InvalidField, match="has 261 characters, at most 260"):
+        field_rules.check_address("broker.broker_addr", f"h{longest}")
+
+
+def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
+
+    async def run() -> None:
+        servicer = registration_servicer(fleet)
+        brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
+        for broker in (*brokers[:2], *brokers[:2]):
+            await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
+        before = fleet.manager.revision
+        with pytest.raises(LimitExceeded) as caught:
+            await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
+        assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
+        assert fleet.manager.revision == before
+
+    asyncio.run(run())
+
+
+def test_one_channel_too_many_is_refused_until_another_one_ends(fleet: Fleet) -> None:
+    async def run() -> None:
+        channels = channel_streams(fleet, max_channels=2)
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(channels.open("first"))
+            async with channels.open("second"):
+                with pytest.raises(LimitExceeded) as caught:
+                    await opened.enter_async_context(channels.open("third"))
+                assert caught.value.metadata == {"name": "open channels", "value": "3", "limit": "2"}
+            await opened.enter_async_context(channels.open("third"))
+
+    asyncio.run(run())
+
+
+def test_so_many_events_wait_for_the_reader_of_a_channel_and_its_closing_always_does(fleet: Fleet) -> None:
+    async def run() -> None:
+        channels = channel_streams(fleet)
+        async with channels.open("reader of nothing") as (channel_id, events):
+            for _ in range(limits.MAX_CHANNEL_EVENTS):
+                events.put_nowait(pb.OpenChannelResponse())
+            with pytest.raises(asyncio.QueueFull):
+                events.put_nowait(pb.OpenChannelResponse())
+            channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+            last = [events.get_nowait() for _ in range(events.qsize())][-1]
+            assert last.closing.reason == pb.ChannelClosing.REASON_SLOW_READER
+
+    asyncio.run(run())
+
+
+def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 2)
+
+    async def run() -> None:
+        servicer = route_servicer(fleet)
+        request = route_service_pb2.StreamRouteSnapshotRequest()
+        async with AsyncExitStack() as streams:
+            for _ in range(2):
+                stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
+                await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
+                await anext(stream)
+            with pytest.raises(Overloaded, match="2 snapshots are being streamed already"):
+                await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
+        await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
+
+    asyncio.run(run())
+
+
+def test_large_requests_are_taken_up_to_so_many_bytes_and_again_when_one_is_answered() -> None:
+    memory = RequestMemory(max_bytes=3 * limits.MAX_MESSAGE_BYTES)
+    taken = [memory.take(limits.MAX_MESSAGE_BYTES) for _ in range(3)]
+    with pytest.raises(Overloaded, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
+        memory.take(limits.SMALL_REQUEST_BYTES + 1)
+    memory.give_back(taken.pop())
+    assert memory.take(limits.SMALL_REQUEST_BYTES + 1) == limits.SMALL_REQUEST_BYTES + 1
+
+
+def test_small_requests_are_taken_however_many_large_ones_there_are() -> None:
+    memory = RequestMemory(max_bytes=limits.MAX_MESSAGE_BYTES)
+    memory.take(limits.MAX_MESSAGE_BYTES)
+    assert memory.take(limits.SMALL_REQUEST_BYTES) == 0

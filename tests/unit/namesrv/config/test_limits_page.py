@@ -1,0 +1,59 @@
+"""docs/limits.md has every limit, with the value that is in force."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from groundwork import endpoints, topic_rules
+from namesrv.config import keys, limits
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.routes import change_log
+from namesrv.core.snapshot import pins
+from namesrv.server.services.admin import config
+from namesrv.server.stores import config_store
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "limits.md"
+MODULES = (limits, topic_rules, endpoints, change_log, pins, keys, config, config_store)
+SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
+"""Settings that are limits on what a caller may do."""
+
+_ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)
+_OF_THE_AGENT = re.compile(r"\n## The broker agent\n.*?(?=\n## |\Z)", re.DOTALL)
+"""A section that has a test of its own."""
+
+
+def constants(module: ModuleType) -> dict[str, float]:
+    """The public numbers of a module."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, int | float)
+    }
+
+
+@pytest.fixture(scope="module")
+def rows() -> Mapping[str, str]:
+    """Name to value, as the page has them."""
+    page = _OF_THE_AGENT.sub("", PAGE.read_text(encoding="utf-8"))
+    return {row["name"]: row["value"] for row in _ROW.finditer(page)}
+
+
+@pytest.fixture(scope="module")
+def in_force() -> Mapping[str, float]:
+    """Name to value, as the code has them."""
+    settings = {name: NamesrvSettings.model_fields[name].default for name in SETTINGS}
+    return settings | {name: value for module in MODULES for name, value in constants(module).items()}
+
+
+def test_the_page_has_every_limit_and_no_other(rows: Mapping[str, str], in_force: Mapping[str, float]) -> None:
+    assert rows.keys() == in_force.keys()
+
+
+def test_the_values_on_the_page_are_those_in_force(rows: Mapping[str, str], in_force: Mapping[str, float]) -> None:
+    shown = {name: value.removeprefix("below ") for name, value in rows.items()}
+    assert shown == {name: f"{value:,}".removesuffix(".0") for name, value in in_force.items()}

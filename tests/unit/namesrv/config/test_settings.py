@@ -1,0 +1,93 @@
+"""Settings: which source wins, and what a bad one says."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from namesrv.cli import app
+from namesrv.config.settings import NamesrvSettings
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "namesrv.toml"
+    path.write_text('name = "from-file"\nengine = "native"\nlisten = "127.0.0.1:1"\n')
+    return path
+
+
+def test_flags_win_over_the_environment_over_the_file_over_the_default(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_NAME", "from-environment")
+    monkeypatch.setenv("NAMESRV_LISTEN", "127.0.0.1:2")
+    settings = NamesrvSettings.load(file, {"listen": "127.0.0.1:3"})
+    assert (settings.listen, settings.name, settings.engine) == ("127.0.0.1:3", "from-environment", "native")
+    assert settings.log_format == "text"
+
+
+def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: Path, tmp_path: Path) -> None:
+    printed = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"]).output
+    again = tmp_path / "again.toml"
+    again.write_text(printed)
+    assert tomllib.loads(printed)["name"] == "from-file"
+    assert NamesrvSettings.load(again, {}).model_dump() == NamesrvSettings.load(file, {}).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--listen", "nowhere"], "setting listen: address 'nowhere' has no port"),
+        (["--listen", "0.0.0.0:9876"], "namesrv: listen 0.0.0.0:9876 is beyond loopback and without TLS"),
+        (["--listen", "0.0.0.0:9876"], "needs --allow-insecure"),
+        (["--engine", "warp"], "setting engine: Input should be 'auto', 'grpcio', 'native' or 'envoy' (got 'warp')"),
+        (["--name", ""], "setting name:"),
+        (["--data-dir", ""], "namesrv: setting data_dir: is empty\n"),
+        (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),
+        (["--log-level", "loud"], "setting log_level:"),
+        (["--cluster-test"], "product_env_namesrv is empty: cluster_test needs the name servers to ask"),
+        (["--product-env-namesrv", "a:1;b"], "setting product_env_namesrv: address 'b' has no port"),
+        (
+            ["--product-env-namesrv", "a:1;;b:2"],
+            "setting product_env_namesrv: the endpoint list 'a:1;;b:2' has an empty",
+        ),
+        (["--product-env-namesrv", ";".join(f"a:{port}" for port in range(1, 10))], "has 9 name servers, at most 8"),
+        (["--config", "/nowhere/at/all.toml"], "--config /nowhere/at/all.toml: No such file or directory\n"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_code_2(arguments: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, ["serve", "--print-config", *arguments])
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.toml"
+    path.write_text('nmae = "typo"\n')
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
+    assert result.exit_code == 2
+    assert result.stderr == "namesrv: setting nmae: there is no such setting\n"
+    path.write_text("not toml")
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+
+
+def test_an_empty_data_directory_in_the_file_is_refused_and_an_empty_variable_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "namesrv.toml"
+    path.write_text('data_dir = ""\n')
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
+    assert (result.exit_code, result.stderr) == (2, "namesrv: setting data_dir: is empty\n")
+    monkeypatch.setenv("NAMESRV_DATA_DIR", "")
+    assert NamesrvSettings.load(None, {}).data_dir is None
+
+
+def test_the_help_says_that_the_printed_configuration_is_without_changes_over_the_wire() -> None:
+    help_text = " ".join(CliRunner().invoke(app, ["serve", "--help"]).output.split())
+    assert "without what was changed over the wire" in help_text

@@ -1,0 +1,283 @@
+"""A change as people read it: who, what and how much, in one line that is never long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+import pytest
+
+from namesrv.core.history.audit import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
+from namesrv.core.records.changes import (
+    Cause,
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+    Row,
+)
+from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    LiveKey,
+    QueueData,
+    RemovalReason,
+    WriteRule,
+)
+
+GROUP = BrokerKey("DefaultCluster", "broker-a")
+ADDR = "10.0.0.1:10911"
+QUEUES = QueueData(GROUP, 4, 4, 6, 0, b"", b"", b"")
+MASTER = BrokerLiveInfo(GROUP, 0, ADDR, None, DataVersion(1, 1), None, 1, 120.0)
+DATA = BrokerData(GROUP, {0: ADDR})
+WHO = "broker-a (10.0.0.1:10911, id 0) of DefaultCluster"
+
+
+def change(*rows: Row) -> Change:
+    return Change(7, 1_700_000_000_000, Cause("RegisterBroker", "caller"), rows)
+
+
+def put(*topics: str, broker: BrokerKey = GROUP, write: WriteRule = WriteRule.REPORTED) -> QueuesPut:
+    return QueuesPut(broker, dict.fromkeys(topics, QUEUES), write)
+
+
+def removed(*topics: str, reason: RemovalReason = RemovalReason.GROUP_GONE) -> QueuesRemoved:
+    return QueuesRemoved(GROUP, set(topics), reason)
+
+
+def intent(kind: IntentKind, key: IntentKey) -> Intent:
+    return Intent(kind, key, "caller", 1_700_000_000_000)
+
+
+WIPE = intent(IntentKind.WIPE_WRITE_PERM, GROUP)
+HOLD = intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", None))
+
+TOLD: list[tuple[tuple[Row, ...], str]] = [
+    ((), "nothing"),
+    (
+        (ClusterPut("DefaultCluster", frozenset({"broker-a"})), put("TopicA"), GroupPut(None, DATA), LivePut(MASTER)),
+        f"{WHO} registered: 1 topic put (TopicA); new group; new cluster DefaultCluster",
+    ),
+    (
+        (LivePut(MASTER), put("TopicC", "TopicA", "TopicB")),
+        f"{WHO} registered: 3 topics put (TopicA, TopicB, TopicC)",
+    ),
+    (
+        (LiveRemoved(MASTER, RemovalReason.EXPIRED), GroupRemoved(DATA, RemovalReason.GROUP_GONE), removed("TopicA")),
+        f"{WHO} expired: group gone; 1 topic lost its queues on it (TopicA)",
+    ),
+    (
+        (removed("TopicA", reason=RemovalReason.DELETED_BY_OPERATOR),),
+        "broker-a of DefaultCluster: 1 topic lost its queues on it, deleted by an operator (TopicA)",
+    ),
+    (
+        (removed("TopicA", reason=RemovalReason.NOT_IN_REGISTRATION),),
+        "broker-a of DefaultCluster: 1 topic lost its queues on it, not in its registration any more (TopicA)",
+    ),
+    (
+        (removed("TopicB", "TopicA"),),
+        "broker-a of DefaultCluster: 2 topics lost their queues on it (TopicA, TopicB)",
+    ),
+    (
+        (IntentPut(WIPE), put("TopicA", write=WriteRule.WIPED)),
+        (
+            "broker-a of DefaultCluster: wipe of its write permission decided; "
+            "1 topic put without write permission (TopicA)"
+        ),
+    ),
+    (
+        (
+            IntentLifted(WIPE),
+            IntentPut(intent(IntentKind.ADD_WRITE_PERM, GROUP)),
+            put("TopicA", write=WriteRule.ADDED),
+        ),
+        (
+            "broker-a of DefaultCluster: wipe of its write permission lifted; grant of write permission decided; "
+            "1 topic put with write permission added (TopicA)"
+        ),
+    ),
+    ((IntentPut(HOLD),), "hold of topic TopicA in all clusters decided"),
+    (
+        (IntentLifted(intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", "other"))),),
+        "hold of topic TopicA in other lifted",
+    ),
+    (
+        (GroupPut(DATA, replace(DATA, addrs={0: ADDR, 1: "10.0.0.2:1"}, zone_name="z", enable_acting_master=True)),),
+        "broker-a of DefaultCluster: 2 brokers in the group now; zone is z now; acting master allowed now",
+    ),
+    (
+        (GroupPut(replace(DATA, zone_name="z", enable_acting_master=True), DATA),),
+        "broker-a of DefaultCluster: zone is none now; acting master not allowed now",
+    ),
+    (
+        (
+            LivePut(replace(MASTER, unconfirmed=True)),
+            GroupPut(DATA, replace(DATA, unconfirmed=frozenset({0}), write=WriteRule.WIPED)),
+        ),
+        f"{WHO} is kept unconfirmed: 1 of the group unconfirmed now; write permission taken away now",
+    ),
+    (
+        (FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ("10.0.0.3:1",)),),
+        "broker-a of DefaultCluster: 1 filter server now",
+    ),
+    ((ClusterRemoved("DefaultCluster", RemovalReason.GROUP_GONE),), "cluster DefaultCluster gone"),
+    ((KvPut("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
+    ((KvPut("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
+    ((ConfigPut("enable_topic_list", "false"),), "setting enable_topic_list put: 'fa'... (5 characters)"),
+]
+
+
+@pytest.mark.parametrize(("rows", "line"), TOLD, ids=[line for _, line in TOLD])
+def test_a_summary_says_who_and_what(rows: tuple[Row, ...], line: str) -> None:
+    assert summary(change(*rows)) == line
+
+
+def test_every_kind_of_row_reason_and_intent_can_be_told() -> None:
+    told = [row for rows, _ in TOLD for row in rows]
+    assert {type(row) for row in told} == set(get_args(Row))
+    lines = {summary(change(LiveRemoved(MASTER, reason))) for reason in RemovalReason}
+    assert len(lines) == len(RemovalReason)
+    assert len({summary(change(put("T", write=rule))) for rule in WriteRule}) == len(WriteRule)
+    for kind in IntentKind:
+        key = HoldKey("T", None) if kind is IntentKind.TOPIC_HOLD else GROUP
+        assert summary(change(IntentPut(intent(kind, key)))) != summary(change(IntentLifted(intent(kind, key))))
+
+
+def test_every_part_of_a_group_that_can_change_is_told() -> None:
+    others: dict[str, Any] = {
+        "addrs": {},
+        "zone_name": "z",
+        "enable_acting_master": True,
+        "unconfirmed": frozenset({0}),
+        "write": WriteRule.ADDED,
+    }
+    assert others.keys() == {field.name for field in fields(BrokerData) if field.compare} - {"key"}
+    for name, value in others.items():
+        assert summary(change(GroupPut(DATA, replace(DATA, **{name: value})))).endswith(" now"), name
+
+
+def test_a_few_topics_are_named_and_the_others_counted() -> None:
+    line = summary(change(put(*(f"Topic{number:05}" for number in range(10_000)))))
+    assert line.endswith("10,000 topics put (Topic00000, Topic00001, Topic00002, and 9,997 more)")
+
+
+def test_both_brokers_of_a_group_are_told_of_when_they_leave_together() -> None:
+    slave = BrokerLiveInfo(GROUP, 1, "10.0.0.2:10911", None, DataVersion(1, 1), None, 2, 120.0)
+    gone = RemovalReason.CHANNEL_CLOSED
+    line = summary(change(LiveRemoved(MASTER, gone), LiveRemoved(slave, gone)))
+    assert line == f"{WHO} lost its channel; broker-a (10.0.0.2:10911, id 1) of DefaultCluster lost its channel"
+
+
+def test_a_few_groups_are_told_of_and_the_rows_of_the_others_counted() -> None:
+    rows = [put("T", broker=BrokerKey("c", f"broker-{number:04}")) for number in range(1_000)]
+    line = summary(change(*rows))
+    assert line.startswith("broker-0000 of c: 1 topic put (T); broker-0001 of c: 1 topic put (T); broker-0002 of c: ")
+    assert line.endswith("; and 997 more changes")
+    assert summary(change(*rows[:4])).endswith("; and 1 more change")
+
+
+def test_the_longest_names_do_not_make_a_summary_longer_than_its_limit() -> None:
+    topics = [f"%RETRY%{number}".ljust(255, "t") for number in range(9)]
+    rows = [put(*topics, broker=BrokerKey("c" * 127, f"{number}" * 127)) for number in range(9)]
+    line = summary(change(*rows))
+    assert len(line) == MAX_SUMMARY_LENGTH
+    assert line.endswith("...")
+
+
+@pytest.mark.parametrize("value", ["s", "se", "secret", "a very long secret " * 1_000])
+@pytest.mark.parametrize("row", [KvPut, lambda _, key, value: ConfigPut(key, value)], ids=["KV", "setting"])
+def test_a_value_is_never_shown_in_full(row: type[KvPut], value: str) -> None:
+    line = summary(change(row("", "", value)))
+    assert f"'{value}'" not in line
+    assert len(line) < 100
+
+
+def test_a_summary_is_one_line_whatever_names_and_values_hold() -> None:
+    assert summary(change(KvPut("a\nb", "c\r\nd", "e\u2028f\x85" * 9))).splitlines() == [
+        summary(change(KvPut("a\nb", "c\r\nd", "e\u2028f\x85" * 9)))
+    ]
+
+
+def test_a_change_is_about_the_topics_whose_queues_hold_or_order_it_changes() -> None:
+    about_topic_a: list[Row] = [
+        put("TopicA", "TopicB"),
+        removed("TopicA", "TopicB"),
+        IntentPut(HOLD),
+        IntentLifted(HOLD),
+        KvPut("ORDER_TOPIC_CONFIG", "TopicA", "broker-a:8"),
+    ]
+    for row in about_topic_a:
+        assert touches_topic(change(ConfigPut("k", "v"), row), "TopicA"), row
+        assert not touches_topic(change(row), "Topic"), row
+    others: list[Row] = [
+        put("TopicB"),
+        KvPut("other", "TopicA", "v"),
+        IntentPut(WIPE),
+        LivePut(MASTER),
+        GroupPut(DATA, DATA),
+        ClusterPut("TopicA", frozenset({"TopicA"})),
+    ]
+    assert not touches_topic(change(*others), "TopicA")
+
+
+def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> None:
+    about_broker_a: list[Row] = [
+        put("T"),
+        removed("T"),
+        GroupPut(None, DATA),
+        GroupRemoved(DATA, RemovalReason.EXPIRED),
+        LivePut(MASTER),
+        LiveRemoved(MASTER, RemovalReason.EXPIRED),
+        FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ()),
+        IntentPut(WIPE),
+        IntentLifted(WIPE),
+        put("T", broker=BrokerKey("another", "broker-a")),
+    ]
+    for row in about_broker_a:
+        assert touches_broker(change(ConfigPut("k", "v"), row), "broker-a"), row
+        assert not touches_broker(change(row), "broker"), row
+    others: list[Row] = [
+        put("broker-a", broker=BrokerKey("broker-a", "b")),
+        ClusterPut("DefaultCluster", frozenset({"broker-a", "broker-b"})),
+        IntentPut(HOLD),
+        KvPut("ns", "broker-a", "v"),
+    ]
+    assert not touches_broker(change(*others), "broker-a")
+
+
+class Uncountable(Collection[str]):
+    """Topics that may be looked up and counted, but of which no more than a few may be walked."""
+
+    def __contains__(self, topic: object) -> bool:
+        return topic == "TopicA"
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __iter__(self) -> Iterator[str]:
+        for number in itertools.count():
+            assert number < 10, "walks the topics"
+            yield f"Topic{number}"
+
+
+def test_neither_summary_nor_filters_walk_the_topics_of_a_row() -> None:
+    wide = change(QueuesRemoved(GROUP, Uncountable(), RemovalReason.GROUP_GONE))
+    assert touches_topic(wide, "TopicA")
+    assert not touches_topic(wide, "TopicZ")
+    assert touches_broker(wide, "broker-a")
+    assert "100,000 topics" in summary(wide)

@@ -1,0 +1,230 @@
+"""Why broker groups are not in a topic's route any more, or never were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from namesrv.core.history.evidence import WALK_SLICE, Question
+from namesrv.core.history.explain_route import Explanation, explain_route
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
+
+# Gone
+
+
+def test_a_group_that_unregistered_is_told_with_its_brokers(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    fleet.unregister()
+    text = f"not in the route: the group's last broker, 127.0.0.1:10911 (id 0), unregistered at {T10}"
+    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.UNREGISTERED)
+
+
+def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, 1)
+    fleet.clock.advance(121)
+    assert len(fleet.scan()) == 2
+    explanation = only(fleet)
+    assert explanation.text == (
+        "not in the route: the group's last brokers, 127.0.0.1:10911 (id 0), 127.0.0.1:20911 (id 1), "
+        "expired, silent for longer than its timeout, at 2023-11-14T22:32:01.000Z"
+    )
+    assert explanation.removal_reason is RemovalReason.EXPIRED
+
+
+def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
+    channel = fleet.manager.open_channel()
+    fleet.register(channel_id=channel)
+    fleet.clock.advance(10)
+    fleet.end_channel(channel)
+    text = f"not in the route: the group's last broker, 127.0.0.1:10911 (id 0), lost its channel at {T10}"
+    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.CHANNEL_CLOSED)
+
+
+def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
+    fleet.register()
+    cause = Cause("UnregisterBroker", "a controller")
+    run_sync(fleet.manager.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
+    explanation = only(fleet)
+    assert explanation.text.endswith(f" was reported down by a controller at {T0}")
+    assert explanation.removal_reason is RemovalReason.BROKER_DOWN
+
+
+def test_a_group_whose_address_registered_under_another_name_was_replaced(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    fleet.register(name="broker-b")
+    old, new = explain(fleet)
+    assert old.text.endswith(f" was replaced, its address having registered under another name, at {T10}")
+    assert old.removal_reason is RemovalReason.REPLACED
+    assert (new.broker.broker_name, new.in_route) == ("broker-b", True)
+
+
+def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) -> None:
+    fleet.register()
+    restarted = Fleet()
+    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    run_sync(restarted.manager.confirm_broker_loss(lambda _: True, CAUSE))
+    explanation = only(restarted)
+    assert explanation.text.endswith(f" was confirmed to be lost by an operator at {T0} (because)")
+    assert explanation.removal_reason is RemovalReason.LOSS_CONFIRMED
+
+
+def test_every_reason_by_which_a_broker_leaves_can_be_told(fleet: Fleet) -> None:
+    of_queues = {RemovalReason.GROUP_GONE, RemovalReason.NOT_IN_REGISTRATION, RemovalReason.DELETED_BY_OPERATOR}
+    texts = set()
+    for reason in set(RemovalReason) - of_queues:
+        fleet.register()
+        run_sync(fleet.manager.unregister_broker(GROUP, A, reason))
+        explanation = only(fleet)
+        assert explanation.removal_reason is reason
+        texts.add(explanation.text)
+    assert len(texts) == len(RemovalReason) - len(of_queues)
+
+
+def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    fleet.unregister()
+    fleet.register(topics=["Other"])
+    explanation = only(fleet)
+    assert explanation.text.endswith(f" unregistered at {T10}; it is back: registered and has 1 topic, not this one")
+    assert (explanation.since_millis, explanation.removal_reason) == (T10_MILLIS, RemovalReason.UNREGISTERED)
+
+
+def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
+    fleet.register()
+    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    fleet.unregister()
+    assert only(fleet).removal_reason is RemovalReason.UNREGISTERED
+
+
+def test_a_gone_group_is_told_that_a_hold_would_keep_the_topic_out(fleet: Fleet) -> None:
+    fleet.register()
+    hold(fleet)
+    fleet.unregister()
+    assert "; if the broker reports it, it stays out: the topic is held back in all clusters" in only(fleet).text
+
+
+# Never had it
+
+
+def test_groups_that_never_had_the_topic_are_left_out_where_others_have_it(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, name="broker-b", topics=["Other"])
+    assert [each.broker for each in explain(fleet)] == [GROUP]
+
+
+def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, name="broker-b", topics=[f"T{number}" for number in range(12)])
+    text = "not in the route: broker-b of DefaultCluster is registered and has 12 topics, not this one"
+    assert only(fleet, broker_name="broker-b") == Explanation(BrokerKey(CLUSTER, "broker-b"), False, text)
+
+
+def test_all_registered_groups_are_told_if_none_ever_had_the_topic(fleet: Fleet) -> None:
+    fleet.register(topics=["One"])
+    fleet.register(B, name="broker-b", topics=["Two"])
+    told = explain(fleet, "Unknown")
+    assert [each.broker.broker_name for each in told] == ["broker-a", "broker-b"]
+    assert not any(each.in_route for each in told)
+
+
+def test_a_group_of_slaves_only_is_told_why_it_has_no_topics(fleet: Fleet) -> None:
+    fleet.register(B, 1)
+    assert only(fleet).text.endswith(" has 0 topics, not this one; no master is registered, and slaves bring no topics")
+
+
+def test_a_group_that_never_had_the_topic_is_told_that_a_hold_would_keep_it_out(fleet: Fleet) -> None:
+    fleet.register(topics=["Other"])
+    hold(fleet)
+    assert "; if the broker reports it, it stays out: the topic is held back in all clusters" in only(fleet).text
+
+
+def test_an_empty_name_server_has_nothing_to_tell(fleet: Fleet) -> None:
+    assert explain(fleet) == []
+
+
+def test_a_gone_group_that_is_not_known_to_have_had_the_topic_is_told_if_it_is_asked_for(fleet: Fleet) -> None:
+    fleet.register(topics=["Other"])
+    fleet.unregister()
+    fleet.register(B, name="broker-b")
+    assert [each.broker.broker_name for each in explain(fleet)] == ["broker-b"]
+    assert only(fleet, broker_name="broker-a").text.endswith(
+        f" unregistered at {T0}; the change log does not show that it had this topic"
+    )
+
+
+def test_a_group_that_went_and_came_back_without_ever_having_the_topic_is_just_registered(fleet: Fleet) -> None:
+    fleet.register(topics=["Other"])
+    fleet.unregister()
+    fleet.register(topics=["Other"])
+    assert only(fleet, broker_name="broker-a").removal_reason is None
+
+
+def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> None:
+    fleet.register()
+    text = (
+        f"not in the route: broker-x has never registered with this name server since its start at {START}, "
+        "revision 0; the change log reaches back to revision 0"
+    )
+    assert only(fleet, broker_name="broker-x") == Explanation(BrokerKey("", "broker-x"), False, text)
+    in_cluster = only(fleet, broker_name="broker-a", cluster_name="other")
+    assert in_cluster.broker == BrokerKey("other", "broker-a")
+    assert in_cluster.text.startswith("not in the route: broker-a of other has never registered")
+
+
+def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back_to(fleet: Fleet) -> None:
+    fleet.manager.change_log = ChangeLog(max_changes=2)
+    for version in range(4):
+        fleet.register(topics=[f"T{version}"], version=DataVersion(1_000, version))
+    text = only(fleet, broker_name="broker-x").text
+    assert "never" not in text
+    assert text.endswith("; the change log reaches back to revision 2")
+
+
+# Which groups, and how they are found
+
+
+def test_groups_of_one_name_in_several_clusters_are_told_apart(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, cluster="other")
+    fleet.unregister(B, cluster="other")
+    assert [each.in_route for each in explain(fleet, broker_name="broker-a")] == [True, False]
+    assert [each.in_route for each in explain(fleet, broker_name="broker-a", cluster_name="other")] == [False]
+
+
+def changes_of_kv(fleet: Fleet, count: int) -> None:
+    table = EMPTY
+    for number in range(count):
+        table = table.with_value("ns", "key", str(number))
+        fleet.manager.publish_kv_config(table, CAUSE)
+
+
+def steps_taken(fleet: Fleet, **question: Any) -> int:
+    return sum(1 for _ in explain_route(fleet.manager, STARTED_AT, Question("TopicTest", **question)))
+
+
+def test_the_change_log_is_walked_in_slices_and_no_further_than_needed(fleet: Fleet) -> None:
+    changes_of_kv(fleet, 2 * WALK_SLICE)
+    fleet.register()
+    assert steps_taken(fleet) >= 2
+    assert steps_taken(fleet, broker_name="broker-a") >= 2
+    assert steps_taken(fleet, broker_name="broker-a", cluster_name=CLUSTER) == 0
+
+
+def test_all_is_as_of_the_first_step_whatever_changes_meanwhile(fleet: Fleet) -> None:
+    fleet.register()
+    changes_of_kv(fleet, WALK_SLICE)
+    before = explain(fleet)
+    steps = explain_route(fleet.manager, STARTED_AT, Question("TopicTest"))
+    next(steps)
+    fleet.unregister()
+    fleet.register(B, name="broker-b")
+    assert run_sync(steps) == before

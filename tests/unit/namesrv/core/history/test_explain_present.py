@@ -1,0 +1,243 @@
+"""Why broker groups are in a topic's route, or left out of it: one sentence for each reason there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.history.explain_route import Explanation
+from namesrv.core.records.intents import IntentKind
+from namesrv.core.records.rows import RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, B, Fleet
+from tests.unit.namesrv.explaining import (
+    CAUSE,
+    GROUP,
+    NEWER,
+    START,
+    T0,
+    T0_MILLIS,
+    T10,
+    T10_MILLIS,
+    decide,
+    explain,
+    hold,
+    only,
+    release,
+)
+
+# In the route
+
+
+def test_a_group_in_the_route_is_told_with_its_queues_and_since_when(fleet: Fleet) -> None:
+    fleet.register(topics=[("TopicTest", (8, 1, 6, 0))])
+    fleet.clock.advance(10)
+    fleet.register(B, 1)
+    text = "in the route with 8 queues to read and 1 queue to write"
+    assert explain(fleet) == [Explanation(GROUP, True, text, T0_MILLIS)]
+
+
+def test_since_when_is_when_the_queues_changed_last(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    fleet.register_topic("TopicTest", {GROUP: (8, 8, 6, 0)})
+    assert only(fleet).since_millis == T10_MILLIS
+
+
+def test_since_when_is_not_known_of_what_the_change_log_has_dropped(fleet: Fleet) -> None:
+    fleet.manager.change_log = ChangeLog(max_changes=1)
+    fleet.register()
+    fleet.register(B, name="broker-b", topics=["Other"])
+    assert only(fleet) == Explanation(GROUP, True, "in the route with 4 queues to read and 4 queues to write")
+
+
+def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP)
+    explanation = only(fleet)
+    assert explanation.in_route
+    drained = f"read-only because drained by an operator since {T10} (because)"
+    assert explanation.text == f"in the route with 4 queues to read; {drained}"
+    assert explanation.since_millis == T10_MILLIS
+
+
+def test_a_decision_without_comment_has_no_empty_brackets(fleet: Fleet) -> None:
+    fleet.register()
+    decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP, comment="")
+    assert only(fleet).text.endswith(f"; read-only because drained by an operator since {T0}")
+
+
+def test_a_grant_of_write_permission_is_told_instead_of_what_is_reported(fleet: Fleet) -> None:
+    fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
+    decide(fleet, IntentKind.ADD_WRITE_PERM, GROUP)
+    text = only(fleet).text
+    assert text.startswith("in the route with 4 queues to read and 4 queues to write; ")
+    assert text.endswith(f"; write permission given by an operator since {T0} (because)")
+    assert "read-only" not in text
+
+
+def test_a_topic_that_is_reported_without_write_is_read_only_for_that(fleet: Fleet) -> None:
+    fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
+    reported = "read-only because the broker reports permission 4, without write"
+    assert only(fleet).text == f"in the route with 4 queues to read; {reported}"
+
+
+def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, 1)
+    fleet.clock.advance(10)
+    fleet.unregister()
+    why = f"no master is registered since {T10}, so it can only be read from: writers need broker id 0"
+    text = f"in the route with 4 queues to read; {why}"
+    assert only(fleet).text == text
+    assert only(fleet, broker_name="broker-a", cluster_name=CLUSTER).text == text
+
+
+def acting_fleet(topic: str) -> Fleet:
+    fleet = Fleet(Behaviour(support_acting_master=True))
+    fleet.register(topics=[topic], enable_acting_master=True, zone_name="z1")
+    fleet.register(B, 1, topics=[topic], enable_acting_master=True)
+    fleet.clock.advance(10)
+    fleet.unregister()
+    return fleet
+
+
+def test_a_slave_that_stands_in_makes_the_group_read_only() -> None:
+    text = (
+        "in the route with 4 queues to read; read-only because a slave, 127.0.0.1:20911 (id 1), "
+        f"stands in for the master, which is not registered since {T10}"
+    )
+    assert only(acting_fleet("TopicTest")) == Explanation(GROUP, True, text, T10_MILLIS)
+
+
+def test_no_slave_stands_in_where_the_members_of_a_group_find_each_other() -> None:
+    topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    assert "no master is registered" in only(acting_fleet(topic), topic).text
+
+
+def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Fleet) -> None:
+    channel = fleet.manager.open_channel()
+    for number in range(4):
+        fleet.register(f"127.0.0.1:1{number}911", name=f"broker-{number}", channel_id=channel)
+    fleet.clock.advance(10)
+    fleet.end_channel(channel)
+    guarded = (
+        f"; unconfirmed since {T10}: the mass-loss guard keeps 127.0.0.1:12911 (id 0), "
+        "lost together with too many others"
+    )
+    explanation = only(fleet, broker_name="broker-2", cluster_name=CLUSTER)
+    assert explanation.in_route
+    assert explanation.text.endswith(guarded)
+    fleet.register("127.0.0.1:12911", name="broker-2")
+    assert "unconfirmed" not in only(fleet, broker_name="broker-2").text
+
+
+def test_a_broker_that_only_a_snapshot_file_knows_is_unconfirmed_since_the_start(fleet: Fleet) -> None:
+    for number in range(5):
+        fleet.register(f"127.0.0.1:1{number}911", number)
+    restarted = Fleet()
+    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    explanation = only(restarted)
+    assert explanation.text == (
+        "in the route with 4 queues to read and 4 queues to write; "
+        f"unconfirmed since the name server's start at {START}: 127.0.0.1:10911 (id 0), 127.0.0.1:11911 (id 1), "
+        "127.0.0.1:12911 (id 2) and 2 more has not registered since"
+    )
+    assert explanation.since_millis is None
+
+
+# Left out for a zone
+
+
+def test_a_group_of_another_zone_is_left_out_for_that_and_in_the_route_for_everybody_else(fleet: Fleet) -> None:
+    fleet.register(zone_name="z1")
+    fleet.register(B, name="broker-b")
+    of_z1, of_none = explain(fleet, zone_name="Z2")
+    assert (of_z1.in_route, of_none.in_route) == (False, False)
+    assert of_z1.text == "left out of the route for zone Z2: the group is of zone z1, and its master is live"
+    assert of_none.text == "left out of the route for zone Z2: the group has no zone, and its master is live"
+    assert [each.in_route for each in explain(fleet, zone_name="Z1")] == [True, False]
+    assert [each.in_route for each in explain(fleet)] == [True, True]
+
+
+def test_a_group_of_another_zone_whose_slave_stands_in_is_left_out_too() -> None:
+    explanation = only(acting_fleet("TopicTest"), zone_name="z2")
+    assert explanation.text.endswith("the group is of zone z1, and a slave stands in for its master")
+
+
+def test_a_group_without_a_master_is_in_the_route_of_every_zone(fleet: Fleet) -> None:
+    fleet.register(zone_name="z1")
+    fleet.register(B, 1)
+    fleet.unregister()
+    assert only(fleet, zone_name="z2").in_route
+
+
+# Held and deleted
+
+
+@pytest.mark.parametrize(("cluster", "where"), [(None, "all clusters"), (CLUSTER, f"cluster {CLUSTER}")])
+def test_a_held_topic_is_told_by_whom_since_when_and_why(fleet: Fleet, cluster: str | None, where: str) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    hold(fleet, cluster=cluster)
+    text = (
+        f"not in the route: the broker reports it, but the topic is held back in {where} "
+        f"by an operator since {T10} (because)"
+    )
+    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.DELETED_BY_OPERATOR)
+
+
+def test_a_topic_that_was_held_before_it_came_has_never_left(fleet: Fleet) -> None:
+    hold(fleet)
+    fleet.register()
+    explanation = only(fleet)
+    assert explanation.text.startswith("not in the route: the broker reports it, but the topic is held back")
+    assert explanation.removal_reason is None
+
+
+def test_a_topic_held_in_one_cluster_is_in_the_route_of_another(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, cluster="other")
+    hold(fleet, cluster="other")
+    assert [(each.broker.cluster_name, each.in_route) for each in explain(fleet)] == [(CLUSTER, True), ("other", False)]
+
+
+def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
+    fleet.register()
+    hold(fleet)
+    release(fleet)
+    assert only(fleet).in_route
+
+
+def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(10)
+    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    text = (
+        f"not in the route: deleted by an operator at {T10} (because); "
+        "it comes back when the broker registers it with another DataVersion"
+    )
+    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.DELETED_BY_OPERATOR)
+    fleet.register(version=NEWER)
+    assert only(fleet).in_route
+
+
+def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
+    fleet.register()
+    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    hold(fleet)
+    assert only(fleet).text.endswith(
+        "; if the broker reports it, it stays out: the topic is held back in all clusters "
+        f"by an operator since {T0} (because)"
+    )
+
+
+def test_a_topic_that_is_not_in_the_registration_any_more_is_told_so() -> None:
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.register(topics=["TopicTest", "Other"])
+    fleet.clock.advance(10)
+    fleet.register(topics=["Other"], version=NEWER)
+    text = f"not in the route: not in the registration that the broker sent at {T10}, nor in one since"
+    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.NOT_IN_REGISTRATION)

@@ -1,0 +1,83 @@
+"""The change log: revisions without gaps, bounds, and readers that walk on from what they hold."""
+
+from __future__ import annotations
+
+from namesrv.core.records.changes import Cause, Change, QueuesRemoved, Row
+from namesrv.core.records.rows import BrokerKey, RemovalReason
+from namesrv.core.routes.change_log import ChangeLog
+
+CAUSE = Cause("test")
+
+
+def rows(topics: int) -> tuple[Row, ...]:
+    """One row of so many topics."""
+    names = [f"T{number}" for number in range(topics)]
+    return (QueuesRemoved(BrokerKey("c", "b"), names, RemovalReason.GROUP_GONE),)
+
+
+def filled(log: ChangeLog, changes: int, topics: int = 1) -> ChangeLog:
+    for _ in range(changes):
+        log.append(0, CAUSE, rows(topics))
+    return log
+
+
+def revisions_from(change: Change | None) -> list[int]:
+    """The revisions that a reader sees who walks on from a change."""
+    seen = []
+    while change is not None:
+        seen.append(change.revision)
+        change = change.next
+    return seen
+
+
+def test_an_empty_log_is_at_revision_0_and_has_nothing_to_read() -> None:
+    log = ChangeLog()
+    assert (log.last.revision, log.compacted_revision, len(log)) == (0, 0, 0)
+    assert log.after(0) is None
+
+
+def test_revisions_have_no_gaps_and_each_can_be_read_after() -> None:
+    log = filled(ChangeLog(), 5)
+    assert [revisions_from(log.after(revision)) for revision in (0, 3, 5)] == [[1, 2, 3, 4, 5], [4, 5], []]
+    assert [change.revision for change in log.newest_first()] == [5, 4, 3, 2, 1]
+
+
+def test_so_many_changes_are_kept_and_not_one_more() -> None:
+    log = filled(ChangeLog(max_changes=3), 3)
+    assert (log.compacted_revision, len(log)) == (0, 3)
+    filled(log, 1)
+    assert (log.compacted_revision, len(log)) == (1, 3)
+    assert revisions_from(log.after(1)) == [2, 3, 4]
+
+
+def test_so_many_rows_are_kept_and_not_one_more() -> None:
+    log = filled(ChangeLog(max_rows=20), 2, topics=9)
+    assert (log.compacted_revision, len(log)) == (0, 2)
+    filled(log, 1, topics=9)
+    assert (log.compacted_revision, len(log)) == (1, 2)
+
+
+def test_a_change_over_the_bound_displaces_all_others_and_stays() -> None:
+    log = filled(ChangeLog(max_rows=20), 3)
+    filled(log, 1, topics=100)
+    assert (log.compacted_revision, len(log)) == (3, 1)
+    assert revisions_from(log.after(3)) == [4]
+    filled(log, 1)
+    assert revisions_from(log.after(log.compacted_revision)) == [5]
+
+
+def test_a_reader_walks_on_from_a_change_that_has_been_dropped() -> None:
+    log = ChangeLog(max_changes=2)
+    held = log.append(0, CAUSE, rows(1))
+    filled(log, 9)
+    assert log.compacted_revision == 8
+    assert revisions_from(held) == list(range(1, 11))
+
+
+def test_listeners_are_told_each_change_once_when_it_is_in_the_log() -> None:
+    log = ChangeLog()
+    told: list[tuple[int, bool]] = []
+    filled(log, 1)
+    log.listen(lambda change: told.append((change.revision, log.last is change)))
+    filled(log, 2)
+    assert told == [(2, True), (3, True)]

@@ -1,0 +1,157 @@
+"""RegisterTopic: one topic for groups that are registered, all or nothing."""
+
+from __future__ import annotations
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.config import limits
+from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
+from namesrv.core.records.rows import BrokerKey
+from namesrv.core.routes.route_info_manager import GROUP_SLICE
+from namesrv.core.slices import run_sync
+from namesrv.server.services.registration import requests
+from support.core_fleet import CLUSTER, A, B, Fleet
+
+GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
+NUMBERS = (4, 4, 6, 0)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    fleet.register(A, topics=("T",))
+    fleet.register(B, topics=("T",), name="broker-b")
+    return fleet
+
+
+def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **changes: int | None) -> route_data_pb2.QueueData:
+    numbers: dict[str, int | None] = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **changes}
+    return route_data_pb2.QueueData(broker_name=name, cluster_name=cluster, **numbers)
+
+
+def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, tuple[int, int, int, int]]:
+    return requests.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
+
+
+def test_a_topic_comes_to_the_groups_that_are_named_with_one_revision(fleet: Fleet) -> None:
+    revision = fleet.manager.revision
+    assert fleet.register_topic("New", {GROUP_B: (1, 2, 4, 3), GROUP_A: NUMBERS})
+    assert fleet.manager.revision == revision + 1
+    route = fleet.route("New")
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == ["broker-a", "broker-b"]
+    second = route.queue_datas[1]
+    assert (second.read_queue_nums, second.write_queue_nums, second.perm, second.topic_sys_flag) == (1, 2, 4, 3)
+    assert run_sync(fleet.manager.topic_lists.all_after("", 10)) == ["New", "T"]
+
+
+def test_groups_of_the_topic_that_are_not_named_keep_their_queues(fleet: Fleet) -> None:
+    assert fleet.register_topic("T", {GROUP_A: (8, 8, 6, 0)})
+    route = fleet.route("T")
+    assert route is not None
+    assert [queue.read_queue_nums for queue in route.queue_datas] == [8, 4]
+
+
+def test_the_same_again_changes_nothing_and_takes_no_revision(fleet: Fleet) -> None:
+    revision = fleet.manager.revision
+    assert not fleet.register_topic("T", {GROUP_A: NUMBERS, GROUP_B: NUMBERS})
+    assert fleet.manager.revision == revision
+
+
+@pytest.mark.parametrize("topic", ["T", "New"])
+def test_one_group_that_is_not_registered_leaves_everything_as_it_was(fleet: Fleet, topic: str) -> None:
+    before = fleet.route(topic), fleet.manager.revision
+    elsewhere = BrokerKey("other-cluster", "broker-a")
+    with pytest.raises(BrokerNotRegistered) as caught:
+        fleet.register_topic(topic, {GROUP_A: (8, 8, 6, 0), elsewhere: NUMBERS})
+    assert (fleet.route(topic), fleet.manager.revision) == before
+    assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
+    assert "broker group broker-a of cluster other-cluster" in caught.value.message
+
+
+def test_data_versions_liveness_and_generations_stay(fleet: Fleet) -> None:
+    live = dict(fleet.manager.tables.broker_live_table)
+    fleet.clock.advance(100.0)
+    fleet.register_topic("New", {GROUP_A: NUMBERS, GROUP_B: NUMBERS})
+    assert fleet.manager.tables.broker_live_table == live
+    assert fleet.query() == (False, live[next(iter(live))].data_version)
+    fleet.clock.advance(21.0)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]  # A was heard of by the query alone
+
+
+def test_the_topic_goes_with_the_last_broker_of_its_group(fleet: Fleet) -> None:
+    fleet.register_topic("New", {GROUP_A: NUMBERS})
+    fleet.unregister(A)
+    assert fleet.topics == {"T"}
+
+
+def test_frozen_tables_take_no_topic(fleet: Fleet) -> None:
+    fleet.manager.frozen = True
+    with pytest.raises(ShuttingDown):
+        fleet.register_topic("New", {GROUP_A: NUMBERS})
+    assert fleet.topics == {"T"}
+
+
+def test_many_groups_are_prepared_in_steps_and_published_in_one(fleet: Fleet) -> None:
+    groups = [f"group-{number:03}" for number in range(GROUP_SLICE)]
+    for number, name in enumerate(groups):
+        fleet.register(f"10.0.0.{number}:1", name=name, topics=())
+    steps = fleet.manager.register_topic("New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})
+    next(steps)
+    assert fleet.route("New") is None
+    assert run_sync(steps)
+    route = fleet.route("New")
+    assert route is not None
+    assert len(route.queue_datas) == GROUP_SLICE
+
+
+def test_the_queues_of_a_request_become_records() -> None:
+    assert checked(queue_data(), queue_data("broker-b", topic_sys_flag=3)) == {
+        GROUP_A: NUMBERS,
+        GROUP_B: (4, 4, 6, 3),
+    }
+    assert checked(queue_data(), queue_data(cluster="other")).keys() == {GROUP_A, BrokerKey("other", "broker-a")}
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "problem"),
+    [
+        (queue_data(name=""), "broker_name", "is empty"),
+        (queue_data(cluster="a b"), "cluster_name", "has characters other than"),
+        (queue_data(read_queue_nums=None), "read_queue_nums", "is missing for the group 'broker-a'"),
+        (queue_data(read_queue_nums=65_536), "read_queue_nums", "is 65536"),
+        (queue_data(write_queue_nums=-1), "write_queue_nums", "is -1"),
+        (queue_data(perm=8), "perm", "is 8 for the group 'broker-a', 0 to 7"),
+        (queue_data(topic_sys_flag=-1), "topic_sys_flag", "is -1"),
+        (queue_data(reported_perm=6), "reported_perm", "only answers have it"),
+        (queue_data("broker-b"), "broker_name", "is there twice"),
+    ],
+)
+def test_bad_queues_name_their_place_field_and_rule(
+    message: route_data_pb2.QueueData, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidField) as caught:
+        checked(queue_data("broker-b"), message)
+    assert caught.value.field == f"queue_datas[1].{field}"
+    assert problem in caught.value.problem
+
+
+def test_queues_at_their_limits_are_accepted() -> None:
+    assert checked(queue_data(read_queue_nums=65_535, write_queue_nums=0, perm=7)) == {GROUP_A: (65_535, 0, 7, 0)}
+
+
+def test_a_topic_name_is_checked_as_in_a_registration() -> None:
+    with pytest.raises(InvalidField, match="topic: is empty"):
+        checked(queue_data(), topic="")
+
+
+def test_no_queues_and_too_many_groups_are_refused() -> None:
+    with pytest.raises(InvalidField, match="queue_datas: is empty"):
+        checked()
+    most = [queue_data(f"broker-{number}") for number in range(limits.MAX_QUEUE_DATAS_PER_TOPIC)]
+    assert len(checked(*most)) == limits.MAX_QUEUE_DATAS_PER_TOPIC
+    with pytest.raises(LimitExceeded) as caught:
+        checked(*most, queue_data("one-more"))
+    assert caught.value.metadata == {"name": "groups of one topic", "value": "1001", "limit": "1000"}

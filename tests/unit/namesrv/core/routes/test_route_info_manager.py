@@ -1,0 +1,473 @@
+"""RouteInfoManager: RocketMQ 4's behaviour, and upstream's bugs that must not be here.
+
+Numbers in brackets are the acceptance scenarios that upstream's own tests show.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegistration, ShuttingDown
+from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
+from namesrv.core.slices import run_sync
+from namesrv.core.tables.edit import SLICE
+from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+
+NEXT_VERSION = DataVersion(2_000, 2)
+
+
+def test_brokers_of_two_clusters_are_listed_under_both(fleet: Fleet) -> None:  # [1]
+    fleet.register(A)
+    fleet.register(B, cluster="other-cluster", name="broker-b")
+    assert fleet.manager.tables.cluster_addr_table == {CLUSTER: {"broker-a"}, "other-cluster": {"broker-b"}}
+    assert {group.addrs[0] for group in fleet.manager.tables.broker_addr_table.values()} == {A, B}
+
+
+def test_a_registered_master_is_told_no_master_and_no_ha_address(fleet: Fleet) -> None:  # [5]
+    result = fleet.register(A, ha=HA)
+    assert (result.ha_server_addr, result.master_addr) == (None, None)
+
+
+def test_a_slave_is_told_its_masters_address_and_ha_address(fleet: Fleet) -> None:  # [6]
+    fleet.register(A, ha=HA)
+    result = fleet.register(B, 1)
+    assert (result.ha_server_addr, result.master_addr) == (HA, A)
+
+
+def test_a_slave_without_a_live_master_is_told_nothing(fleet: Fleet) -> None:
+    result = fleet.register(B, 1)
+    assert (result.ha_server_addr, result.master_addr) == (None, None)
+
+
+def test_the_last_broker_takes_its_topics_with_it(fleet: Fleet) -> None:  # [7]
+    fleet.register(topics=("t1", "t2", "t3"))
+    removed = fleet.unregister()
+    assert removed is not None
+    assert removed.group_gone
+    assert removed.topics_removed == 3
+    assert [fleet.route(topic) for topic in ("t1", "t2", "t3")] == [None, None, None]
+    assert fleet.manager.tables.cluster_addr_table == {}
+
+
+def test_master_and_slave_share_a_group(fleet: Fleet) -> None:  # [9]
+    fleet.register(A)
+    assert fleet.addrs() == {0: A}
+    fleet.register(B, 1)
+    assert fleet.addrs() == {0: A, 1: B}
+
+
+def test_a_topic_added_by_the_master_has_the_slave_too(fleet: Fleet) -> None:  # [10]
+    fleet.register(A)
+    fleet.register(B, 1)
+    fleet.register(A, topics=("TopicTest", "T1"), version=NEXT_VERSION)
+    assert fleet.addrs("T1") == {0: A, 1: B}
+
+
+def test_a_lost_master_leaves_the_slave_and_the_queues(fleet: Fleet) -> None:  # [11, 16]
+    fleet.register(A)
+    fleet.register(B, 1)
+    fleet.unregister(A)
+    route = fleet.route()
+    assert route is not None
+    assert addrs_of(route.broker_datas[0]) == {1: B}
+    assert [queue.perm for queue in route.queue_datas] == [6]
+
+
+def test_slave_and_master_change_roles(fleet: Fleet) -> None:  # [11, 12, 13]
+    fleet.register(A)
+    fleet.register(B, 1)
+    fleet.unregister(A)
+    fleet.register(B, 0, version=NEXT_VERSION)
+    assert fleet.addrs() == {0: B}
+    fleet.register(A, 1, version=DataVersion(3_000, 3))
+    assert fleet.addrs() == {0: B, 1: A}
+
+
+def test_a_slave_that_becomes_master_brings_its_topics_even_with_the_same_version(fleet: Fleet) -> None:
+    fleet.register(A)
+    fleet.register(B, 1, topics=("TopicTest", "only-on-b"))
+    assert fleet.route("only-on-b") is None
+    fleet.register(B, 0, topics=("TopicTest", "only-on-b"))
+    assert fleet.addrs("only-on-b") == {0: B}
+
+
+def test_an_unregistered_slave_leaves_the_master(fleet: Fleet) -> None:  # [14]
+    fleet.register(A)
+    fleet.register(B, 1)
+    fleet.unregister(B)
+    assert fleet.addrs() == {0: A}
+
+
+def test_a_slaves_topics_are_ignored(fleet: Fleet) -> None:
+    fleet.register(B, 1, topics=("TopicTest",))
+    assert fleet.topics == set()
+
+
+@pytest.mark.parametrize(
+    ("other", "changed"),
+    [
+        (VERSION, False),
+        (DataVersion(2_000, 1), True),
+        (DataVersion(1_000, 2), True),
+        (DataVersion(1_000, 0), True),
+        (DataVersion(1_000, 1, 1), True),
+    ],
+)
+def test_any_difference_of_data_versions_counts_as_changed(
+    fleet: Fleet,
+    other: DataVersion,
+    changed: bool,
+) -> None:  # [18]
+    fleet.register()
+    assert fleet.query(version=other) == (changed, VERSION)
+
+
+def test_the_version_of_an_unknown_broker_is_changed_and_absent(fleet: Fleet) -> None:  # [20]
+    assert fleet.query() == (True, None)
+
+
+def test_a_version_asked_under_another_id_or_name_is_changed_and_absent(fleet: Fleet) -> None:
+    fleet.register()
+    assert fleet.query(broker_id=1) == (True, None)
+    assert fleet.query(name="broker-b") == (True, None)
+
+
+def test_a_route_has_the_queues_and_addresses_of_each_broker(fleet: Fleet) -> None:  # [22]
+    fleet.register(A, topics=[("T", (8, 8, 6, 0))])
+    fleet.register(B, topics=[("T", (16, 2, 4, 1))], name="broker-b")
+    route = fleet.route("T")
+    assert route is not None
+    rows = [
+        (q.cluster_name, q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
+        for q in route.queue_datas
+    ]
+    assert rows == [(CLUSTER, "broker-a", 8, 8, 6, 0), (CLUSTER, "broker-b", 16, 2, 4, 1)]
+    assert [group.broker_name for group in route.broker_datas] == ["broker-a", "broker-b"]
+
+
+def test_the_end_of_a_channel_removes_its_brokers_at_once(fleet: Fleet) -> None:  # [29, 31]
+    channel_id = fleet.manager.open_channel()
+    fleet.register(A, channel_id=channel_id)
+    fleet.register(B, name="broker-b", channel_id=channel_id)
+    removed = fleet.end_channel(channel_id)
+    assert [(gone.live.broker_addr, gone.reason) for gone in removed] == [
+        (A, RemovalReason.CHANNEL_CLOSED),
+        (B, RemovalReason.CHANNEL_CLOSED),
+    ]
+    assert fleet.route() is None
+
+
+def test_master_and_slave_leave_with_their_own_channels(fleet: Fleet) -> None:  # [30]
+    masters, slaves = fleet.manager.open_channel(), fleet.manager.open_channel()
+    fleet.register(A, channel_id=masters)
+    fleet.register(B, 1, channel_id=slaves)
+    fleet.end_channel(masters)
+    assert fleet.addrs() == {1: B}
+    fleet.end_channel(slaves)
+    assert fleet.route() is None
+
+
+def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
+    old, new = fleet.manager.open_channel(), fleet.manager.open_channel()
+    fleet.register(A, channel_id=old)
+    fleet.register(A, channel_id=new)
+    assert fleet.end_channel(old) == []
+    assert fleet.addrs() == {0: A}
+
+
+def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: Fleet) -> None:
+    channel_id = fleet.manager.open_channel()
+    fleet.register(A, channel_id=channel_id)
+    fleet.register(A)
+    assert fleet.end_channel(channel_id) == []
+    assert fleet.addrs() == {0: A}
+
+
+def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: Fleet) -> None:
+    ended = fleet.manager.open_channel()
+    fleet.end_channel(ended)
+    for channel_id in (ended, "never-opened", ""):
+        with pytest.raises(ChannelGone):
+            fleet.register(channel_id=channel_id)
+    assert fleet.topics == set()
+    assert fleet.manager.revision == 0
+
+
+def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:
+    channel_id = fleet.manager.open_channel()
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(SLICE + 1)}
+    registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics, channel_id=channel_id)
+    change = fleet.manager.register_broker(registration)
+    next(change)
+    fleet.manager.end_channel(channel_id)
+    with pytest.raises(ChannelGone):
+        run_sync(change)
+    assert fleet.topics == set()
+    assert fleet.manager.tables.broker_live_table == {}
+
+
+def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fleet) -> None:
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(3 * SLICE)}
+    change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
+    for _ in range(3):
+        next(change)
+        assert fleet.topics == set()
+        assert fleet.manager.revision == 0
+    run_sync(change)
+    assert len(fleet.topics) == 3 * SLICE
+    assert fleet.manager.revision == 1
+
+
+def test_a_registration_that_is_given_up_half_way_changes_nothing(fleet: Fleet) -> None:
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(SLICE + 1)}
+    change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
+    next(change)
+    change.close()
+    assert fleet.topics == set()
+    assert fleet.manager.tables.broker_addr_table == {}
+
+
+def test_a_topic_that_the_next_registration_lacks_stays(fleet: Fleet) -> None:  # [33]
+    fleet.register(topics=("T", "T1"))
+    fleet.register(topics=("T",), version=NEXT_VERSION)
+    assert fleet.topics == {"T", "T1"}
+
+
+def test_a_registration_with_the_same_version_changes_nothing_but_the_generation(fleet: Fleet) -> None:
+    first = fleet.register()
+    again = fleet.register(topics=("TopicTest", "sneaked-in"))
+    assert (first.changed, again.changed) == (True, False)
+    assert again.generation == first.generation + 1
+    assert fleet.manager.revision == 1
+    assert fleet.topics == {"TopicTest"}
+
+
+def test_the_same_address_in_two_clusters_is_two_brokers(fleet: Fleet) -> None:  # [38]
+    fleet.register(A, version=VERSION)
+    fleet.register(A, cluster="other-cluster", version=NEXT_VERSION)
+    versions = {key.cluster_name: live.data_version for key, live in fleet.manager.tables.broker_live_table.items()}
+    assert versions == {CLUSTER: VERSION, "other-cluster": NEXT_VERSION}
+    fleet.unregister(A, cluster="other-cluster")
+    assert set(fleet.manager.tables.broker_live_table) == {LiveKey(CLUSTER, A)}
+
+
+def test_one_broker_name_in_two_clusters_is_two_groups(fleet: Fleet) -> None:
+    fleet.register(A)
+    fleet.register(B, cluster="other-cluster")
+    route = fleet.route()
+    assert route is not None
+    assert [(g.cluster_name, addrs_of(g)) for g in route.broker_datas] == [
+        (CLUSTER, {0: A}),
+        ("other-cluster", {0: B}),
+    ]
+    fleet.unregister(A)
+    assert fleet.addrs() == {0: B}
+
+
+def test_a_late_unregistration_by_a_stale_owner_spares_the_new_owner(fleet: Fleet) -> None:  # upstream #5374
+    fleet.register(A)
+    fleet.register(B)
+    assert fleet.unregister(A) is None
+    assert fleet.addrs() == {0: B}
+
+
+def test_an_unregistration_of_an_older_generation_spares_the_fresh_registration(fleet: Fleet) -> None:  # #11043
+    first = fleet.register(A)
+    fleet.register(A)
+    assert fleet.unregister(A, generation=first.generation) is None
+    assert fleet.addrs() == {0: A}
+
+
+def test_unregistering_what_is_not_there_changes_nothing(fleet: Fleet) -> None:
+    fleet.register(A)
+    assert fleet.unregister(B) is None
+    assert fleet.unregister(A, name="broker-b") is None
+    assert fleet.unregister(A, cluster="other-cluster") is None
+    assert fleet.addrs() == {0: A}
+
+
+def test_another_address_takes_over_an_id_and_the_old_one_is_gone_from_all_tables(fleet: Fleet) -> None:
+    fleet.register(A, filter_servers=("127.0.0.1:1",))
+    result = fleet.register(B, version=NEXT_VERSION)
+    assert [(gone.live.broker_addr, gone.reason) for gone in result.replaced] == [(A, RemovalReason.REPLACED)]
+    assert fleet.addrs() == {0: B}
+    assert set(fleet.manager.tables.broker_live_table) == {LiveKey(CLUSTER, B)}
+    assert fleet.manager.tables.filter_server_table == {}
+    assert fleet.query(A) == (True, None)
+
+
+def test_an_address_that_comes_back_under_another_name_leaves_its_old_group(fleet: Fleet) -> None:  # upstream #1989
+    fleet.register(A, topics=("T", "old"))
+    result = fleet.register(A, topics=("T",), name="renamed")
+    assert [gone.reason for gone in result.replaced] == [RemovalReason.REPLACED]
+    assert set(fleet.manager.tables.broker_addr_table) == {BrokerKey(CLUSTER, "renamed")}
+    assert fleet.topics == {"T"}
+    assert fleet.manager.tables.cluster_addr_table == {CLUSTER: {"renamed"}}
+
+
+def test_a_broker_is_removed_only_after_more_than_its_timeout_of_silence(fleet: Fleet) -> None:  # [37]
+    fleet.register()
+    fleet.clock.advance(120.0)
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert [gone.reason for gone in fleet.scan()] == [RemovalReason.EXPIRED]
+    assert fleet.route() is None
+
+
+def test_a_broker_that_asks_for_another_timeout_gets_it(fleet: Fleet) -> None:
+    fleet.register(timeout_seconds=30.0)
+    fleet.clock.advance(30.001)
+    assert len(fleet.scan()) == 1
+
+
+@pytest.mark.parametrize("sign", ["register", "query", "heartbeat"])
+def test_any_sign_of_life_renews_the_timeout(fleet: Fleet, sign: str) -> None:
+    fleet.register()
+    fleet.clock.advance(100.0)
+    if sign == "register":
+        fleet.register()
+    elif sign == "query":
+        fleet.query()
+    else:
+        fleet.manager.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
+    fleet.clock.advance(100.0)
+    assert fleet.scan() == []
+    assert fleet.manager.revision == 1
+
+
+def test_a_query_with_another_version_renews_nothing(fleet: Fleet) -> None:  # RocketMQ 4
+    fleet.register()
+    fleet.clock.advance(100.0)
+    fleet.query(version=NEXT_VERSION)
+    fleet.clock.advance(21.0)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> None:
+    fleet.register(topics=[f"t{number}" for number in range(SLICE + 1)])
+    fleet.clock.advance(121.0)
+    scan = fleet.manager.scan_not_active_broker()
+    next(scan)
+    fleet.query()
+    assert run_sync(scan) == []
+    assert len(fleet.topics) == SLICE + 1
+
+
+def test_a_stalled_name_server_gives_everyone_more_time(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.clock.advance(300.0)
+    fleet.manager.grant_more_time(300.0)
+    assert fleet.scan() == []
+    fleet.clock.advance(120.001)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
+    channel_id = fleet.manager.open_channel()
+    fleet.register(A, channel_id=channel_id)
+    fleet.register(B, name="broker-b", channel_id=channel_id)
+    fleet.manager.end_channel(channel_id)
+    assert fleet.manager.doubt_channel_end(channel_id, 60.0) == 2
+    assert fleet.end_channel(channel_id) == []
+    fleet.clock.advance(59.0)
+    fleet.register(B, name="broker-b")
+    fleet.clock.advance(1.001)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [A]
+    fleet.clock.advance(100.0)
+    assert fleet.scan() == []
+
+
+def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
+    with pytest.raises(BrokerNotRegistered, match="broker-a"):
+        fleet.manager.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
+
+
+def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:
+    used, unused = fleet.manager.open_channel(), fleet.manager.open_channel()
+    fleet.clock.advance(100.0)
+    fleet.register(channel_id=used)
+    fleet.clock.advance(20.001)
+    assert run_sync(fleet.manager.idle_channels()) == [unused]
+    fleet.clock.advance(100.0)
+    assert set(run_sync(fleet.manager.idle_channels())) == {used, unused}
+
+
+def test_filter_servers_are_kept_replaced_and_removed(fleet: Fleet) -> None:
+    fleet.register(filter_servers=("127.0.0.1:1", "127.0.0.1:2"))
+    fleet.register()
+    route = fleet.route()
+    assert route is not None
+    assert [(f.broker_addr, list(f.filter_servers)) for f in route.filter_servers] == [
+        (A, ["127.0.0.1:1", "127.0.0.1:2"])
+    ]
+    fleet.register(filter_servers=("127.0.0.1:3",))
+    route = fleet.route()
+    assert route is not None
+    assert list(route.filter_servers[0].filter_servers) == ["127.0.0.1:3"]
+    fleet.register(filter_servers=())
+    route = fleet.route()
+    assert route is not None
+    assert not route.filter_servers
+    assert fleet.manager.revision == 3
+
+
+def test_an_increment_adds_to_what_it_builds_on(fleet: Fleet) -> None:
+    fleet.register(topics=("T",))
+    fleet.register(topics=("T1",), version=NEXT_VERSION, base_version=VERSION)
+    assert fleet.topics == {"T", "T1"}
+    assert fleet.query(version=NEXT_VERSION) == (False, NEXT_VERSION)
+
+
+def test_an_increment_on_anything_else_is_refused(fleet: Fleet) -> None:  # upstream #4522, #9411
+    with pytest.raises(NeedFullRegistration):
+        fleet.register(topics=("T1",), version=NEXT_VERSION, base_version=VERSION)
+    fleet.register(topics=("T",), version=NEXT_VERSION)
+    with pytest.raises(NeedFullRegistration):
+        fleet.register(topics=("T1",), version=DataVersion(3_000, 3), base_version=VERSION)
+    assert fleet.topics == {"T"}
+
+
+def test_frozen_tables_do_not_change(fleet: Fleet) -> None:
+    channel_id = fleet.manager.open_channel()
+    fleet.register(A, channel_id=channel_id)
+    fleet.manager.frozen = True
+    for change in (fleet.register, fleet.unregister, fleet.manager.open_channel):
+        with pytest.raises(ShuttingDown):
+            change()
+    assert fleet.end_channel(channel_id) == []
+    fleet.clock.advance(1_000.0)
+    assert fleet.scan() == []
+    assert fleet.addrs() == {0: A}
+
+
+def test_a_snapshot_does_not_change_with_the_tables(fleet: Fleet) -> None:
+    fleet.register(A, topics=("T",))
+    snapshot = fleet.manager.snapshot()
+    fleet.register(A, topics=("T1",), version=NEXT_VERSION)
+    fleet.register(B, 1)
+    assert set(snapshot.topics.rows) == {"T"}
+    assert [dict(group.addrs) for group in snapshot.groups] == [{0: A}]
+    assert [live.broker_addr for live, _ in snapshot.live] == [A]
+
+
+def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> None:
+    fleet.register(A)
+    first, second = fleet.manager.snapshot(), fleet.manager.snapshot()
+    assert first.topics is second.topics
+    fleet.register(B, 1)
+    assert fleet.manager.snapshot().topics is not first.topics
+
+
+def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
+    fleet.register(topics=("b", "a", "d", "c"))
+    assert run_sync(fleet.manager.topic_lists.all_after("", 3)) == ["a", "b", "c"]
+    assert run_sync(fleet.manager.topic_lists.all_after("c", 3)) == ["d"]
+    fleet.register(B, topics=("bb",), name="broker-b")
+    assert run_sync(fleet.manager.topic_lists.all_after("b", 10)) == ["bb", "c", "d"]
+    fleet.unregister(A)
+    assert run_sync(fleet.manager.topic_lists.all_after("", 10)) == ["bb"]
+
+
+def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
+    fleet.register(topics=[f"t{number}" for number in range(100)])
+    assert len({id(queues[0]) for queues in fleet.manager.tables.topic_queue_table.copy().values()}) == 1

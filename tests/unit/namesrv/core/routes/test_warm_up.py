@@ -1,0 +1,196 @@
+"""WarmUp: when a name server can say what is not there."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import BrokerKey, RemovalReason
+from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, A, B, Fleet
+
+WARM_UP = 45.0
+
+
+def started(fleet: Fleet, warm_up_seconds: float = WARM_UP) -> WarmUp:
+    return WarmUp(fleet.manager, fleet.clock, warm_up_seconds)
+
+
+def restarted(*addrs: str) -> Fleet:
+    """A name server that has loaded a file with brokers, each in a group of its own."""
+    before, after = Fleet(), Fleet()
+    for addr in addrs:
+        before.register(addr, name=f"broker-{addr[-5:]}", timeout_seconds=30)
+    after.manager.load_snapshot(before.manager.snapshot().messages())
+    return after
+
+
+def test_without_a_file_it_is_warm_when_the_warm_up_time_is_over() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    fleet.register(A)
+    fleet.clock.advance(WARM_UP - 0.1)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()
+
+
+def test_a_warm_up_time_of_zero_is_over_at_once() -> None:
+    assert started(Fleet(), 0.0).is_warm()
+
+
+def test_an_empty_file_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() -> None:
+    fleet = restarted()
+    warm_up = started(fleet)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(WARM_UP)
+    assert warm_up.is_warm()
+
+
+def test_the_time_in_which_this_process_did_not_run_does_not_count() -> None:
+    fleet = Fleet()
+    fleet.manager.grant_more_time(1_000.0)
+    warm_up = started(fleet)
+    fleet.clock.advance(WARM_UP)
+    fleet.manager.grant_more_time(10.0)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(9.9)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()
+
+
+def test_brokers_that_are_connected_and_still_registering_are_waited_for() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    first, second, third = (fleet.manager.open_channel() for _ in range(3))
+    fleet.register(A, channel_id=first)
+    fleet.clock.advance(WARM_UP)
+    assert not warm_up.is_warm(), "two brokers would be denied because three hundred register before them"
+    fleet.register(B, channel_id=second)
+    assert not warm_up.is_warm()
+    fleet.end_channel(third)
+    assert warm_up.is_warm()
+
+
+def test_whoever_holds_a_channel_and_never_registers_is_waited_for_as_long_again_at_most() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    fleet.manager.open_channel()
+    fleet.clock.advance(2 * WARM_UP - 0.1)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()
+
+
+def test_once_warm_it_stays_warm_after_a_stall() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    fleet.clock.advance(WARM_UP)
+    assert warm_up.is_warm()
+    fleet.manager.grant_more_time(10.0)
+    assert warm_up.is_warm()
+
+
+def test_with_a_file_the_time_does_not_count_but_its_brokers_do() -> None:
+    fleet = restarted(A, B)
+    warm_up = started(fleet, 0.0)
+    fleet.clock.advance(29)
+    assert not warm_up.is_warm()
+    fleet.register(A, name="broker-10911")
+    assert not warm_up.is_warm()
+    fleet.register(B, name="broker-20911")
+    assert warm_up.is_warm()
+
+
+def test_with_a_file_a_broker_that_is_newer_than_the_file_has_time_to_come_back() -> None:
+    fleet = restarted(A)
+    warm_up = started(fleet)
+    fleet.register(A, name="broker-10911")
+    fleet.clock.advance(COMING_BACK_SECONDS - 0.1)
+    assert not warm_up.is_warm(), "a killed name server would say NOT_FOUND of a broker that lives"
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()
+
+
+def test_a_broker_of_the_file_that_unregisters_expires_is_replaced_or_confirmed_lost_is_not_waited_for() -> None:
+    addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
+    fleet = restarted(*addrs)
+    warm_up = started(fleet, 0.0)
+    fleet.unregister(addrs[0], name="broker-10001")
+    fleet.register("10.0.0.2:1", name="broker-10002")
+    removed, _ = run_sync(
+        fleet.manager.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
+    )
+    assert [gone.reason for gone in removed] == [RemovalReason.LOSS_CONFIRMED]
+    fleet.clock.advance(30.1)
+    assert not warm_up.is_warm()
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [addrs[3]]
+    assert warm_up.is_warm()
+
+
+def test_brokers_that_the_guard_holds_are_not_waited_for() -> None:
+    addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
+    fleet = restarted(*addrs)
+    warm_up = started(fleet, 0.0)
+    channel_id = fleet.manager.open_channel()
+    for addr in addrs[:3]:
+        fleet.register(addr, name=f"broker-{addr[-5:]}", channel_id=channel_id)
+    assert fleet.end_channel(channel_id) == []
+    assert len(fleet.manager.unconfirmed) == 4
+    assert not warm_up.is_warm()
+    fleet.register(addrs[3], name="broker-10004")
+    assert len(fleet.manager.unconfirmed) == 3
+    assert warm_up.is_warm()
+
+
+@given(order=st.permutations(range(6)), looked_at=st.lists(st.booleans(), min_size=6, max_size=6))
+def test_whatever_the_order_in_which_they_come_back_it_is_warm_after_the_last(
+    order: list[int], looked_at: list[bool]
+) -> None:
+    addrs = [f"10.0.0.1:1000{number}" for number in range(6)]
+    fleet = restarted(*addrs)
+    warm_up = started(fleet, 0.0)
+    for number, look in zip(order, looked_at, strict=True):
+        if look:
+            assert not warm_up.is_warm()
+        fleet.register(addrs[number], name=f"broker-1000{number}")
+    assert warm_up.is_warm()
+
+
+def test_lookups_wait_only_if_the_operator_wants_it_and_only_for_the_time_set() -> None:
+    fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=10))
+    warm_up = started(fleet)
+    assert warm_up.must_wait()
+    fleet.clock.advance(9.9)
+    assert warm_up.must_wait()
+    fleet.clock.advance(0.1)
+    for _ in range(3):  # RocketMQ refuses the second lookup after the time is over, and all after it
+        assert not warm_up.must_wait()
+    assert not started(Fleet()).must_wait()
+
+
+def test_each_lookup_asks_what_the_operator_wants_now() -> None:
+    fleet = Fleet()
+    warm_up = started(fleet)
+    fleet.clock.advance(10)
+    seen = []
+    for needed, seconds in itertools.product((True, False), (45, 5)):
+        behaviour = Behaviour(need_wait_for_service=needed, wait_seconds_for_service=seconds)
+        fleet.manager.publish_behaviour(behaviour, Cause("UpdateNamesrvConfig"), ())
+        seen.append(warm_up.must_wait())
+    assert seen == [True, False, False, False]
+
+
+def test_waiting_for_service_says_nothing_about_being_warm() -> None:
+    fleet = Fleet(Behaviour(need_wait_for_service=True))
+    fleet.register(A)
+    warm_up = started(fleet, 0.0)
+    assert warm_up.is_warm()
+    assert warm_up.must_wait()
+    assert BrokerKey(CLUSTER, "broker-a") in fleet.manager.tables.broker_addr_table

@@ -1,0 +1,126 @@
+"""Pins hold a revision for a lease, share one copy of it, and let go by themselves."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+
+import pytest
+
+from namesrv.core.errors import LimitExceeded, SnapshotGone
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
+from support.core_fleet import Fleet
+
+LEASE = 600.0
+
+
+class PinnedFleet(Fleet):
+    """A fleet whose snapshots are pinned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        numbers = itertools.count(1)
+        self.pins = Pins(self.clock.monotonic, lambda: f"pin-{next(numbers)}")
+
+    def pin(self, lease_seconds: float = LEASE) -> str:
+        return self.pins.pin(self.manager.revision, self.manager.snapshot, lease_seconds)
+
+    def pin_next_revision(self, lease_seconds: float = LEASE) -> str:
+        self.register(version=DataVersion(1, self.manager.revision + 1))
+        return self.pin(lease_seconds)
+
+    def revision_of(self, pin_id: str) -> int:
+        with self.pins.reading(pin_id) as snapshot:
+            return snapshot.revision
+
+
+@pytest.fixture
+def fleet() -> PinnedFleet:
+    fleet = PinnedFleet()
+    fleet.register()
+    return fleet
+
+
+def test_a_pin_is_readable_again_and_again_while_the_tables_move_on(fleet: PinnedFleet) -> None:
+    pin = fleet.pin()
+    with fleet.pins.reading(pin) as snapshot:
+        first = list(snapshot.messages())
+    fleet.register(topics=["Another"], version=DataVersion(2, 2))
+    with fleet.pins.reading(pin) as snapshot:
+        assert list(snapshot.messages()) == first
+    assert fleet.manager.revision == 2
+
+
+def test_a_lease_ends_just_after_its_time(fleet: PinnedFleet) -> None:
+    pin = fleet.pin(10.0)
+    fleet.clock.advance(10.0)
+    assert fleet.revision_of(pin) == 1
+    fleet.clock.advance(10.001)
+    with pytest.raises(SnapshotGone) as caught:
+        fleet.revision_of(pin)
+    assert caught.value.metadata == {"pin_id": pin}
+
+
+def test_an_unknown_pin_is_gone(fleet: PinnedFleet) -> None:
+    with pytest.raises(SnapshotGone):
+        fleet.revision_of("never-pinned")
+
+
+def test_a_lease_starts_anew_when_a_reader_ends(fleet: PinnedFleet) -> None:
+    pin = fleet.pin(10.0)
+    for _ in range(5):
+        fleet.clock.advance(9.0)
+        assert fleet.revision_of(pin) == 1
+
+
+def test_a_pin_does_not_end_under_its_readers_even_if_one_of_them_fails(fleet: PinnedFleet) -> None:
+    pin = fleet.pin(10.0)
+    with fleet.pins.reading(pin):
+        with pytest.raises(ZeroDivisionError), fleet.pins.reading(pin):
+            raise ZeroDivisionError
+        fleet.clock.advance(1_000.0)
+        fleet.pins.drop_expired()
+        assert fleet.revision_of(pin) == 1
+    fleet.clock.advance(10.001)
+    with pytest.raises(SnapshotGone):
+        fleet.revision_of(pin)
+
+
+def test_pins_of_one_revision_share_one_snapshot(fleet: PinnedFleet) -> None:
+    first, second = fleet.pin(), fleet.pin()
+    assert first != second
+    with fleet.pins.reading(first) as one, fleet.pins.reading(second) as other:
+        assert one is other
+
+
+def test_eight_revisions_can_be_pinned_any_number_of_times_and_not_one_more(fleet: PinnedFleet) -> None:
+    pins = [fleet.pin(60.0), *(fleet.pin_next_revision() for _ in range(MAX_PINNED_REVISIONS - 1))]
+    fleet.pin()
+    with pytest.raises(LimitExceeded) as caught:
+        fleet.pin_next_revision()
+    assert caught.value.metadata == {"name": "pinned revisions", "value": "9", "limit": "8"}
+    assert len(fleet.pins) == MAX_PINNED_REVISIONS + 1
+    fleet.clock.advance(61.0)
+    assert fleet.revision_of(fleet.pin()) == MAX_PINNED_REVISIONS + 1
+    with pytest.raises(SnapshotGone):
+        fleet.revision_of(pins[0])
+
+
+def test_a_thousand_pins_can_be_held_and_not_one_more(fleet: PinnedFleet) -> None:
+    for _ in range(MAX_PINS):
+        fleet.pin()
+    with pytest.raises(LimitExceeded) as caught:
+        fleet.pin()
+    assert caught.value.metadata == {"name": "pins", "value": "1001", "limit": "1000"}
+
+
+def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet) -> None:
+    pin = fleet.pin(10.0)
+    with fleet.pins.reading(pin) as snapshot:
+        rows = weakref.ref(snapshot.topics)
+    del snapshot
+    fleet.clock.advance(10.001)
+    assert rows() is not None
+    fleet.pins.drop_expired()
+    assert (rows(), len(fleet.pins)) == (None, 0)

@@ -1,0 +1,226 @@
+"""Changes as the rows of StreamRouteChanges: one for each key, sharded, bounded, with the reason of what went."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.records.changes import Cause, ClusterPut
+from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import run_sync
+from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
+from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
+from support.core_fleet import CLUSTER, HA, A, B, Fleet
+from support.route_rows import RouteRows, key_of
+
+CAUSE = Cause("test")
+GROUP = BrokerKey(CLUSTER, "broker-a")
+
+
+def encoded(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[bytes]:
+    manager = fleet.manager
+    return list(change_messages(manager.change_log.after(after), manager.revision, manager.identity, shard))
+
+
+def messages(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.StreamRouteChangesResponse]:
+    return [pb.StreamRouteChangesResponse.FromString(message) for message in encoded(fleet, after, shard) if message]
+
+
+def rows(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.RouteChange]:
+    return [row for message in messages(fleet, after, shard) for row in message.changes.changes]
+
+
+def tables(changes: Iterable[pb.RouteChange]) -> list[str]:
+    return sorted(str(row.WhichOneof("row")) for row in changes)
+
+
+def only(changes: Iterable[pb.RouteChange], name: str) -> list[pb.RouteChange]:
+    return [row for row in changes if row.WhichOneof("row") == name]
+
+
+def publish(fleet: Fleet, *intents: Intent) -> None:
+    run_sync(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
+
+
+def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -> None:
+    fleet = Fleet()
+    fleet.register(topics=[("T", (1, 2, 6, 3))], ha=HA, filter_servers=("f:1",))
+    changes, end = messages(fleet)
+    assert tables(changes.changes.changes) == ["broker_put", "cluster_put", "filter_put", "live_put", "topic_put"]
+    assert changes.changes.applied_at_millis == fleet.clock.wall_millis()
+    by_name = {row.WhichOneof("row"): row for row in changes.changes.changes}
+    assert by_name["topic_put"].topic_put == pb.TopicQueues(
+        topic="T",
+        queue_datas=[
+            route_data_pb2.QueueData(
+                broker_name="broker-a", cluster_name=CLUSTER,
+                read_queue_nums=1, write_queue_nums=2, perm=6, topic_sys_flag=3,
+            )
+        ],
+    )  # fmt: skip
+    live = by_name["live_put"].live_put
+    assert (live.broker_addr, live.ha_server_addr) == (A, HA)
+    assert live.last_update_timestamp_millis == fleet.clock.wall_millis()
+    assert list(by_name["cluster_put"].cluster_put.broker_names) == ["broker-a"]
+    assert changes.header == end.header == fleet.manager.header()
+    assert not end.HasField("changes")
+
+
+def test_nothing_after_the_last_revision_is_one_message_with_the_revision_reached() -> None:
+    fleet = Fleet()
+    fleet.register()
+    (end,) = messages(fleet, after=1)
+    assert (end.header, end.HasField("changes")) == (fleet.manager.header(), False)
+
+
+def test_changes_end_at_the_revision_asked_for() -> None:
+    fleet = Fleet()
+    for counter in range(1, 5):
+        fleet.register(version=DataVersion(1, counter))
+    manager = fleet.manager
+    stream = change_messages(manager.change_log.after(1), 3, manager.identity, WHOLE)
+    read = [pb.StreamRouteChangesResponse.FromString(message) for message in stream]
+    assert [(message.header.revision, message.HasField("changes")) for message in read] == [
+        (2, True),
+        (3, True),
+        (3, False),
+    ]
+
+
+def test_a_lost_group_has_a_row_for_each_of_its_topics_and_says_why() -> None:
+    fleet = Fleet()
+    fleet.register(topics=["T1", "T2"], timeout_seconds=60.0)
+    fleet.clock.advance(61.0)
+    fleet.scan()
+    gone = rows(fleet, after=1)
+    assert tables(gone) == ["broker_removed", "cluster_removed", "group_removed", "topic_removed", "topic_removed"]
+    assert {row.topic_removed.topic for row in only(gone, "topic_removed")} == {"T1", "T2"}
+    reasons = {row.WhichOneof("row"): getattr(row, row.WhichOneof("row") or "").reason for row in gone}
+    expired = route_data_pb2.REMOVAL_REASON_EXPIRED
+    assert reasons == {
+        "broker_removed": expired,
+        "cluster_removed": expired,
+        "group_removed": expired,
+        "topic_removed": route_data_pb2.REMOVAL_REASON_GROUP_GONE,
+    }
+
+
+def test_a_drained_group_shows_the_permission_in_force_and_the_reported_one() -> None:
+    fleet = Fleet()
+    fleet.register(topics=["T1", "T2"])
+    publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0))
+    drained = only(rows(fleet, after=1), "topic_put")
+    queues = [row.topic_put.queue_datas[0] for row in drained]
+    assert sorted(row.topic_put.topic for row in drained) == ["T1", "T2"]
+    assert {(queue.perm, queue.reported_perm) for queue in queues} == {(4, 6)}
+
+
+def test_configurations_and_intents_without_effect_on_routes_have_no_rows() -> None:
+    fleet = Fleet()
+    fleet.manager.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), CAUSE)
+    publish(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T", None), "operator", 0))
+    (end,) = messages(fleet)
+    assert (end.header.revision, end.HasField("changes")) == (2, False)
+
+
+def test_a_cluster_that_loses_its_only_group_and_gets_another_at_once_stays() -> None:
+    fleet = Fleet()
+    fleet.register(A, name="broker-a")
+    fleet.register(A, name="broker-b")
+    assert {row.WhichOneof("row") for row in rows(fleet, after=1)}.isdisjoint({"cluster_put", "cluster_removed"})
+    assert fleet.manager.tables.cluster_addr_table == {CLUSTER: {"broker-b"}}
+
+
+def test_two_holds_of_one_topic_that_come_together_take_it_once() -> None:
+    fleet = Fleet()
+    fleet.register(topics=["T1", "T2"])
+    holds = [HoldKey("T1", None), HoldKey("T1", CLUSTER)]
+    publish(fleet, *(Intent(IntentKind.TOPIC_HOLD, hold, "operator", 0) for hold in holds))
+    assert len(only(rows(fleet, after=1), "topic_removed")) == 1
+    assert (len(fleet.manager.tables.topic_queue_table), fleet.topics) == (1, {"T2"})
+
+
+def test_shards_are_disjoint_and_together_everything_and_brokers_are_in_the_first() -> None:
+    fleet = Fleet()
+    fleet.register(topics=[f"T{number}" for number in range(50)], filter_servers=("f:1",))
+    fleet.unregister()
+    shards = [rows(fleet, shard=SnapshotPart(index, 3)) for index in range(3)]
+    assert sorted(row.SerializeToString() for shard in shards for row in shard) == sorted(
+        row.SerializeToString() for row in rows(fleet)
+    )
+    for shard in shards[1:]:
+        assert set(tables(shard)) == {"topic_put", "topic_removed"}
+    put_in = [{row.topic_put.topic for row in only(shard, "topic_put")} for shard in shards]
+    removed_in = [{row.topic_removed.topic for row in only(shard, "topic_removed")} for shard in shards]
+    assert put_in == removed_in
+
+
+def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
+    fleet = Fleet()
+    fleet.register(topics=[f"topic-{number}" for number in range(20_000)])
+    sent = encoded(fleet)
+    assert max(map(len, sent)) < CHUNK_BYTES + 1_000
+    read = messages(fleet)
+    assert len(read) > 5
+    assert {message.header.revision for message in read} == {1}
+    keys = [key_of(row) for message in read for row in message.changes.changes]
+    assert len(keys) == len(set(keys)) == 20_003
+
+
+def test_a_large_change_gives_way_between_slices_whether_it_is_sent_or_passed_over() -> None:
+    fleet = Fleet()
+    fleet.register(topics=[f"topic-{number}" for number in range(20_000)])
+    for shard in (WHOLE, SnapshotPart(1, 1_024)):
+        assert encoded(fleet, shard=shard).count(b"") >= 20_000 // 500
+
+
+def test_many_changes_of_other_shards_are_passed_over_with_pauses() -> None:
+    fleet = Fleet()
+    for counter in range(2 * CHANGE_SLICE):
+        fleet.register(topics=[], version=DataVersion(1, counter))
+    assert [bool(message) for message in encoded(fleet, shard=SnapshotPart(1, 2))] == [False, False, True]
+
+
+def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:
+    fleet = Fleet()
+    manager, log = fleet.manager, fleet.manager.change_log
+    seen = []
+    for number in range(3):
+        names = frozenset([f"broker-{number}"])
+        log.append(0, CAUSE, (ClusterPut("c", names),))
+        seen.append(weakref.ref(names))
+        del names
+    stream = change_messages(log.after(0), 3, manager.identity, WHOLE)
+    next(stream)
+    log._changes.clear()  # as if they had all been compacted
+    next(stream)
+    assert [reference() is None for reference in seen] == [True, False, False]
+
+
+def test_changes_after_a_snapshot_make_the_next_one() -> None:
+    fleet = Fleet()
+    steps: list[Callable[[], object]] = [
+        lambda: fleet.register(topics=["T1", "T2"], filter_servers=("f:1",)),
+        lambda: fleet.register(B, 1),
+        lambda: publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0)),
+        lambda: run_sync(fleet.manager.delete_topic("T1", None, CAUSE)),
+        fleet.unregister,
+        lambda: fleet.unregister(B),
+    ]
+    snapshots = []
+    for step in steps:
+        step()
+        read = [pb.StreamRouteSnapshotResponse.FromString(message) for message in fleet.manager.snapshot().messages()]
+        snapshots.append((fleet.manager.revision, RouteRows.of_snapshot(read)))
+    for (revision, before), (_, after) in pairwise(snapshots):
+        for message in messages(fleet, after=revision):
+            if message.header.revision == revision + 1:
+                for row in message.changes.changes:
+                    before.apply(row)
+        assert before == after

@@ -1,0 +1,221 @@
+"""Following a snapshot: normalised changes lead to what a snapshot has, in every shard; bookmarks, resuming, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.errors import RevisionCompacted, ShuttingDown
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.slices import run_sync
+from namesrv.core.snapshot.route_snapshot import WHOLE, RouteTable, SnapshotPart
+from namesrv.core.streams.follow import follow_messages
+from namesrv.core.watch.watch_index import Follower
+from support.core_fleet import Fleet
+from support.followed_rows import TABLES, FollowedRows, RowsOfTables
+from tests.properties import examples
+from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
+
+SHARDS = [SnapshotPart(index, 3) for index in range(3)]
+
+
+def read(fleet: Fleet, reader: Follower, part: SnapshotPart = WHOLE) -> list[pb.StreamRouteSnapshotResponse]:
+    """Everything that a reader has not been sent, up to the bookmark."""
+    manager = fleet.manager
+    messages = [
+        pb.StreamRouteSnapshotResponse.FromString(message)
+        for message in follow_messages(manager.change_log, reader, manager.identity, part)
+        if message
+    ]
+    assert all(message.WhichOneof("content") == "changes" for message in messages)
+    return messages
+
+
+def follower(revision: int = 0) -> Follower:
+    return Follower(lambda: None, revision)
+
+
+def test_a_follower_that_has_everything_gets_a_bookmark_alone(fleet: Fleet) -> None:
+    fleet.register()
+    reader = follower(1)
+    (bookmark,) = read(fleet, reader)
+    assert bookmark.header == fleet.manager.header()
+    assert not bookmark.changes.changes
+    assert reader.revision == 1
+
+
+def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(10_000)])
+    reader = follower(fleet.manager.revision)
+    fleet.unregister()
+    changes, bookmark = read(fleet, reader)
+    kinds = [change.WhichOneof("row") for change in changes.changes.changes]
+    assert sorted(map(str, kinds)) == ["broker_removed", "cluster_removed", "group_removed"]
+    assert not bookmark.changes.changes
+
+
+def test_in_every_shard_a_group_that_goes_is_one_change(fleet: Fleet) -> None:
+    fleet.register(topics=["T1", "T2", "T3"])
+    fleet.unregister()
+    for shard in SHARDS:
+        kinds = [
+            change.WhichOneof("row")
+            for message in read(fleet, follower(1), shard)
+            for change in message.changes.changes
+        ]
+        assert kinds.count("group_removed") == 1
+        assert "topic_removed" not in kinds
+
+
+def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
+    fleet.register(topics=["T1", "T2"])
+    run_sync(fleet.manager.delete_topic("T1", None, Cause("test")))
+    changes, _ = read(fleet, follower(1))
+    assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
+
+
+def test_a_change_of_many_topics_comes_in_several_messages_of_one_revision(fleet: Fleet) -> None:
+    fleet.register(topics=[f"T{number:0100}" for number in range(3_000)])
+    *messages, bookmark = read(fleet, follower())
+    assert len(messages) > 1
+    assert {message.header.revision for message in messages} == {bookmark.header.revision} == {1}
+    assert len({message.changes.applied_at_millis for message in messages}) == 1
+
+
+def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:
+    fleet.manager.change_log = ChangeLog(max_changes=2)
+    for counter in range(4):
+        fleet.register(version=DataVersion(1, counter))
+    with pytest.raises(RevisionCompacted):
+        read(fleet, follower(1))
+    assert len(read(fleet, follower(2))) == 3
+
+
+def test_a_follower_in_the_middle_of_a_change_when_it_is_dropped_gets_all_of_it_and_then_is_told(fleet: Fleet) -> None:
+    manager = fleet.manager
+    manager.change_log = ChangeLog(max_changes=2)
+    fleet.register()
+    reader = follower()
+    messages = follow_messages(manager.change_log, reader, manager.identity, WHOLE)
+    assert next(messages)
+    for counter in range(4):
+        fleet.register(version=DataVersion(2, counter))
+    with pytest.raises(RevisionCompacted):
+        list(messages)
+    assert reader.revision == 1
+
+
+def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -> None:
+    fleet.register()
+    reader = follower()
+    reader.failure = ShuttingDown()
+    with pytest.raises(ShuttingDown):
+        read(fleet, reader)
+
+
+def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) -> None:
+    fleet.register()
+    revision = fleet.manager.revision
+    fleet.manager.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
+    (bookmark,) = read(fleet, follower(revision))
+    assert bookmark.header.revision == revision + 1
+
+
+def test_a_follower_of_brokers_is_sent_no_topics_and_nothing_is_passed_over_for_it(fleet: Fleet) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(10_000)])
+    manager, part = fleet.manager, SnapshotPart(0, 1, {RouteTable.LIVE_BROKERS})
+    messages = list(follow_messages(manager.change_log, follower(), manager.identity, part))
+    assert len(messages) == 2, "a pause stands for work on topics"
+    first, bookmark = map(pb.StreamRouteSnapshotResponse.FromString, messages)
+    assert [change.WhichOneof("row") for change in first.changes.changes] == ["live_put"]
+    assert not bookmark.changes.changes
+
+
+def test_a_group_that_goes_is_one_change_for_each_table_that_it_changes_and_none_for_others(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.unregister()
+    told = {
+        table
+        for table in RouteTable
+        for message in read(fleet, follower(1), SnapshotPart(0, 1, {table}))
+        for change in message.changes.changes
+        if change.WhichOneof("row") == "group_removed"
+    }
+    assert told == {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES, RouteTable.BROKER_GROUPS}
+
+
+SOME_TABLES = [
+    *({table} for table in RouteTable),
+    {RouteTable.BROKER_GROUPS, RouteTable.LIVE_BROKERS},
+    {RouteTable.CLUSTERS, RouteTable.TOPIC_QUEUES},
+]
+
+
+class FollowersHoldSnapshots(ChangesMakeSnapshots):
+    """Followers read whenever they like; at each bookmark they hold what a snapshot has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shards = [WHOLE, *SHARDS]
+        self.rows = [FollowedRows() for _ in self.shards]
+        self.readers = [follower() for _ in self.shards]
+        self.of_tables = [(tables, RowsOfTables(_on_wire(tables)), follower()) for tables in SOME_TABLES]
+
+    @rule()
+    def everybody_reads(self) -> None:
+        now = FollowedRows.of_snapshot(
+            pb.StreamRouteSnapshotResponse.FromString(message) for message in self.fleet.manager.snapshot().messages()
+        )
+        for shard, rows, reader in zip(self.shards, self.rows, self.readers, strict=True):
+            messages = read(self.fleet, reader, shard)
+            for message in messages:
+                rows.take(message)
+            expected = now.shard(shard.index, shard.count)
+            assert (rows.queues, rows.groups, rows.live) == (expected.queues, expected.groups, expected.live)
+            assert (rows.filters, rows.clusters) == (expected.filters, expected.clusters)
+            revisions = [message.header.revision for message in messages]
+            assert revisions == sorted(revisions)
+            assert revisions[-1] == self.fleet.manager.revision
+        for tables, some, reader in self.of_tables:
+            for message in read(self.fleet, reader, SnapshotPart(0, 1, tables)):
+                some.take(message)
+            held = [getattr(some, name) for name in TABLES.values()]
+            of_now = now.of_tables(_on_wire(tables))
+            assert held == [getattr(of_now, name) for name in TABLES.values()]
+
+    @rule(tables=st.sets(st.sampled_from(RouteTable), min_size=1))
+    def somebody_takes_a_snapshot_of_some_tables(self, tables: set[RouteTable]) -> None:
+        manager = self.fleet.manager
+        whole, part = manager.snapshot(), SnapshotPart(0, 1, tables)
+        messages = list(manager.snapshot(tables).messages(part))
+        assert list(whole.messages(part)) == messages  # as of a pin, which holds all of them
+        *_, end = parsed = [pb.StreamRouteSnapshotResponse.FromString(message) for message in messages]
+        rows = FollowedRows.of_snapshot(parsed)
+        everything = FollowedRows.of_snapshot(map(pb.StreamRouteSnapshotResponse.FromString, whole.messages()))
+        assert rows == everything.of_tables(_on_wire(tables))
+        counted = end.snapshot_end
+        assert counted.queue_data_count == len(rows.queues)
+        assert counted.topic_count == len({topic for topic, *_ in rows.queues})
+        assert (counted.cluster_count, counted.broker_data_count) == (len(rows.clusters), len(rows.groups))
+        assert counted.live_broker_count == len(rows.live)
+
+    def teardown(self) -> None:
+        self.everybody_reads()
+        super().teardown()
+
+
+def _on_wire(tables: Iterable[RouteTable]) -> list[pb.RouteTable]:
+    asked = {f"ROUTE_TABLE_{table.name}" for table in tables}
+    return [table for table in TABLES if pb.RouteTable.Name(table) in asked]
+
+
+TestFollowersHoldSnapshots = FollowersHoldSnapshots.TestCase
+TestFollowersHoldSnapshots.settings = settings(max_examples=examples(60), stateful_step_count=30)

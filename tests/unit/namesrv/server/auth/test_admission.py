@@ -1,0 +1,144 @@
+"""The gate of calls: a bound for each class of them, who is let in, and what the log says of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from structlog.testing import capture_logs
+
+from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
+from namesrv.core.records.rows import BrokerKey
+from namesrv.server.auth import callers
+from namesrv.server.auth.admission import REFUSAL_LOG_SECONDS, Admission, Authorizer, CallBounds
+from namesrv.server.auth.callers import Context, caller_of
+from namesrv.server.auth.permits import GroupPattern, Permits, Principal
+from namesrv.server.rpc.status import FAILURES
+
+LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
+WATCH = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["WatchTopicRoutes"]
+REGISTER = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["RegisterBroker"]
+CHANNEL = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["OpenChannel"]
+ADMINISTER = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name["DeleteTopic"]
+
+BROKER = Principal("broker", register=(GroupPattern.parse("c/a"),))
+
+
+@pytest.fixture(autouse=True)
+def _own_context() -> Iterator[None]:
+    """Each call has a context of its own; tests share one."""
+    token = callers._caller.set(None)
+    yield
+    callers._caller.reset(token)
+
+
+class Call:
+    """What gRPC tells of a call."""
+
+    def __init__(self, uris: Sequence[str] = (), dns: Sequence[str] = (), common_name: str | None = None) -> None:
+        self._shown = {
+            "peer_uri": [uri.encode() for uri in uris],
+            "peer_dns": [name.encode() for name in dns],
+            "x509_common_name": [] if common_name is None else [common_name.encode()],
+        }
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self._shown
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+
+def call(**shown: Any) -> Context:
+    return cast("Context", Call(**shown))
+
+
+def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
+    bounds = CallBounds(lookups=1, registrations=2, admin_calls=3, streams=4)
+    gates = {
+        name: Admission(method, bounds, None)
+        for name, method in {"lookup": LOOKUP, "register": REGISTER, "administer": ADMINISTER, "watch": WATCH}.items()
+    }
+    for most, gate in enumerate(gates.values(), 1):
+        for _ in range(most):
+            assert gate.enter(call()) is None
+        with pytest.raises(Overloaded, match=f"{most} .* are under way, at most {most}"):
+            gate.enter(call())
+    with pytest.raises(Overloaded):
+        Admission(CHANNEL, bounds, None).enter(call())  # streams of all services count together
+    for gate in gates.values():
+        gate.leave()
+        gate.enter(call())
+
+
+def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
+    gate = Admission(LOOKUP, CallBounds(lookups=0), None)
+    with pytest.raises(Overloaded) as raised:
+        gate.enter(call())
+    assert FAILURES.table.rich(raised.value).retry_after_seconds
+
+
+def doorkeeper(permits: Permits, clock: list[float] | None = None) -> Authorizer:
+    return Authorizer(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
+
+
+PERMITS = Permits({"broker.example": BROKER})
+
+
+def test_the_principal_of_a_call_is_its_caller() -> None:
+    gate = Admission(REGISTER, CallBounds(), doorkeeper(PERMITS))
+    shown = call(dns=["other", "broker.example"], common_name="x")
+    assert gate.enter(shown) is BROKER
+    assert caller_of(shown) == "broker"
+
+
+def test_without_permits_the_caller_is_the_peer() -> None:
+    gate = Admission(REGISTER, CallBounds(), None)
+    assert gate.enter(call()) is None
+    gate.checked(None, [BrokerKey("any", "thing")], call())
+
+
+def test_a_refused_call_takes_no_room() -> None:
+    gate = Admission(LOOKUP, CallBounds(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
+    for _ in range(3):
+        with pytest.raises(NotAuthenticated):
+            gate.enter(call())
+        with pytest.raises(NotPermitted):
+            gate.enter(call(uris=["spiffe://unknown"]))
+    gate.enter(call(common_name="x"))
+
+
+def test_names_of_groups_are_checked_in_registrations_only() -> None:
+    keeper = doorkeeper(PERMITS)
+    groups = [BrokerKey("c", "a"), BrokerKey("c", "b")]
+    register = Admission(REGISTER, CallBounds(), keeper)
+    register.checked(BROKER, groups[:1], call())
+    with pytest.raises(NotPermitted, match="broker may not register c/b"):
+        register.checked(BROKER, groups, call())
+    Admission(LOOKUP, CallBounds(), keeper).checked(BROKER, groups, call())
+
+
+def test_new_permits_are_for_the_next_call() -> None:
+    permits = [PERMITS]
+    gate = Admission(REGISTER, CallBounds(), Authorizer(lambda: permits[0], lambda request: request))
+    gate.enter(call(dns=["broker.example"]))
+    permits[0] = Permits()
+    with pytest.raises(NotPermitted):
+        gate.enter(call(dns=["broker.example"]))
+
+
+def test_a_flood_of_refused_calls_makes_few_lines() -> None:
+    clock = [0.0]
+    gate = Admission(LOOKUP, CallBounds(), doorkeeper(PERMITS, clock))
+    with capture_logs() as lines:
+        for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
+            clock[0] += step
+            with pytest.raises(NotAuthenticated):
+                gate.enter(call())
+    assert [line["not_told"] for line in lines] == [0, 9]
+    assert lines[0]["call"] == LOOKUP.full_name

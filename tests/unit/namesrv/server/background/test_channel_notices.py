@@ -1,0 +1,305 @@
+"""ChannelNotices: channels are told of a group's new lowest broker id and of a changed order configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Self
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from namesrv.config.limits import MAX_CHANNEL_EVENTS
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.records.changes import Cause
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.slices import run_sync
+from namesrv.server.background import channel_notices
+from namesrv.server.background.channel_notices import CHANNEL_SLICE, ChannelNotices
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.table_writer import TableWriter
+from support.core_fleet import CLUSTER, A, B, Fleet
+
+C = "127.0.0.1:30911"
+HA_OF = {A: "127.0.0.1:10912", B: "127.0.0.1:20912", C: "127.0.0.1:30912"}
+CAUSE = Cause("test")
+
+
+class Told:
+    """A fleet whose brokers hold a channel each, and what these were told."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.fleet = Fleet(behaviour)
+        manager = self.fleet.manager
+        stall_detector = StallDetector(self.fleet.clock.monotonic, manager.grant_more_time, 10.0)
+        self.streams = ChannelStreams(manager, TableWriter(), stall_detector)
+        self.notices = ChannelNotices(manager, self.streams)
+        self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.aclose()
+
+    async def channel(self, addr: str) -> str:
+        """The channel of the broker at an address; opened if it has none."""
+        if addr not in self._events:
+            self._events[addr] = await self._opened.enter_async_context(self.streams.open(addr))
+        return self._events[addr][0]
+
+    async def register(self, addr: str, broker_id: int, *, acting: bool = True, channel: bool = True) -> None:
+        self.fleet.register(
+            addr,
+            broker_id,
+            ha=HA_OF[addr],
+            enable_acting_master=acting,
+            channel_id=await self.channel(addr) if channel else None,
+        )
+
+    async def next_event(self, addr: str) -> pb.OpenChannelResponse:
+        async with asyncio.timeout(20):
+            return await self._events[addr][1].get()
+
+    def events(self, addr: str) -> list[pb.OpenChannelResponse]:
+        """All that a channel was told and nobody has read yet."""
+        events = self._events[addr][1]
+        return [events.get_nowait() for _ in range(events.qsize())]
+
+    def put_order_config(self, key: str, value: str, namespace: str = ORDER_TOPIC_CONFIG) -> None:
+        manager = self.fleet.manager
+        manager.publish_kv_config(manager.kv_config.with_value(namespace, key, value), CAUSE)
+
+
+def run(test: Callable[[Told], Awaitable[None]], **behaviour: bool) -> None:
+    async def with_told() -> None:
+        async with Told(Behaviour(support_acting_master=True, **behaviour)) as told:
+            await test(told)
+
+    asyncio.run(with_told())
+
+
+def lowest(addr: str, broker_id: int, offline: str | None = None) -> pb.OpenChannelResponse:
+    return pb.OpenChannelResponse(
+        min_broker_id_changed=pb.MinBrokerIdChanged(
+            cluster_name=CLUSTER,
+            broker_name="broker-a",
+            min_broker_id=broker_id,
+            min_broker_addr=addr,
+            offline_broker_addr=offline,
+            ha_broker_addr=HA_OF[addr],
+        )
+    )
+
+
+ORDER_CONFIG_CHANGED = pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged())
+
+
+# The lowest broker id
+
+
+def test_slaves_are_told_of_a_master_that_comes_and_the_master_is_not() -> None:
+    async def test(told: Told) -> None:
+        await told.register(B, 1)
+        await told.register(C, 2)
+        await told.register(A, 0)
+        assert [told.events(addr) for addr in (A, B, C)] == [[], [lowest(A, 0)], [lowest(A, 0)]]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_all_who_are_left_are_told_of_a_master_that_leaves() -> None:
+    async def test(told: Told) -> None:
+        for broker_id, addr in enumerate((A, B, C)):
+            await told.register(addr, broker_id)
+        told.fleet.unregister(A)
+        assert [told.events(addr) for addr in (A, B, C)] == [[], [lowest(B, 1, A)], [lowest(B, 1, A)]]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_where_no_slave_may_stand_in_only_a_master_that_comes_is_told_of() -> None:
+    async def test(told: Told) -> None:
+        await told.register(A, 0, acting=False)
+        await told.register(B, 1, acting=False)
+        told.fleet.unregister(A)
+        assert told.events(B) == []
+        await told.register(A, 0, acting=False)
+        assert told.events(B) == [lowest(A, 0)]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_a_slave_that_becomes_master_is_told_itself_if_it_is_alone_and_nobody_is_offline() -> None:
+    async def test(told: Told) -> None:
+        await told.register(B, 1)
+        await told.register(B, 0)
+        assert told.events(B) == [lowest(B, 0)]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_a_master_that_becomes_slave_is_not_called_offline() -> None:
+    async def test(told: Told) -> None:
+        await told.register(A, 0)
+        await told.register(B, 1)
+        await told.register(A, 2)
+        assert [told.events(addr) for addr in (A, B)] == [[lowest(B, 1)], [lowest(B, 1)]]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_changes_that_leave_the_lowest_id_as_it_is_are_not_told() -> None:
+    async def test(told: Told) -> None:
+        await told.register(A, 0)
+        await told.register(A, 0)
+        await told.register(B, 1)
+        await told.register(C, 2)
+        told.fleet.unregister(C)
+        await told.register(C, 0)  # takes the master's place
+        assert [told.events(addr) for addr in (A, B, C)] == [[], [], []]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_a_broker_without_a_channel_is_passed_over() -> None:
+    async def test(told: Told) -> None:
+        await told.register(B, 1, channel=False)
+        await told.register(C, 2)
+        await told.register(A, 0)
+        assert told.events(C) == [lowest(A, 0)]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_groups_of_other_names_are_not_told() -> None:
+    async def test(told: Told) -> None:
+        told.fleet.register(C, 1, name="broker-c", channel_id=await told.channel(C))
+        await told.register(B, 1)
+        await told.register(A, 0)
+        assert told.events(C) == []
+        assert told.events(B) == [lowest(A, 0)]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_a_master_that_is_lost_with_its_channel_is_told_as_offline() -> None:
+    async def test(told: Told) -> None:
+        await told.register(A, 0)
+        await told.register(B, 1)
+        manager, channel_id = told.fleet.manager, await told.channel(A)
+        manager.end_channel(channel_id)
+        run_sync(manager.on_channel_destroy([channel_id]))
+        assert told.events(B) == [lowest(B, 1, A)]
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+def test_by_default_nobody_is_told_of_lowest_ids() -> None:
+    async def test(told: Told) -> None:
+        await told.register(B, 1)
+        await told.register(A, 0)
+        told.fleet.unregister(A)
+        assert told.events(B) == []
+
+    run(test)
+
+
+def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> None:
+    async def test(told: Told) -> None:
+        await told.register(B, 1)
+        for _ in range(MAX_CHANNEL_EVENTS // 2 + 1):
+            await told.register(A, 0)
+            told.fleet.unregister(A)
+        closing = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClosing.REASON_SLOW_READER))
+        assert told.events(B)[-1] == closing
+
+    run(test, notify_min_broker_id_changed=True)
+
+
+# The order configuration
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notices follow one another as soon as the event loop has run."""
+    monkeypatch.setattr(channel_notices, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
+
+
+def run_telling(test: Callable[[Told], Awaitable[None]], **behaviour: bool) -> None:
+    async def beside(told: Told) -> None:
+        telling = asyncio.create_task(told.notices.tell_order_config_changes())
+        try:
+            await test(told)
+        finally:
+            telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await telling
+
+    run(beside, **behaviour)
+
+
+async def let_tell() -> None:
+    """Lets a notice be sent if one is due: that takes two rounds of the event loop."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_every_channel_is_told_of_a_changed_order_configuration_once_for_many_keys() -> None:
+    async def test(told: Told) -> None:
+        for addr in (A, B):
+            await told.channel(addr)
+        for key in ("T1", "T2", "T3"):
+            told.put_order_config(key, "broker-a:4")
+        assert [await told.next_event(addr) for addr in (A, B)] == [ORDER_CONFIG_CHANGED] * 2
+        told.put_order_config("T1", "broker-a:8")
+        assert [await told.next_event(addr) for addr in (A, B)] == [ORDER_CONFIG_CHANGED] * 2
+        assert [told.events(addr) for addr in (A, B)] == [[], []]
+
+    run_telling(test)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_values_that_stay_and_other_namespaces_are_not_told() -> None:
+    async def test(told: Told) -> None:
+        await told.channel(A)
+        told.put_order_config("T", "broker-a:4")
+        assert await told.next_event(A) == ORDER_CONFIG_CHANGED
+        told.put_order_config("T", "broker-a:4")
+        told.put_order_config("T", "broker-a:4", namespace="another")
+        await let_tell()
+        assert told.events(A) == []
+        told.put_order_config("T", "broker-a:8")
+        assert await told.next_event(A) == ORDER_CONFIG_CHANGED
+
+    run_telling(test)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_brokers_that_do_not_get_the_order_configuration_are_not_told_of_it() -> None:
+    async def test(told: Told) -> None:
+        await told.channel(A)
+        told.put_order_config("T", "broker-a:4")
+        await let_tell()
+        assert told.events(A) == []
+
+    run_telling(test, return_order_topic_config_to_broker=False)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_more_channels_than_one_slice_are_all_told_and_the_event_loop_runs_in_between() -> None:
+    async def test(told: Told) -> None:
+        addrs = [f"10.0.0.1:{port}" for port in range(1, CHANNEL_SLICE + 2)]
+        for addr in addrs:
+            await told.channel(addr)
+        told.put_order_config("T", "broker-a:4")
+        assert await told.next_event(addrs[0]) == ORDER_CONFIG_CHANGED
+        assert told.events(addrs[-1]) == []  # not yet
+        assert await told.next_event(addrs[-1]) == ORDER_CONFIG_CHANGED
+        assert [told.events(addr) for addr in addrs[1:-1]] == [[ORDER_CONFIG_CHANGED]] * (CHANNEL_SLICE - 1)
+
+    run_telling(test)

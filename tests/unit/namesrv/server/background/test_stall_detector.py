@@ -1,0 +1,81 @@
+"""StallDetector: a process that did not run blames nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
+from support.virtual_clock import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def told() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def stalls(clock: VirtualClock, told: list[float]) -> StallDetector:
+    return StallDetector(clock.monotonic, told.append, doubtful_seconds=10.0)
+
+
+def test_ticks_in_time_and_small_delays_are_no_stall(
+    stalls: StallDetector, clock: VirtualClock, told: list[float]
+) -> None:
+    for late in (0.0, 0.5, STALL_SECONDS):
+        clock.advance(TICK_SECONDS + late)
+        stalls.check()
+    assert told == []
+    assert not stalls.channel_ends_are_doubtful()
+
+
+def test_a_stall_is_told_once_with_its_length(stalls: StallDetector, clock: VirtualClock, told: list[float]) -> None:
+    clock.advance(TICK_SECONDS + 300.0)
+    stalls.check()
+    stalls.check()
+    assert told == [pytest.approx(300.0)]
+
+
+def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_noticed_it_yet(
+    stalls: StallDetector, clock: VirtualClock
+) -> None:
+    clock.advance(5.0)
+    assert stalls.channel_ends_are_doubtful()
+    for _ in range(39):
+        clock.advance(TICK_SECONDS)
+        assert stalls.channel_ends_are_doubtful()
+    clock.advance(TICK_SECONDS)
+    assert not stalls.channel_ends_are_doubtful()
+
+
+def test_the_longest_delay_of_the_ticks_is_told(stalls: StallDetector, clock: VirtualClock) -> None:
+    for late in (0.25, 0.5, 0.125):
+        clock.advance(TICK_SECONDS + late)
+        stalls.tick()
+    assert stalls.longest_delay() == 0.5
+
+
+def test_a_tick_that_is_overdue_counts_before_it_comes_and_ticks_in_time_are_no_delay(
+    stalls: StallDetector, clock: VirtualClock
+) -> None:
+    clock.advance(TICK_SECONDS)
+    stalls.tick()
+    assert stalls.longest_delay() == 0.0
+    clock.advance(TICK_SECONDS + 2.0)
+    assert stalls.longest_delay() == 2.0
+
+
+def test_delays_older_than_a_minute_are_forgotten_and_no_more_than_a_minute_of_them_is_kept(
+    stalls: StallDetector, clock: VirtualClock
+) -> None:
+    clock.advance(TICK_SECONDS + 0.5)
+    stalls.tick()
+    for _ in range(round(DELAYS_SECONDS / TICK_SECONDS)):
+        assert stalls.longest_delay() == 0.5
+        clock.advance(TICK_SECONDS)
+        stalls.tick()
+    assert stalls.longest_delay() == 0.0

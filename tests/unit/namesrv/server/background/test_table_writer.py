@@ -1,0 +1,155 @@
+"""TableWriter: one change at a time, in order, giving way between slices, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from namesrv.core.errors import Overloaded
+from namesrv.core.slices import Sliced
+from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, run_cooperatively
+from support.virtual_clock import VirtualClock
+
+
+def test_changes_run_one_after_another_and_others_run_in_between() -> None:
+    events: list[str] = []
+
+    def change(name: str) -> Sliced[str]:
+        for step in range(2):
+            events.append(f"{name}{step}")
+            yield
+        return name
+
+    async def lookup() -> None:
+        for _ in range(4):
+            events.append("lookup")
+            await asyncio.sleep(0)
+
+    async def run() -> tuple[str, str, None]:
+        writer = TableWriter()
+        return await asyncio.gather(writer.apply(change("a")), writer.apply(change("b")), lookup())
+
+    assert list(asyncio.run(run())) == ["a", "b", None]
+    changes = [event for event in events if event != "lookup"]
+    assert changes == ["a0", "a1", "b0", "b1"]
+    assert "lookup" in events[events.index("a0") : events.index("a1")]
+
+
+def test_a_slice_of_a_change_and_one_of_work_beside_it_take_turns_with_others_in_between() -> None:
+    events: list[str] = []
+
+    def work(name: str) -> Sliced[None]:
+        for _ in range(3):
+            events.append(name)
+            yield
+
+    async def lookups() -> None:
+        for _ in range(20):
+            events.append("lookup")
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        writer = TableWriter()
+        await asyncio.gather(writer.apply(work("change")), writer.beside_changes(work("beside")), lookups())
+
+    asyncio.run(run())
+    slices = [event for event in events if event != "lookup"]
+    assert slices == ["change", "beside"] * 3
+    assert ("change", "beside") not in itertools.pairwise(events)
+
+
+def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:
+    closed = []
+
+    def endless() -> Sliced[None]:
+        try:
+            while True:
+                yield
+        finally:
+            closed.append(True)
+
+    def quick() -> Sliced[str]:
+        yield
+        return "done"
+
+    async def run() -> str:
+        writer = TableWriter()
+        stuck = asyncio.create_task(writer.apply(endless()))
+        await asyncio.sleep(0)
+        stuck.cancel()
+        return await asyncio.wait_for(writer.apply(quick()), 5)
+
+    assert asyncio.run(run()) == "done"
+    assert closed == [True]
+
+
+def test_more_waiting_changes_than_the_limit_are_refused() -> None:
+    def endless() -> Sliced[None]:
+        while True:
+            yield
+
+    async def run() -> None:
+        writer = TableWriter(max_waiting=2)
+        tasks = [asyncio.create_task(writer.apply(endless())) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await writer.apply(endless())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_a_durable_change_waits_for_its_turn_though_the_queue_is_full() -> None:
+    events: list[str] = []
+
+    def change(name: str) -> Sliced[str]:
+        yield
+        events.append(name)
+        return name
+
+    async def run() -> None:
+        writer = TableWriter(max_waiting=1)
+        first = asyncio.create_task(writer.apply(change("first")))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await writer.apply(change("refused"))
+        assert await writer.apply_unbounded(change("durable")) == "durable"
+        assert await first == "first"
+
+    asyncio.run(run())
+    assert events == ["first", "durable"]
+
+
+async def turns_between_two_slices(slice_seconds: float, turn_seconds: float) -> int:
+    clock = VirtualClock()
+    turns = 0
+
+    def slices() -> Sliced[None]:
+        clock.advance(slice_seconds)
+        yield
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+            clock.advance(turn_seconds)
+
+    busy = asyncio.create_task(others())
+    await asyncio.sleep(0)  # it waits for its first turn
+    await run_cooperatively(slices(), clock.monotonic)
+    busy.cancel()
+    return turns
+
+
+def test_others_get_as_much_time_as_a_slice_took() -> None:
+    assert asyncio.run(turns_between_two_slices(1.0, 0.125)) == 8
+    assert asyncio.run(turns_between_two_slices(1.0, 1.5)) == 1
+
+
+def test_an_idle_event_loop_holds_a_change_up_for_a_bounded_number_of_turns_only() -> None:
+    assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MOST_TURNS

@@ -1,0 +1,381 @@
+"""The calls by which operators decide: what is refused, what is the same again, and how pages outlive changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as pb
+from structlog.testing import capture_logs
+
+from namesrv.config import limits
+from namesrv.core.errors import (
+    BrokerNotRegistered,
+    CallRefused,
+    IntentNotFound,
+    InvalidField,
+    NoDataDir,
+    TopicNotFound,
+)
+from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.admin.intent_pages import IntentQueries
+from namesrv.server.services.admin.intents import CLUSTERS_NAMED, IntentChanges
+from namesrv.server.stores.intent_store import IntentStore
+from namesrv.storage.intents_file import IntentsFile
+from support.core_fleet import CLUSTER, B, Fleet
+
+C = "127.0.0.1:30911"
+ErrorT = TypeVar("ErrorT", bound=CallRefused)
+
+
+class _Caller:
+    """All that these calls ask a context for."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+
+class Operator:
+    """A name server with a data directory and somebody who calls it."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.fleet = Fleet()
+        self._folder = folder
+        self.manager = self.fleet.manager
+
+    def call(self, request: Message) -> Any:
+        """Makes the call of a request, on a name server that is started for it and holds on to its tables."""
+        name = request.DESCRIPTOR.name.removesuffix("Request")
+
+        async def run() -> Any:
+            file = IntentsFile(self._folder) if self._folder else None
+            writer = TableWriter()
+            store = IntentStore(self.manager, writer, file, self.fleet.clock.wall_millis)
+            parts = IntentChanges(self.manager, writer, store), IntentQueries(self.manager)
+            (part,) = [part for part in parts if hasattr(part, name)]
+            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
+            try:
+                return await method(request, cast("Context", _Caller()))
+            finally:
+                await store.close(20)
+
+        return asyncio.run(run())
+
+    def refused(self, request: Message, error: type[ErrorT]) -> ErrorT:
+        """The error of a call, which must not have changed anything."""
+        before = self.manager.revision, self.manager.intents
+        with pytest.raises(error) as caught:
+            self.call(request)
+        assert (self.manager.revision, self.manager.intents) == before
+        return caught.value
+
+    def perm(self, topic: str = "TopicTest") -> int:
+        route = self.fleet.route(topic)
+        assert route is not None
+        return route.queue_datas[0].perm
+
+    def listed(self) -> list[pb.Intent]:
+        return list(self.call(pb.ListIntentsRequest()).intents)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
+
+
+def wipe(name: str = "broker-a", **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
+    return pb.WipeWritePermOfBrokerRequest(broker_name=name, **fields)
+
+
+def add(name: str = "broker-a", **fields: Any) -> pb.AddWritePermOfBrokerRequest:
+    return pb.AddWritePermOfBrokerRequest(broker_name=name, **fields)
+
+
+def hold(topic: str = "TopicTest", **fields: Any) -> pb.DeleteTopicRequest:
+    return pb.DeleteTopicRequest(topic=topic, hold=True, **fields)
+
+
+def test_a_wipe_and_its_restoration_count_topics_and_tell_what_they_do(operator: Operator) -> None:
+    operator.fleet.register(topics=["TopicTest", "Other"])
+    radius = pb.BlastRadius(topics_changed=2, topics_losing_last_writable_queue=2, sample_topics=["Other", "TopicTest"])
+    answer = operator.call(wipe(comment="disk"))
+    assert (answer.wipe_topic_count, answer.blast_radius, operator.perm()) == (2, radius, 4)
+    assert answer.header == operator.manager.header()
+    answer = operator.call(add())
+    radius.topics_losing_last_writable_queue = 0
+    assert (answer.add_topic_count, answer.blast_radius, operator.perm()) == (2, radius, 6)
+    assert operator.listed() == []
+
+
+def test_a_wipe_takes_the_place_of_an_addition_and_its_restoration_shows_what_is_reported(operator: Operator) -> None:
+    operator.fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
+    perms = []
+    for request in (add(), wipe(), add(), add(), wipe()):
+        operator.call(request)
+        perms.append((operator.perm(), [intent.kind for intent in operator.listed()]))
+    assert perms == [
+        (6, [pb.Intent.KIND_ADD_WRITE_PERM]),
+        (4, [pb.Intent.KIND_WIPE_WRITE_PERM]),
+        (4, []),
+        (6, [pb.Intent.KIND_ADD_WRITE_PERM]),
+        (4, [pb.Intent.KIND_WIPE_WRITE_PERM]),
+    ]
+
+
+def test_the_same_decision_again_takes_no_revision_and_keeps_who_decided_and_when(operator: Operator) -> None:
+    operator.fleet.register(topics=["TopicTest", "Other"])
+    ends_at = operator.fleet.clock.wall_millis() + 60_000
+    first = wipe(comment="disk", ends_at_millis=ends_at)
+    for request in (first, hold(comment="gone")):
+        operator.call(request)
+        revision, listed = operator.manager.revision, operator.listed()
+        operator.fleet.clock.advance(1)
+        answer = operator.call(request)
+        assert answer.header.revision == revision
+        assert answer.blast_radius == pb.BlastRadius()
+        assert operator.listed() == listed
+    for other in (wipe(comment="disk"), wipe(comment="other"), hold(comment="other")):
+        revision = operator.manager.revision
+        assert operator.call(other).header.revision == revision + 1
+    assert len(operator.listed()) == 2
+    operator.call(add())
+    operator.call(add(comment="one"))
+    revision = operator.manager.revision
+    assert operator.call(add(comment="two")).header.revision == revision
+
+
+def test_a_group_of_two_clusters_must_be_told_apart(operator: Operator) -> None:
+    operator.fleet.register()
+    operator.fleet.register(B, cluster="other")
+    for request in (wipe(), add()):
+        error = operator.refused(request, InvalidField)
+        assert error.field == "cluster_name"
+        assert "DefaultCluster, other:" in error.problem
+    operator.call(wipe(cluster_name="other"))
+    route = operator.fleet.route()
+    assert route is not None
+    assert {data.cluster_name: data.perm for data in route.queue_datas} == {CLUSTER: 6, "other": 4}
+
+
+def test_an_error_names_only_some_of_very_many_clusters(operator: Operator) -> None:
+    for number in range(CLUSTERS_NAMED + 3):
+        operator.fleet.register(cluster=f"c{number:02}")
+    assert "c09 and 3 more: " in operator.refused(wipe(), InvalidField).problem
+
+
+def test_a_group_that_nobody_knows_is_an_error_and_one_with_an_intent_can_be_restored(operator: Operator) -> None:
+    error = operator.refused(wipe(), BrokerNotRegistered)
+    assert (error.message, error.metadata) == (
+        "broker group broker-a is not registered",
+        {"broker_name": "broker-a"},
+    )
+    assert operator.refused(add(cluster_name="other"), BrokerNotRegistered).metadata["cluster_name"] == "other"
+    operator.fleet.register()
+    operator.call(wipe())
+    operator.fleet.unregister()
+    answer = operator.call(wipe())
+    assert answer.HasField("wipe_topic_count")
+    assert answer.wipe_topic_count == 0
+    operator.call(add())
+    assert operator.listed() == []
+    operator.refused(add(), BrokerNotRegistered)
+
+
+def test_a_topic_can_be_deleted_held_and_released(operator: Operator) -> None:
+    operator.fleet.register()
+    answer = operator.call(hold(comment="gone"))
+    radius = pb.BlastRadius(topics_changed=1, topics_vanishing=1, sample_topics=["TopicTest"])
+    assert (answer.removed_queue_data_count, answer.blast_radius) == (1, radius)
+    assert operator.call(hold(comment="gone")).removed_queue_data_count == 0
+    assert operator.call(pb.ReleaseTopicHoldRequest(topic="TopicTest")).restored_queue_data_count == 1
+    assert operator.fleet.topics == {"TopicTest"}
+
+
+def test_a_hold_in_one_cluster_can_be_decided_beside_that_in_all(operator: Operator) -> None:
+    operator.fleet.register()
+    operator.call(hold())
+    operator.call(hold(cluster_name=CLUSTER))
+    operator.refused(hold(cluster_name="other"), TopicNotFound)
+    assert operator.call(pb.ReleaseTopicHoldRequest(topic="TopicTest")).restored_queue_data_count == 0
+    release = pb.ReleaseTopicHoldRequest(topic="TopicTest", cluster_name=CLUSTER)
+    assert operator.call(release).restored_queue_data_count == 1
+
+
+def test_topics_and_holds_that_are_not_there_are_errors(operator: Operator) -> None:
+    operator.fleet.register()
+    for with_hold in (False, True):
+        operator.refused(pb.DeleteTopicRequest(topic="Other", hold=with_hold), TopicNotFound)
+        in_cluster = pb.DeleteTopicRequest(topic="TopicTest", cluster_name="x", hold=with_hold)
+        missing = operator.refused(in_cluster, TopicNotFound)
+        assert missing.message == "no topic route info in this name server for the topic 'TopicTest' in cluster 'x'"
+        assert missing.metadata == {"topic": "TopicTest", "cluster_name": "x"}
+    operator.call(hold())
+    error = operator.refused(pb.ReleaseTopicHoldRequest(topic="TopicTest", cluster_name="x"), IntentNotFound)
+    assert error.metadata == {"topic": "TopicTest", "cluster_name": "x"}
+    assert "TopicTest in cluster x" in error.message
+    error = operator.refused(pb.ReleaseTopicHoldRequest(topic="Other"), IntentNotFound)
+    assert (error.metadata, "Other in all clusters" in error.message) == ({"topic": "Other"}, True)
+
+
+def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: Operator) -> None:
+    operator.fleet.register()
+    with capture_logs() as logs:
+        operator.call(pb.DeleteTopicRequest(topic="TopicTest", validate_only=True))
+        assert operator.fleet.topics == {"TopicTest"}
+        operator.call(pb.DeleteTopicRequest(topic="TopicTest", comment="old"))
+    assert [(line["event"], line["topic"], line["groups"], line["comment"]) for line in logs] == [
+        ("topic_deleted", "TopicTest", 1, "old")
+    ]
+    assert operator.manager.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
+
+
+def test_validations_change_nothing_and_need_no_data_directory_but_decisions_do() -> None:
+    operator = Operator(None)
+    operator.fleet.register()
+    revision = operator.manager.revision
+    for validation in (wipe(validate_only=True), add(validate_only=True), hold(validate_only=True)):
+        assert operator.call(validation).header.revision == revision
+    for decision in (wipe(), add(), hold()):
+        operator.refused(decision, NoDataDir)
+    assert operator.call(pb.DeleteTopicRequest(topic="TopicTest")).removed_queue_data_count == 1
+
+
+NOW = Fleet().clock.wall_millis()
+BAD_REQUESTS = {
+    "a wipe without a name": ("broker_name", wipe("")),
+    "a wipe of an empty cluster": ("cluster_name", wipe(cluster_name="")),
+    "a wipe that has ended": ("ends_at_millis", wipe(ends_at_millis=NOW)),
+    "a wipe that ends before 1970": ("ends_at_millis", wipe(ends_at_millis=-1)),
+    "a wipe with a long comment": ("comment", wipe(comment="x" * 501)),
+    "an addition with a long comment": ("comment", add(comment="x" * 501)),
+    "an addition to a name with a blank": ("broker_name", add("broker a")),
+    "a deletion with a long comment": ("comment", pb.DeleteTopicRequest(topic="TopicTest", comment="x" * 501)),
+    "a deletion without a topic": ("topic", pb.DeleteTopicRequest()),
+    "a release without a topic": ("topic", pb.ReleaseTopicHoldRequest()),
+    "a release in an empty cluster": ("cluster_name", pb.ReleaseTopicHoldRequest(topic="t", cluster_name="")),
+    "a loss with a long comment": ("comment", pb.ConfirmBrokerLossRequest(comment="x" * 501)),
+    "a loss of a cluster": ("cluster_name", pb.ConfirmBrokerLossRequest(cluster_name=CLUSTER)),
+    "a loss of an empty name": ("broker_name", pb.ConfirmBrokerLossRequest(broker_name="")),
+    "a negative page": ("page_size", pb.ListIntentsRequest(page_size=-1)),
+    "a page token that is none": ("page_token", pb.ListIntentsRequest(page_token="!")),
+    "a page token of another list": ("page_token", pb.ListIntentsRequest(page_token="VG9waWM=")),
+}
+
+
+@pytest.mark.parametrize(("field", "request_"), BAD_REQUESTS.values(), ids=BAD_REQUESTS)
+def test_bad_requests_are_answered_with_the_field(operator: Operator, field: str, request_: Message) -> None:
+    operator.fleet.register()
+    assert operator.refused(request_, InvalidField).field == field
+
+
+def test_comments_and_ends_are_taken_up_to_their_limits(operator: Operator) -> None:
+    operator.fleet.register()
+    operator.call(wipe(comment="ö" * limits.MAX_COMMENT_LENGTH, ends_at_millis=NOW + 1))
+    operator.call(wipe(ends_at_millis=2**63 - 1))
+    assert operator.listed()[0].ends_at_millis == 2**63 - 1
+
+
+def test_intents_are_listed_oldest_first_with_all_that_is_known_of_them(operator: Operator) -> None:
+    operator.fleet.register()
+    operator.call(hold(cluster_name=CLUSTER, comment="one"))
+    operator.fleet.clock.advance(1)
+    operator.call(wipe(comment="two", ends_at_millis=NOW + 9_000))
+    caller = "ipv4:127.0.0.1:50000"
+    assert operator.listed() == [
+        pb.Intent(
+            kind=pb.Intent.KIND_TOPIC_HOLD,
+            cluster_name=CLUSTER,
+            topic="TopicTest",
+            caller=caller,
+            since_millis=NOW,
+            comment="one",
+        ),
+        pb.Intent(
+            kind=pb.Intent.KIND_WIPE_WRITE_PERM,
+            cluster_name=CLUSTER,
+            broker_name="broker-a",
+            caller=caller,
+            since_millis=NOW + 1_000,
+            comment="two",
+            ends_at_millis=NOW + 9_000,
+        ),
+    ]
+
+
+def test_pages_of_intents_outlive_changes(operator: Operator) -> None:
+    topics = [f"t{number}" for number in range(5)]
+    operator.fleet.register(topics=[*topics, "later"])
+    for topic in topics:
+        operator.call(hold(topic))
+    request = pb.ListIntentsRequest(page_size=2)
+    seen: list[str] = []
+    while not seen or request.page_token:
+        page = operator.call(request)
+        seen += [intent.topic for intent in page.intents]
+        request.page_token = page.next_page_token
+        if len(seen) == 2:  # what the token names goes, and so does one before it
+            operator.call(pb.ReleaseTopicHoldRequest(topic="t0"))
+            operator.call(pb.ReleaseTopicHoldRequest(topic="t1"))
+            operator.fleet.clock.advance(1)
+            operator.call(hold("later"))
+    assert seen == [*topics, "later"]
+
+
+def test_a_page_holds_as_many_intents_as_asked_for_up_to_the_limit(operator: Operator) -> None:
+    topics = [f"t{number}" for number in range(limits.DEFAULT_INTENT_PAGE_SIZE + 1)]
+    operator.fleet.register(topics=topics)
+    for topic in topics:
+        operator.call(hold(topic))
+    sizes = {size: len(operator.call(pb.ListIntentsRequest(page_size=size)).intents) for size in (0, 7, 10**6)}
+    assert sizes == {0: limits.DEFAULT_INTENT_PAGE_SIZE, 7: 7, 10**6: len(topics)}
+
+
+# Confirmed losses
+
+
+@pytest.fixture
+def lossy(operator: Operator) -> Operator:
+    """Four groups, three of which the guard holds; one more that only a snapshot file knows."""
+    channels = [operator.manager.open_channel() for _ in range(4)]
+    for number, channel_id in enumerate(channels):
+        operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
+    for channel_id in channels[:3]:
+        operator.fleet.end_channel(channel_id)
+    first = next(iter(operator.manager.unconfirmed))
+    operator.manager.unconfirmed[first] = Unconfirmed.SNAPSHOT_FILE
+    return operator
+
+
+def test_without_a_name_all_that_the_guard_holds_is_confirmed_and_nothing_else(lossy: Operator) -> None:
+    validated = lossy.call(pb.ConfirmBrokerLossRequest(validate_only=True))
+    assert len(lossy.manager.unconfirmed) == 3
+    with capture_logs() as logs:
+        answer = lossy.call(pb.ConfirmBrokerLossRequest(comment="fire"))
+    assert answer.removed_broker_count == validated.removed_broker_count == 2
+    assert answer.blast_radius == validated.blast_radius
+    assert answer.blast_radius.topics_changed == 1
+    assert [(line["event"], line["reason"]) for line in logs] == [("broker_removed", "LOSS_CONFIRMED")] * 2
+    assert list(lossy.manager.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
+    assert lossy.manager.change_log.last.cause.comment == "fire"
+    lossy.refused(pb.ConfirmBrokerLossRequest(), IntentNotFound)
+
+
+def test_a_group_is_confirmed_by_its_name_whatever_keeps_it(lossy: Operator) -> None:
+    names = {live.broker.broker_name for live in lossy.manager.tables.broker_live_table.values() if live.unconfirmed}
+    for left, name in zip((2, 1, 0), sorted(names), strict=True):
+        request = pb.ConfirmBrokerLossRequest(broker_name=name, cluster_name=CLUSTER)
+        assert lossy.call(request).removed_broker_count == 1
+        assert len(lossy.manager.unconfirmed) == left
+
+
+def test_a_loss_that_nobody_suffered_is_an_error_that_names_the_group(lossy: Operator) -> None:
+    error = lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-3"), IntentNotFound)
+    assert error.metadata == {"broker_name": "broker-3"}
+    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-0", cluster_name="other"), IntentNotFound)
+    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="nobody"), IntentNotFound)

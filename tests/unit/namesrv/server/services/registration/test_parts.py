@@ -1,0 +1,180 @@
+"""Registrations in parts: in order, bounded, and forgotten when they do not go on."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from namesrv.config import limits
+from namesrv.config.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
+from namesrv.core.errors import ChannelGone, InvalidField, LimitExceeded, NeedFullRegistration
+from namesrv.core.liveness.channels import ChannelTable
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration
+from namesrv.core.slices import Sliced, run_sync
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.requests import READ_SLICE
+from support.core_fleet import VERSION
+from support.registrations import topic_config
+from support.virtual_clock import VirtualClock
+
+
+class Parts:
+    """Takes parts of brokers' registrations."""
+
+    def __init__(self, clock: VirtualClock, max_topics: int = MAX_STAGED_TOPICS) -> None:
+        numbers = itertools.count(1)
+        self.channels = ChannelTable(lambda: f"ch-{next(numbers)}")
+        self.channel_id = self.channels.open()
+        self.parts = RegistrationParts(self.channels, clock.monotonic, max_topics)
+
+    def begin(
+        self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
+    ) -> Sliced[dict[str, QueueNumbers] | int]:
+        """The steps of reading a part."""
+        registration = Registration(BrokerKey("c", "b"), 0, addr, version, None)
+        request.channel_id = self.channel_id
+        return self.parts.add(registration, request, ())
+
+    def add(
+        self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
+    ) -> dict[str, QueueNumbers] | int:
+        """Reads a part at once."""
+        return run_sync(self.begin(request, addr, version))
+
+    def whole(self, request: pb.RegisterBrokerRequest) -> list[str]:
+        """Reads the last part; the topics of all."""
+        topics = self.add(request)
+        assert not isinstance(topics, int)
+        return list(topics)
+
+
+def part(index: int, count: int, *topics: str) -> pb.RegisterBrokerRequest:
+    return pb.RegisterBrokerRequest(
+        part=pb.RegistrationPart(index=index, count=count), topic_configs=[topic_config(topic) for topic in topics]
+    )
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def parts(clock: VirtualClock) -> Parts:
+    return Parts(clock, max_topics=3)
+
+
+def test_the_last_part_gives_all_topics(parts: Parts) -> None:
+    assert parts.add(part(0, 3, "a")) == 1
+    assert parts.add(part(1, 3, "b")) == 2
+    assert parts.whole(part(2, 3, "c")) == ["a", "b", "c"]
+
+
+def test_a_part_that_does_not_follow_the_one_before_is_refused(parts: Parts) -> None:
+    with pytest.raises(NeedFullRegistration, match="part 1 of 3"):
+        parts.add(part(1, 3))
+    parts.add(part(0, 3))
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(2, 3))
+
+
+def test_a_part_of_another_version_or_count_is_refused(parts: Parts) -> None:
+    parts.add(part(0, 3))
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(1, 3), version=DataVersion(9, 9))
+    parts.add(part(0, 3))
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(1, 4))
+
+
+def test_part_zero_starts_again(parts: Parts) -> None:
+    parts.add(part(0, 2, "old"))
+    parts.add(part(0, 2, "a"))
+    assert parts.whole(part(1, 2, "b")) == ["a", "b"]
+
+
+def test_a_part_with_a_bad_topic_is_refused_at_once_and_takes_those_before_it_along(parts: Parts) -> None:
+    parts.add(part(0, 3, "a"))
+    with pytest.raises(InvalidField, match=r"topic_configs\[1\].topic_name"):
+        parts.add(part(1, 3, "b", "not a name"))
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(1, 3, "b"))
+
+
+def test_a_topic_of_an_earlier_part_is_refused(parts: Parts) -> None:
+    parts.add(part(0, 2, "a"))
+    with pytest.raises(InvalidField, match="'a' is there twice"):
+        parts.add(part(1, 2, "b", "a"))
+
+
+def test_topics_of_all_parts_together_have_the_limit_of_one_registration(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_TOPICS_PER_REGISTRATION", 2)
+    parts.add(part(0, 2, "a"))
+    assert parts.whole(part(1, 2, "b")) == ["a", "b"]
+    parts.add(part(0, 2, "a"))
+    with pytest.raises(LimitExceeded, match="topics of one registration"):
+        parts.add(part(1, 2, "b", "c"))
+
+
+def test_parts_that_wait_too_long_are_forgotten(parts: Parts, clock: VirtualClock) -> None:
+    parts.add(part(0, 2))
+    clock.advance(STAGED_PART_SECONDS + 0.1)
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(1, 2))
+
+
+def test_parts_of_an_ended_channel_are_forgotten(parts: Parts) -> None:
+    parts.add(part(0, 2))
+    parts.parts.drop_channel(parts.channel_id)
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(1, 2))
+
+
+def test_a_part_whose_channel_ends_while_it_is_read_is_not_staged(clock: VirtualClock) -> None:
+    parts = Parts(clock)
+    steps = parts.begin(part(0, 2, *(f"T{number}" for number in range(READ_SLICE))))
+    next(steps)
+    parts.channels.end(parts.channel_id)
+    parts.parts.drop_channel(parts.channel_id)
+    with pytest.raises(ChannelGone):
+        run_sync(steps)
+    parts.channel_id = parts.channels.open()
+    with pytest.raises(NeedFullRegistration):
+        parts.add(part(1, 2))
+
+
+def test_all_staged_parts_together_are_bounded(parts: Parts) -> None:
+    parts.add(part(0, 2, "a", "b"))
+    with pytest.raises(LimitExceeded) as caught:
+        parts.add(part(0, 2, "a", "b"), addr="127.0.0.1:2")
+    assert caught.value.metadata == {"name": "topics of staged registrations", "value": "4", "limit": "3"}
+    parts.add(part(0, 2, "a"), addr="127.0.0.1:2")
+    assert parts.whole(part(1, 2, "c")) == ["a", "b", "c"]  # what was staged before can still be completed
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (part(0, 0), "part.count"),
+        (part(0, MAX_REGISTRATION_PARTS + 1), "part.count"),
+        (part(2, 2), "part.index"),
+        (part(-1, 2), "part.index"),
+        (pb.RegisterBrokerRequest(part=pb.RegistrationPart(count=2)), "part.index"),
+    ],
+)
+def test_wrong_numbers_name_the_field(parts: Parts, request_: pb.RegisterBrokerRequest, field: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        parts.add(request_)
+    assert caught.value.field == field
+
+
+def test_as_many_parts_as_the_limit_are_taken(clock: VirtualClock) -> None:
+    parts = Parts(clock)
+    for index in range(MAX_REGISTRATION_PARTS - 1):
+        assert parts.add(part(index, MAX_REGISTRATION_PARTS, f"T{index}")) == index + 1
+    last = MAX_REGISTRATION_PARTS - 1
+    assert len(parts.whole(part(last, MAX_REGISTRATION_PARTS, "last"))) == MAX_REGISTRATION_PARTS

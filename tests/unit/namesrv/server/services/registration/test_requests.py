@@ -1,0 +1,211 @@
+"""Every rule on registrations: what is accepted at the limit, what is refused one past it, and what the error names."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.config import limits
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
+from namesrv.core.records.rows import TopicConfig
+from namesrv.core.slices import run_sync
+from namesrv.server.services.registration import requests
+
+
+def identity(
+    cluster: str = "c", name: str = "b", broker_id: int | None = 0, addr: str = "h:1"
+) -> route_data_pb2.BrokerIdentity:
+    return route_data_pb2.BrokerIdentity(cluster_name=cluster, broker_name=name, broker_id=broker_id, broker_addr=addr)
+
+
+def topic(
+    name: str = "T", read: int | None = 1, write: int | None = 1, perm: int | None = 6, flag: int | None = None
+) -> route_data_pb2.TopicConfig:
+    return route_data_pb2.TopicConfig(
+        topic_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm, topic_sys_flag=flag
+    )
+
+
+def checked(*topics: route_data_pb2.TopicConfig) -> list[TopicConfig]:
+    return list(run_sync(requests.read_topics(topics, (), {})).items())
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "problem"),
+    [
+        (identity(cluster=""), "broker.cluster_name", "is empty"),
+        (identity(cluster="a b"), "broker.cluster_name", "has characters other than"),
+        (identity(name=""), "broker.broker_name", "is empty"),
+        (identity(name="x" * 128), "broker.broker_name", "has 128 characters, at most 127"),
+        (identity(broker_id=None), "broker.broker_id", "is missing"),
+        (identity(broker_id=-1), "broker.broker_id", "is -1, must not be negative"),
+        (identity(addr=""), "broker.broker_addr", "is empty"),
+        (identity(addr="host"), "broker.broker_addr", "has no port"),
+        (identity(addr=":10911"), "broker.broker_addr", "has no valid host"),
+        (identity(addr="host:0"), "broker.broker_addr", "not a number from 1 to 65535"),
+        (identity(addr="host:65536"), "broker.broker_addr", "not a number from 1 to 65535"),
+        (identity(addr="host:x"), "broker.broker_addr", "not a number from 1 to 65535"),
+        (identity(addr="h" * 300 + ":1"), "broker.broker_addr", "at most 260"),
+    ],
+)
+def test_a_bad_broker_identity_names_the_field_and_the_rule(
+    message: route_data_pb2.BrokerIdentity, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidField) as caught:
+        requests.broker_identity(message)
+    assert caught.value.field == field
+    assert problem in caught.value.problem
+
+
+def test_a_broker_identity_at_its_limits_is_accepted() -> None:
+    message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
+    assert requests.broker_identity(message) == (
+        ("c" * 127, "host-1.example.com"),
+        2**63 - 1,
+        "[::1]:65535",
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "problem"),
+    [
+        (topic(""), "topic_name", "is empty"),
+        (topic("x" * 128), "topic_name", "at most 127"),
+        (topic("%RETRY%" + "x" * 249), "topic_name", "at most 255"),
+        (topic("a/b"), "topic_name", "has characters other than"),
+        (topic("späße"), "topic_name", "has characters other than"),
+        (topic("newline\n"), "topic_name", "has characters other than"),
+        (topic(read=None), "read_queue_nums", "is missing"),
+        (topic(read=-1), "read_queue_nums", "is -1 for the topic 'T', 0 to 65535"),
+        (topic(read=65_536), "read_queue_nums", "is 65536"),
+        (topic(write=None), "write_queue_nums", "is missing"),
+        (topic(write=-1), "write_queue_nums", "is -1"),
+        (topic(write=65_536), "write_queue_nums", "is 65536"),
+        (topic(perm=None), "perm", "is missing"),
+        (topic(perm=-1), "perm", "is -1"),
+        (topic(perm=8), "perm", "is 8 for the topic 'T', 0 to 7"),
+        (topic(flag=-1), "topic_sys_flag", "is -1"),
+    ],
+)
+def test_a_bad_topic_names_its_place_field_and_rule(
+    message: route_data_pb2.TopicConfig, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidField) as caught:
+        checked(topic("first"), message)
+    assert caught.value.field == f"topic_configs[1].{field}"
+    assert problem in caught.value.problem
+
+
+def test_topics_at_their_limits_are_accepted() -> None:
+    long_names = ["x" * 127, "%RETRY%" + "x" * 248, "%DLQ%" + "x" * 250]
+    assert [name for name, _ in checked(*map(topic, long_names))] == long_names
+    assert checked(topic("T", 0, 65_535, 0), topic("U", 65_535, 0, 7)) == [
+        ("T", (0, 65_535, 0, 0)),
+        ("U", (65_535, 0, 7, 0)),
+    ]
+
+
+def test_a_topic_twice_in_one_registration_is_refused() -> None:
+    with pytest.raises(InvalidField, match="'T' is there twice"):
+        checked(topic("T"), topic("U"), topic("T"))
+
+
+def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_TOPICS_PER_REGISTRATION", 2)
+    assert len(checked(topic("a"), topic("b"))) == 2
+    with pytest.raises(LimitExceeded) as caught:
+        checked(topic("a"), topic("b"), topic("c"))
+    assert caught.value.metadata == {"name": "topics of one registration", "value": "3", "limit": "2"}
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (route_data_pb2.DataVersion(), "v.timestamp_millis"),
+        (route_data_pb2.DataVersion(timestamp_millis=1), "v.counter"),
+        (route_data_pb2.DataVersion(timestamp_millis=-1, counter=1), "v.timestamp_millis"),
+        (route_data_pb2.DataVersion(timestamp_millis=1, counter=-1), "v.counter"),
+    ],
+)
+def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.DataVersion, field: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        requests.data_version("v", message)
+    assert caught.value.field == field
+
+
+def test_filter_servers_are_absent_empty_or_checked() -> None:
+    absent = pb.RegisterBrokerRequest()
+    empty = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList())
+    most = ["h:1"] * limits.MAX_FILTER_SERVERS
+    assert requests.filter_servers(absent) is None
+    assert requests.filter_servers(empty) == ()
+    full = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=most))
+    assert requests.filter_servers(full) == tuple(most)
+    with pytest.raises(LimitExceeded):
+        requests.filter_servers(
+            pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=[*most, "h:1"]))
+        )
+    with pytest.raises(InvalidField, match=r"filter_servers\[0\]"):
+        requests.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
+
+
+@pytest.mark.parametrize("millis", [1_000, 3_600_000])
+def test_a_heartbeat_timeout_within_its_bounds_is_taken(millis: int) -> None:
+    assert (
+        requests.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis)) == millis / 1000
+    )
+
+
+@pytest.mark.parametrize("millis", [-1, 0, 999, 3_600_001])
+def test_a_heartbeat_timeout_beyond_its_bounds_is_refused(millis: int) -> None:
+    with pytest.raises(InvalidField, match="1000 to 3600000"):
+        requests.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
+
+
+def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
+    assert requests.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
+    assert requests.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
+    with pytest.raises(InvalidField, match="reason"):
+        requests.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
+
+
+def crc32(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("topics", "lines"),
+    [
+        ([topic("T", 1, 2, 6, 3)], "T 1 2 6 3\n"),
+        ([topic("b", 4, 4), topic("a", 0, 65_535, 0)], "b 4 4 6 0\na 0 65535 0 0\n"),
+        ([topic("späße", None, None, None)], "späße 0 0 0 0\n"),
+    ],
+)
+def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
+    run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
+    with pytest.raises(Crc32NotMatch) as caught:
+        run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
+    assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
+
+
+def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None:
+    request = pb.RegisterBrokerRequest(
+        topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
+    )
+    with pytest.raises(Crc32NotMatch):
+        run_sync(requests.check_body_crc32(request))
+
+
+@pytest.mark.parametrize("checksum", [None, 0])
+def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
+    run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
+
+
+def test_a_checksum_of_many_topics_is_taken_in_steps() -> None:
+    topics = [topic(f"T{number}") for number in range(3 * requests.CRC32_SLICE)]
+    lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
+    steps = requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
+    assert sum(1 for _ in steps) == 3

@@ -1,0 +1,55 @@
+"""RegistrationService: what a call says that names no channel where it needs one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from namesrv.core.errors import ChannelGone, InvalidField
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.registration.parts import RegistrationParts
+from namesrv.server.services.registration.servicer import RegistrationServicer
+from support.core_fleet import Fleet
+from support.registrations import registration
+
+CONTEXT = cast("Context", None)
+"""What is refused does not ask for it."""
+
+
+@pytest.fixture
+def servicer() -> RegistrationServicer:
+    fleet = Fleet()
+    stall_detector = StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
+    channels = ChannelStreams(fleet.manager, TableWriter(), stall_detector)
+    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
+    return RegistrationServicer(fleet.manager, TableWriter(), channels, parts, 120_000)
+
+
+@pytest.mark.parametrize("channel_id", [None, ""])
+def test_a_part_without_a_channel_is_told_that_it_needs_one(
+    servicer: RegistrationServicer, channel_id: str | None
+) -> None:
+    request = registration(channel_id=channel_id)
+    request.part.index, request.part.count = 0, 2
+    with pytest.raises(InvalidField) as caught:
+        asyncio.run(servicer.RegisterBroker(request, CONTEXT))
+    assert caught.value.message == "channel_id: is missing; a registration in parts needs a channel"
+
+
+def test_a_part_over_a_channel_that_is_not_open_is_told_so(servicer: RegistrationServicer) -> None:
+    request = registration(channel_id="gone")
+    request.part.index, request.part.count = 0, 2
+    with pytest.raises(ChannelGone, match="channel 'gone' is not open here"):
+        asyncio.run(servicer.RegisterBroker(request, CONTEXT))
+
+
+def test_a_handover_without_a_channel_is_told_that_it_needs_one(servicer: RegistrationServicer) -> None:
+    with pytest.raises(InvalidField) as caught:
+        asyncio.run(servicer.HandOverChannel(pb.HandOverChannelRequest(), CONTEXT))
+    assert caught.value.message == "channel_id: is missing; a handover is of a channel"

@@ -1,0 +1,329 @@
+"""PinRouteSnapshot, StreamRouteSnapshot and StreamRouteChanges: rules on input, resuming, and bounded streams."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import cast
+
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.config import limits
+from namesrv.core.errors import (
+    EpochChanged,
+    InvalidField,
+    Overloaded,
+    RevisionCompacted,
+    ShuttingDown,
+    SnapshotGone,
+)
+from namesrv.core.records.rows import DataVersion, TopicQueues
+from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.snapshot.pins import Pins
+from namesrv.core.tables.topics import TopicTable
+from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.route.snapshots import SnapshotCalls
+from support.core_fleet import Fleet
+
+CONTEXT = cast("Context", None)
+"""These calls do not ask for it."""
+
+
+@pytest.fixture
+def calls(fleet: Fleet) -> SnapshotCalls:
+    numbers = itertools.count(1)
+    manager, clock = fleet.manager, fleet.clock
+    watchers = WatchStreams(manager, WarmUp(manager, clock, 0.0), clock)
+    return SnapshotCalls(manager, Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"), watchers)
+
+
+def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
+    """Everything that a stream sends."""
+
+    async def read() -> list[bytes]:
+        return [message async for message in stream]
+
+    return asyncio.run(read())
+
+
+def pin(calls: SnapshotCalls, **fields: int) -> pb.PinRouteSnapshotResponse:
+    return asyncio.run(calls.PinRouteSnapshot(pb.PinRouteSnapshotRequest(**fields), CONTEXT))
+
+
+def snapshot(calls: SnapshotCalls, request: pb.StreamRouteSnapshotRequest) -> list[pb.StreamRouteSnapshotResponse]:
+    return [
+        pb.StreamRouteSnapshotResponse.FromString(sent) for sent in all_of(calls.StreamRouteSnapshot(request, CONTEXT))
+    ]
+
+
+def changes(
+    calls: SnapshotCalls, fleet: Fleet, after: int, up_to: int | None = None, shard: pb.Shard | None = None
+) -> list[pb.StreamRouteChangesResponse]:
+    request = pb.StreamRouteChangesRequest(
+        after=pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=after), up_to_revision=up_to, shard=shard
+    )
+    return [
+        pb.StreamRouteChangesResponse.FromString(sent) for sent in all_of(calls.StreamRouteChanges(request, CONTEXT))
+    ]
+
+
+def make_changes(fleet: Fleet, count: int) -> None:
+    for _ in range(count):
+        fleet.register(version=DataVersion(1, fleet.manager.revision + 1))
+
+
+def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 3)
+    answer = pin(calls)
+    assert (answer.header, answer.lease_seconds) == (fleet.manager.header(), 600)
+    assert pin(calls, lease_seconds=7).lease_seconds == 7
+
+
+@pytest.mark.parametrize("seconds", [limits.MIN_PIN_LEASE_SECONDS, limits.MAX_PIN_LEASE_SECONDS])
+def test_a_lease_may_be_1_to_3600_seconds(calls: SnapshotCalls, seconds: int) -> None:
+    assert pin(calls, lease_seconds=seconds).lease_seconds == seconds
+
+
+@pytest.mark.parametrize("seconds", [limits.MIN_PIN_LEASE_SECONDS - 1, limits.MAX_PIN_LEASE_SECONDS + 1, -1])
+def test_another_lease_is_refused(calls: SnapshotCalls, seconds: int) -> None:
+    with pytest.raises(InvalidField) as caught:
+        pin(calls, lease_seconds=seconds)
+    assert (caught.value.field, caught.value.problem) == ("lease_seconds", f"is {seconds}, must be 1 to 3600")
+
+
+def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.manager.frozen = True
+    with pytest.raises(ShuttingDown):
+        pin(calls)
+
+
+def test_a_pinned_snapshot_is_streamed_until_its_lease_ends(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 1)
+    request = pb.StreamRouteSnapshotRequest(pin_id=pin(calls, lease_seconds=10).pin_id)
+    make_changes(fleet, 1)
+    assert {message.header.revision for message in snapshot(calls, request)} == {1}
+    fleet.clock.advance(10.001)
+    with pytest.raises(SnapshotGone):
+        snapshot(calls, request)
+
+
+def test_a_pin_stays_while_a_stream_of_it_is_open(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 1)
+    request = pb.StreamRouteSnapshotRequest(pin_id=pin(calls, lease_seconds=10).pin_id)
+
+    async def read_slowly() -> None:
+        async with aclosing(calls.StreamRouteSnapshot(request, CONTEXT)) as stream:  # type: ignore[type-var]
+            await anext(stream)
+            fleet.clock.advance(1_000.0)
+            async for _ in calls.StreamRouteSnapshot(request, CONTEXT):
+                fleet.clock.advance(1_000.0)
+            await anext(stream)
+
+    asyncio.run(read_slowly())
+    fleet.clock.advance(10.001)
+    with pytest.raises(SnapshotGone):
+        snapshot(calls, request)
+
+
+BAD_SHARDS = {
+    "index missing": (pb.Shard(count=2), "shard.index"),
+    "count missing": (pb.Shard(index=0), "shard.count"),
+    "no shards": (pb.Shard(index=0, count=0), "shard.count"),
+    "too many shards": (pb.Shard(index=0, count=limits.MAX_SHARDS + 1), "shard.count"),
+    "index negative": (pb.Shard(index=-1, count=2), "shard.index"),
+    "index past the last": (pb.Shard(index=2, count=2), "shard.index"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SHARDS)
+def test_a_bad_shard_is_refused_by_snapshots_and_changes(fleet: Fleet, calls: SnapshotCalls, case: str) -> None:
+    shard, field = BAD_SHARDS[case]
+    with pytest.raises(InvalidField) as of_snapshot:
+        snapshot(calls, pb.StreamRouteSnapshotRequest(shard=shard))
+    with pytest.raises(InvalidField) as of_changes:
+        changes(calls, fleet, 0, shard=shard)
+    assert (of_snapshot.value.field, of_changes.value.field) == (field, field)
+
+
+def test_the_last_of_1024_shards_can_be_read(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(3_000)])
+    shard = pb.Shard(index=limits.MAX_SHARDS - 1, count=limits.MAX_SHARDS)
+    topics = [
+        row.topic for sent in snapshot(calls, pb.StreamRouteSnapshotRequest(shard=shard)) for row in sent.chunk.topics
+    ]
+    rows = [row.topic_put.topic for sent in changes(calls, fleet, 0, shard=shard) for row in sent.changes.changes]
+    assert 0 < len(topics) < 20
+    assert sorted(topics) == sorted(rows)
+
+
+BAD_TABLES: dict[str, tuple[list[int], str, str]] = {
+    "unspecified": ([0], "tables[0]", "is 0, must be a RouteTable, 1 to 5"),
+    "one that there is not": ([1, 6], "tables[1]", "is 6, must be a RouteTable, 1 to 5"),
+    "twice the same": ([5, 2, 5], "tables[2]", "is ROUTE_TABLE_LIVE_BROKERS again; name each table once"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_tables_that_are_none_or_named_twice_are_refused(calls: SnapshotCalls, case: str) -> None:
+    tables, field, problem = BAD_TABLES[case]
+    with pytest.raises(InvalidField) as caught:
+        snapshot(calls, pb.StreamRouteSnapshotRequest(tables=cast("list[pb.RouteTable]", tables)))
+    assert (caught.value.field, caught.value.problem) == (field, problem)
+
+
+def test_a_shard_of_tables_without_topics_is_refused(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=["T1"])
+    shard = pb.Shard(index=0, count=1)
+    tables = [pb.ROUTE_TABLE_LIVE_BROKERS, pb.ROUTE_TABLE_BROKER_GROUPS]
+    with pytest.raises(InvalidField) as caught:
+        snapshot(calls, pb.StreamRouteSnapshotRequest(shard=shard, tables=tables))
+    assert caught.value.field == "shard"
+    request = pb.StreamRouteSnapshotRequest(shard=shard, tables=[*tables, pb.ROUTE_TABLE_TOPIC_QUEUES])
+    assert snapshot(calls, request)[-1].snapshot_end.topic_count == 1
+
+
+def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=["T1"], filter_servers=("f:1",))
+    pin_id = pin(calls).pin_id
+    fields = {
+        pb.ROUTE_TABLE_CLUSTERS: "clusters",
+        pb.ROUTE_TABLE_TOPIC_QUEUES: "topics",
+        pb.ROUTE_TABLE_BROKER_GROUPS: "broker_datas",
+        pb.ROUTE_TABLE_FILTER_SERVERS: "filter_servers",
+        pb.ROUTE_TABLE_LIVE_BROKERS: "live_brokers",
+    }
+    assert fields.keys() | {pb.ROUTE_TABLE_UNSPECIFIED} == set(pb.RouteTable.values())
+    for table, field in fields.items():
+        for request in (
+            pb.StreamRouteSnapshotRequest(tables=[table]),
+            pb.StreamRouteSnapshotRequest(tables=[table], pin_id=pin_id),
+        ):
+            _, chunk, _ = snapshot(calls, request)
+            assert [listed.name for listed, _ in chunk.chunk.ListFields()] == [field]
+
+
+def test_whoever_does_not_ask_for_topics_has_none_copied(
+    fleet: Fleet, calls: SnapshotCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.register(topics=["T1"])
+    copies: list[TopicTable] = []
+    copy = TopicTable.copy
+
+    def counted(table: TopicTable) -> Mapping[str, TopicQueues]:
+        copies.append(table)
+        return copy(table)
+
+    monkeypatch.setattr(TopicTable, "copy", counted)
+    snapshot(calls, pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS]))
+    assert copies == []
+    snapshot(calls, pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_TOPIC_QUEUES]))
+    assert len(copies) == 1
+
+
+BAD_POINTS = {
+    "nothing": (None, "after.epoch"),
+    "no epoch": (pb.ResumePoint(revision=0), "after.epoch"),
+    "no revision": (pb.ResumePoint(epoch="e"), "after.revision"),
+    "a negative revision": (pb.ResumePoint(epoch="e", revision=-1), "after.revision"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_POINTS)
+def test_changes_need_a_point_to_begin_after(calls: SnapshotCalls, case: str) -> None:
+    point, field = BAD_POINTS[case]
+    with pytest.raises(InvalidField) as caught:
+        all_of(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
+    assert caught.value.field == field
+
+
+def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet, calls: SnapshotCalls) -> None:
+    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch="another", revision=1_000))
+    with pytest.raises(EpochChanged) as caught:
+        all_of(calls.StreamRouteChanges(request, CONTEXT))
+    assert caught.value.metadata == {"epoch": fleet.manager.identity.epoch}
+
+
+def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_other(
+    fleet: Fleet, calls: SnapshotCalls
+) -> None:
+    fleet.manager.change_log = ChangeLog(max_changes=3)
+    make_changes(fleet, 5)
+    for after in (2, 5):
+        revisions = [message.header.revision for message in changes(calls, fleet, after)]
+        assert revisions == [*range(after + 1, 6), 5]
+    for after in (1, 6):
+        with pytest.raises(RevisionCompacted) as caught:
+            changes(calls, fleet, after)
+        assert caught.value.metadata == {"revision": str(after), "compacted_revision": "2", "last_revision": "5"}
+
+
+def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Fleet, calls: SnapshotCalls) -> None:
+    make_changes(fleet, 5)
+    for up_to in (2, 5):
+        revisions = [message.header.revision for message in changes(calls, fleet, 2, up_to)]
+        assert revisions == [*range(3, up_to + 1), up_to]
+    for up_to in (1, 6):
+        with pytest.raises(InvalidField) as caught:
+            changes(calls, fleet, 2, up_to)
+        assert (caught.value.field, caught.value.problem) == ("up_to_revision", f"is {up_to}, must be 2 to 5")
+
+
+def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.manager.change_log = ChangeLog(max_changes=5)
+    make_changes(fleet, 5)
+    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=0))
+
+    async def read() -> list[int]:
+        revisions = []
+        async for sent in calls.StreamRouteChanges(request, CONTEXT):
+            revisions.append(pb.StreamRouteChangesResponse.FromString(sent).header.revision)
+            make_changes(fleet, 2)
+        return revisions
+
+    assert asyncio.run(read()) == [1, 2, 3, 4, 5, 5]
+    assert fleet.manager.change_log.compacted_revision == 12
+
+
+def test_snapshots_and_changes_share_one_limit_of_streams(
+    fleet: Fleet, calls: SnapshotCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 1)
+    make_changes(fleet, 1)
+
+    async def read() -> None:
+        async with aclosing(calls.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), CONTEXT)) as stream:  # type: ignore[type-var]
+            await anext(stream)
+            point = pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=0)
+            with pytest.raises(Overloaded):
+                await anext(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
+
+    asyncio.run(read())
+    assert len(changes(calls, fleet, 0)) == 2
+
+
+def test_others_have_a_turn_between_messages_and_during_pauses(fleet: Fleet, calls: SnapshotCalls) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(20_000)])
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def read() -> int:
+        others = asyncio.create_task(count_turns())
+        point = pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=0)
+        request = pb.StreamRouteChangesRequest(after=point, shard=pb.Shard(index=1, count=1_024))
+        sent = [message async for message in calls.StreamRouteChanges(request, CONTEXT)]
+        others.cancel()
+        assert all(sent)
+        return len(sent)
+
+    assert asyncio.run(read()) == 2
+    assert turns > 30

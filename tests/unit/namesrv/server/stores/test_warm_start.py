@@ -1,0 +1,446 @@
+"""Warm start: what is loaded, when the file is written, and what a disk that fails or hangs costs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.server.stores.warm_start import WARM_CHECK_SECONDS, SnapshotWrites, load_routes, watch_warm_up
+from namesrv.storage import snapshot_file
+from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
+from support.core_fleet import A, B, Fleet
+
+INTERVAL = 30.0
+
+
+class SlowFile:
+    """A snapshot file on a disk that does each operation only while it is let, and fails if told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = SnapshotFile(folder)
+        self.lets = threading.Event()
+        self.lets.set()
+        self.busy = threading.Event()
+        self.problem: OSError | None = None
+
+    @contextmanager
+    def open_writer(self) -> Iterator[Any]:
+        self._operate()
+        with self._file.open_writer() as writer:
+            yield _SlowWriter(writer, self._operate)
+
+    def _operate(self) -> None:
+        self.busy.set()
+        assert self.lets.wait(20)
+        if self.problem is not None:
+            raise self.problem
+
+
+class _SlowWriter:
+    def __init__(self, writer: SnapshotWriter, operate: Callable[[], None]) -> None:
+        self._writer = writer
+        self._operate = operate
+
+    def append(self, message: bytes) -> None:
+        self._operate()
+        self._writer.append(message)
+
+    def commit(self) -> None:
+        self._operate()
+        self._writer.commit()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SlowFile]:
+    made = SlowFile(tmp_path)
+    yield made
+    made.lets.set()  # or the writer thread would outlive a test that failed
+
+
+def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> SnapshotWrites:
+    warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds)
+    return SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", file))
+
+
+def run(made: SnapshotWrites, steps: Callable[[], Awaitable[None]]) -> None:
+    """Runs steps, and ends the thread as a shutdown does."""
+
+    async def ended() -> None:
+        try:
+            await steps()
+        finally:
+            await made.write_last(20)
+
+    asyncio.run(ended())
+    for thread in threading.enumerate():
+        if thread.name.startswith("snapshot-file"):
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 20)
+
+
+def restarted(folder: Path) -> tuple[Fleet, list[Any]]:
+    fleet = Fleet()
+    with capture_logs() as logs:
+        load_routes(fleet.manager, SnapshotFile(folder), fleet.clock)
+    return fleet, logs
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name.removeprefix("routes.snapshot") for entry in folder.iterdir()}
+
+
+# Loading
+
+
+def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A, topics=["T1", "T2"])
+    made = writes(fleet, disk)
+    run(made, lambda: made.write_if_changed(20))
+    loading = Fleet()
+    loading.clock.advance(90.5)
+    with capture_logs() as logs:
+        load_routes(loading.manager, SnapshotFile(tmp_path), loading.clock)
+    assert loading.topics == {"T1", "T2"}
+    assert logs == [
+        {"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5},
+    ]
+
+
+def test_without_a_file_the_start_is_cold_and_nothing_is_logged(tmp_path: Path) -> None:
+    fleet, logs = restarted(tmp_path)
+    assert fleet.topics == set()
+    assert logs == []
+
+
+def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(tmp_path: Path) -> None:
+    with SnapshotFile(tmp_path).open_writer() as writer:
+        writer.append(b"\xff")
+        writer.commit()
+    fleet, logs = restarted(tmp_path)
+    assert fleet.topics == set()
+    assert [(line["event"], line["problem"]) for line in logs] == [
+        ("snapshot_not_loaded", "a message cannot be parsed"),
+    ]
+    fleet.register(A)
+    assert fleet.topics == {"TopicTest"}
+
+
+# When it is written
+
+
+class Schedule:
+    """Lets a task that sleeps again and again run once for each permission, and tells how long it wanted to sleep."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._turns = asyncio.Semaphore(0)
+        self._asleep = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._asleep.release()
+        await self._turns.acquire()
+
+    async def run_once(self) -> None:
+        """Ends the sleep, and waits for the next one."""
+        self._turns.release()
+        await self._asleep.acquire()
+
+    @contextmanager
+    def of(self, periodical: Callable[[Callable[[float], Awaitable[None]]], Any]) -> Iterator[asyncio.Task[None]]:
+        task = asyncio.get_running_loop().create_task(periodical(self.sleep))
+        try:
+            yield task
+        finally:
+            task.cancel()
+
+
+def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        schedule = Schedule()
+        with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
+            await schedule._asleep.acquire()
+            await schedule.run_once()
+            assert names(tmp_path) == set(), "nothing has changed since the start"
+            fleet.register(A)
+            await schedule.run_once()
+            assert names(tmp_path) == {""}
+            await schedule.run_once()
+            assert names(tmp_path) == {""}, "a second write would have made a copy"
+            fleet.register(B, 1)
+            await schedule.run_once()
+            assert names(tmp_path) == {"", ".bak"}
+            assert set(schedule.slept) == {INTERVAL}
+
+    run(made, steps)
+    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+
+
+def test_what_was_loaded_is_not_written_again(tmp_path: Path, disk: SlowFile) -> None:
+    before = Fleet()
+    before.register(A)
+    made = writes(before, disk)
+    run(made, lambda: made.write_if_changed(20))
+    loaded, _ = restarted(tmp_path)
+    again = writes(loaded, disk)
+    disk.busy.clear()
+    run(again, lambda: again.write_if_changed(20))
+    assert not disk.busy.is_set()
+
+
+def test_a_name_server_that_is_not_warm_does_not_overwrite_the_file_of_the_whole_fleet(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    before = Fleet()
+    before.register(A)
+    before.register(B, name="broker-b")
+    made = writes(before, disk)
+    run(made, lambda: made.write_if_changed(20))
+    after, _ = restarted(tmp_path)
+    cold = writes(after, disk)
+    disk.busy.clear()
+
+    async def steps() -> None:
+        after.register(A, topics=["New"])
+        await cold.write_if_changed(20)
+        after.manager.frozen = True
+        await cold.write_last(20)
+        assert not disk.busy.is_set(), "not at its shutdown either"
+
+    run(cold, steps)
+    assert restarted(tmp_path)[0].topics == {"TopicTest"}
+
+
+def test_it_is_written_from_the_moment_on_at_which_it_is_warm(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk, warm_up_seconds=45)
+
+    async def steps() -> None:
+        fleet.register(A)
+        await made.write_if_changed(20)
+        assert names(tmp_path) == set()
+        fleet.clock.advance(45)
+        await made.write_if_changed(20)
+        assert names(tmp_path) == {""}
+
+    run(made, steps)
+
+
+def test_the_last_write_has_what_came_after_the_one_before(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        await made.write_if_changed(20)
+        fleet.register(B, 1)
+        fleet.manager.frozen = True
+
+    run(made, steps)
+    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+
+
+# What a disk costs
+
+
+def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_file_is_of_one_revision(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A, topics=["T1"])
+        disk.lets.clear()
+        writing = asyncio.ensure_future(made.write_if_changed(20))
+        await until(disk.busy)
+        fleet.register(B, name="broker-b", topics=["T2"])
+        disk.lets.set()
+        await writing
+        assert restarted(tmp_path)[0].topics == {"T1"}
+        await made.write_if_changed(20)
+        assert restarted(tmp_path)[0].topics == {"T1", "T2"}
+
+    run(made, steps)
+
+
+def test_a_problem_of_the_disk_is_logged_once_and_tried_again_is_at_the_next_interval(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        for problem in (errno.ENOSPC, errno.ENOSPC, errno.EROFS, None, errno.EROFS):
+            disk.problem = problem and OSError(problem, f"problem {problem}")  # type: ignore[assignment]
+            await made.write_if_changed(20)
+            assert fleet.topics == {"TopicTest"}
+            if problem is None:
+                fleet.register(B, 1)
+        disk.problem = None
+
+    with capture_logs() as logs:
+        run(made, steps)
+    problems = [line["problem"] for line in logs if line["event"] == "snapshot_not_written"]
+    assert problems == [f"problem {errno.ENOSPC}", f"problem {errno.EROFS}", f"problem {errno.EROFS}"]
+    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+
+
+def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        await made.write_if_changed(20)
+        fleet.register(B, 1)
+        with mock.patch.object(snapshot_file, "MAX_MESSAGE_BYTES", 100):
+            await made.write_if_changed(20)
+        assert restarted(tmp_path)[0].addrs() == {0: A}
+        fleet.manager.frozen = True
+
+    with capture_logs() as logs:
+        run(made, steps)
+    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [mock.ANY]
+    assert names(tmp_path) == {"", ".bak"}
+
+
+def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        disk.lets.clear()
+        for _ in range(3):
+            await made.write_if_changed(0.01)
+        assert made._thread._calls.qsize() <= 1, "what is tried meanwhile does not pile up"
+        disk.lets.set()
+        await made.write_if_changed(20)
+        assert names(tmp_path) == {""}
+
+    with capture_logs() as logs:
+        run(made, steps)
+    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [
+        "the disk took longer than 0.01 s"
+    ]
+    assert restarted(tmp_path)[0].addrs() == {0: A}
+
+
+def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        disk.lets.clear()
+        writing = asyncio.ensure_future(made.write_if_changed(20))
+        await until(disk.busy)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        fleet.manager.frozen = True
+        disk.lets.set()
+
+    run(made, steps)
+    assert names(tmp_path) == {""}
+    assert restarted(tmp_path)[0].addrs() == {0: A}
+
+
+# Being warm
+
+
+def test_it_is_said_once_that_the_name_server_is_warm() -> None:
+    fleet = Fleet()
+    warm_up = WarmUp(fleet.manager, fleet.clock, 1.0)
+    said = []
+
+    async def on_warm() -> None:
+        said.append(fleet.clock.seconds)
+
+    async def sleep(seconds: float) -> None:
+        assert said == []
+        fleet.clock.advance(seconds)
+
+    start = fleet.clock.seconds
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, on_warm, sleep))
+    assert said == [pytest.approx(start + 1.0, abs=WARM_CHECK_SECONDS)]
+    assert logs == [
+        {"event": "namesrv_warming", "log_level": "info", "seconds": 1.0},
+        {"event": "namesrv_warm", "log_level": "info"},
+    ]
+
+
+def test_a_name_server_that_is_warm_from_the_start_says_so_at_once() -> None:
+    fleet = Fleet()
+    on_warm = mock.AsyncMock()
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, on_warm, mock.AsyncMock(side_effect=OSError)))
+    on_warm.assert_awaited_once_with()
+    assert [line["event"] for line in logs] == ["namesrv_warm"]
+
+
+def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() -> None:
+    before = Fleet()
+    before.register(A, timeout_seconds=30.0)
+    before.register(B, name="broker-b")
+    fleet = Fleet()
+    fleet.manager.load_snapshot(before.manager.snapshot().messages())
+    warm_up = WarmUp(fleet.manager, fleet.clock, 45.0)
+
+    async def sleep(_: float) -> None:
+        fleet.clock.advance(1.0)
+        fleet.register(A)
+        fleet.register(B, name="broker-b")
+
+    with capture_logs() as logs:
+        asyncio.run(watch_warm_up(warm_up, mock.AsyncMock(), sleep))
+    assert logs[0] == {"event": "namesrv_warming", "log_level": "info", "brokers": 2}
+
+
+def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A)
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+
+    async def steps() -> None:
+        assert made.age_seconds() is None
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 0.0
+        fleet.clock.advance(100)
+        await made.write_if_changed(20)  # nothing has changed
+        assert made.age_seconds() == 0.0
+        fleet.register(B)
+        disk.problem = OSError(errno.ENOSPC, "No space left on device")
+        fleet.clock.advance(30)
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 30.0
+        disk.problem = None
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 0.0
+
+    run(made, steps)

@@ -1,0 +1,74 @@
+"""Log lines of the mass-loss guard: an operator must hear of it without asking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.server.route_logging import listen_for_mass_loss
+from support.core_fleet import Fleet
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet(Behaviour(mass_loss_hold_seconds=90.0))
+
+
+def channels_of(fleet: Fleet, count: int) -> list[str]:
+    """One channel for each of so many brokers, and the guard's log line."""
+    listen_for_mass_loss(fleet.manager)
+    channels = [fleet.manager.open_channel() for _ in range(count)]
+    for number, channel in enumerate(channels):
+        fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channel)
+    return channels
+
+
+def told(logs: list[Any]) -> list[Any]:
+    return [line for line in logs if line["event"] == "mass_loss_guard"]
+
+
+def test_a_fleet_that_is_held_is_one_warning_with_how_many_the_first_of_them_and_for_how_long(fleet: Fleet) -> None:
+    channels = channels_of(fleet, 1)
+    for number in range(1, 6):
+        fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", channel_id=channels[0])
+    with capture_logs() as logs:
+        fleet.end_channel(channels[0])
+    assert told(logs) == [
+        {
+            "event": "mass_loss_guard",
+            "log_level": "warning",
+            "brokers": 6,
+            "brought_back": 0,
+            "first": "broker-0 (10.0.0.0:10911, id 0) of DefaultCluster, "
+            "broker-1 (10.0.0.1:10911, id 0) of DefaultCluster, "
+            "broker-2 (10.0.0.2:10911, id 0) of DefaultCluster",
+            "hold_seconds": 90.0,
+            "revision": fleet.manager.revision,
+        }
+    ]
+
+
+def test_those_that_the_guard_brings_back_and_those_that_it_holds_afterwards_are_told_too(fleet: Fleet) -> None:
+    channels = channels_of(fleet, 5)
+    with capture_logs() as logs:
+        for channel in channels[:2]:
+            fleet.end_channel(channel)
+        assert told(logs) == []
+        for channel in channels[2:4]:
+            fleet.end_channel(channel)
+    assert [(line["brokers"], line["brought_back"]) for line in told(logs)] == [(3, 2), (1, 0)]
+    assert "broker-0 (" in told(logs)[0]["first"]
+    assert told(logs)[1]["first"].startswith("broker-3 (")
+
+
+def test_a_slave_that_joins_a_group_that_was_left_is_told_as_brought_back(fleet: Fleet) -> None:
+    channels = channels_of(fleet, 3)
+    slave = fleet.manager.open_channel()
+    fleet.register("10.0.1.0:10911", 1, name="broker-0", channel_id=slave)
+    with capture_logs() as logs:
+        for channel in (slave, channels[1], channels[0]):
+            fleet.end_channel(channel)
+    assert [(line["brokers"], line["brought_back"]) for line in told(logs)] == [(3, 2)]

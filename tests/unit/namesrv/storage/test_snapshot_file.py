@@ -1,0 +1,346 @@
+"""SnapshotFile: what was committed is loaded, any damage is noticed, and nothing keeps a name server from starting."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.internal.encoder import _VarintBytes  # type: ignore[attr-defined]
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from namesrv.storage import snapshot_file
+from namesrv.storage.snapshot_file import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
+from support.fakes.failing_disk import Failure, failing_disk
+
+FORMAT = b"namesrv route snapshot, format 1\n"
+OLDER, OLD, NEW = ([name, name * 300, b""] for name in (b"older", b"old", b"new"))
+
+message_lists = st.lists(st.binary(max_size=300), max_size=4)
+
+
+def main(folder: Path) -> Path:
+    return folder / "routes.snapshot"
+
+
+def copy(folder: Path) -> Path:
+    return folder / "routes.snapshot.bak"
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name.removeprefix("routes.snapshot") for entry in folder.iterdir()}
+
+
+def commit(folder: Path, messages: list[bytes]) -> None:
+    with SnapshotFile(folder).open_writer() as writer:
+        for message in messages:
+            writer.append(message)
+        writer.commit()
+
+
+def sealed(body: bytes) -> bytes:
+    """A file with this body whose checksum is right."""
+    return FORMAT + body + hashlib.sha256(FORMAT + body).digest()
+
+
+def loaded(folder: Path) -> tuple[list[bytes] | None, list[Any]]:
+    """What is loaded, and what is logged meanwhile."""
+    with capture_logs() as logs:
+        messages = SnapshotFile(folder).load()
+    assert {line["log_level"] for line in logs} <= {"warning"}
+    return messages, logs
+
+
+def refusal(folder: Path, content: bytes) -> str:
+    """Why a file with this content is not loaded, where there is no copy."""
+    main(folder).write_bytes(content)
+    messages, logs = loaded(folder)
+    assert messages is None
+    (line,) = logs
+    assert line["event"] == "snapshot_not_loaded"
+    problem, end = line["problem"].split("; ")
+    assert end == f"{copy(folder)} is missing"
+    assert main(folder).with_name("routes.snapshot.broken").read_bytes() == content
+    assert not main(folder).exists()
+    return str(problem.removeprefix(f"{main(folder)} "))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A folder whose file holds NEW and whose copy holds OLD."""
+    commit(tmp_path, OLD)
+    commit(tmp_path, NEW)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the many examples of a property; each leaves at most a broken file behind."""
+    return tmp_path_factory.mktemp("snapshots")
+
+
+def test_a_folder_without_a_snapshot_loads_none_and_logs_nothing(tmp_path: Path) -> None:
+    assert loaded(tmp_path) == (None, [])
+    assert names(tmp_path) == set()
+
+
+@given(snapshots=st.lists(message_lists, min_size=1, max_size=3))
+def test_the_last_committed_messages_are_loaded_and_the_copy_holds_those_before(
+    tmp_path_factory: pytest.TempPathFactory, snapshots: list[list[bytes]]
+) -> None:
+    folder = tmp_path_factory.mktemp("snapshots")
+    for messages in snapshots:
+        commit(folder, messages)
+    assert loaded(folder) == (snapshots[-1], [])
+    assert names(folder) == ({"", ".bak"} if len(snapshots) > 1 else {""})
+    main(folder).unlink()
+    if len(snapshots) > 1:
+        assert loaded(folder)[0] == snapshots[-2]
+
+
+@given(messages=message_lists)
+def test_the_format_is_a_line_then_delimited_messages_then_the_digest(scratch: Path, messages: list[bytes]) -> None:
+    commit(scratch, messages)
+    body = b"".join(_VarintBytes(len(message)) + message for message in messages)
+    assert main(scratch).read_bytes() == sealed(body)
+
+
+@given(messages=message_lists, data=st.data())
+def test_any_truncation_is_noticed(scratch: Path, messages: list[bytes], data: st.DataObject) -> None:
+    commit(scratch, messages)
+    copy(scratch).unlink(missing_ok=True)
+    content = main(scratch).read_bytes()
+    assert refusal(scratch, content[: data.draw(st.integers(0, len(content) - 1))])
+
+
+@given(messages=message_lists, mask=st.integers(1, 255), data=st.data())
+def test_any_flipped_byte_is_noticed(scratch: Path, messages: list[bytes], mask: int, data: st.DataObject) -> None:
+    commit(scratch, messages)
+    copy(scratch).unlink(missing_ok=True)
+    content = bytearray(main(scratch).read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= mask
+    assert refusal(scratch, bytes(content))
+
+
+@given(messages=message_lists, more=st.binary(min_size=1, max_size=50))
+def test_anything_behind_the_end_is_noticed(scratch: Path, messages: list[bytes], more: bytes) -> None:
+    commit(scratch, messages)
+    copy(scratch).unlink(missing_ok=True)
+    assert refusal(scratch, main(scratch).read_bytes() + more)
+
+
+def test_every_single_truncation_and_flipped_bit_of_one_file_is_noticed(tmp_path: Path) -> None:
+    commit(tmp_path, [b"a", b"", b"bcd" * 50])
+    content = main(tmp_path).read_bytes()
+    for end in range(len(content)):
+        assert refusal(tmp_path, content[:end])
+    for place, bit in itertools.product(range(len(content)), range(8)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << bit
+        assert refusal(tmp_path, bytes(flipped))
+
+
+@given(content=st.binary(max_size=200), start=st.sampled_from([b"", FORMAT]))
+def test_garbage_is_noticed(scratch: Path, content: bytes, start: bytes) -> None:
+    copy(scratch).unlink(missing_ok=True)
+    assert refusal(scratch, start + content)
+
+
+REFUSALS = {
+    "empty": (b"", "is cut off"),
+    "digest alone": (b"x" * 32, "is cut off"),
+    "another format": (sealed(b"").replace(b"format 1", b"format 2"), "is no route snapshot of format 1"),
+    "checksum of something else": (sealed(b"\x01x").replace(b"\x01x", b"\x01y"), "does not match its checksum"),
+    "a length beyond the end": (sealed(b"\x05abc"), "is cut off"),
+    "half a length": (sealed(b"\x80"), "is cut off"),
+    "a length without an end": (sealed(b"\xff" * 9), "holds something that is no length of a message"),
+    "a length over the limit": (
+        sealed(b"\x81\x80\x80\x08"),
+        "holds a message of 16777217 bytes, over the limit of 16777216",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_a_broken_file_is_told_by_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+    assert refusal(tmp_path, content) == reason
+
+
+def test_a_message_at_the_limit_is_taken_and_a_longer_one_is_refused(tmp_path: Path) -> None:
+    longest = b"x" * MAX_MESSAGE_BYTES
+    commit(tmp_path, [longest])
+    with SnapshotFile(tmp_path).open_writer() as writer:
+        with pytest.raises(OSError, match="16777217 bytes is over the limit of 16777216") as raised:
+            writer.append(longest + b"x")
+        assert raised.value.errno == errno.EFBIG
+    assert loaded(tmp_path) == ([longest], [])
+
+
+@pytest.mark.parametrize(("size", "reason"), [(MAX_FILE_BYTES, "format 1"), (MAX_FILE_BYTES + 1, "over the limit")])
+def test_a_file_over_the_limit_is_not_read(tmp_path: Path, size: int, reason: str) -> None:
+    main(tmp_path).touch()
+    os.truncate(main(tmp_path), size)
+    messages, logs = loaded(tmp_path)
+    assert messages is None
+    assert reason in logs[0]["problem"]
+
+
+def test_no_file_is_written_that_would_be_too_large_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = len(sealed(b"\x04four"))
+    monkeypatch.setattr(snapshot_file, "MAX_FILE_BYTES", exact)
+    with SnapshotFile(tmp_path).open_writer() as writer:
+        writer.append(b"four")
+        with pytest.raises(OSError, match=f"over the limit of {exact}") as raised:
+            writer.append(b"")
+        assert raised.value.errno == errno.EFBIG
+        writer.commit()
+    assert loaded(tmp_path) == ([b"four"], [])
+
+
+def break_by_content(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def break_by_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def break_by_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+BREAKS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "cut off": (break_by_content, "checksum"),
+    "a directory": (break_by_directory, "is no regular file"),
+    "a pipe": (break_by_pipe, "is no regular file"),
+    "missing": (Path.unlink, "is missing"),
+}
+
+
+@pytest.mark.parametrize(("damage", "reason"), BREAKS.values(), ids=BREAKS)
+def test_where_the_file_cannot_be_used_the_copy_is_loaded_with_a_warning_and_outlives_the_next_snapshot(
+    saved: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    damage(main(saved))
+    was_there = main(saved).exists()
+    messages, logs = loaded(saved)
+    assert messages == OLD
+    (line,) = logs
+    assert (line["event"], line["file"], line["copy"]) == ("restored_from_copy", str(main(saved)), str(copy(saved)))
+    assert reason in line["problem"]
+    assert names(saved) == ({".bak", ".broken"} if was_there else {".bak"})
+    commit(saved, NEW)
+    assert loaded(saved) == (NEW, [])
+    main(saved).unlink()
+    assert loaded(saved)[0] == OLD
+
+
+@pytest.mark.parametrize(("damage", "reason"), BREAKS.values(), ids=BREAKS)
+def test_where_file_and_copy_cannot_be_used_none_is_loaded_and_both_reasons_are_logged(
+    saved: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    main(saved).write_bytes(b"")
+    damage(copy(saved))
+    messages, logs = loaded(saved)
+    assert messages is None
+    (line,) = logs
+    first, second = line["problem"].split("; ")
+    assert first == f"{main(saved)} is cut off"
+    assert second.startswith(f"{copy(saved)} ")
+    assert reason in second
+
+
+def test_a_file_that_cannot_be_put_aside_is_told_and_the_copy_is_loaded(saved: Path) -> None:
+    break_by_content(main(saved))
+    main(saved).with_name("routes.snapshot.broken").mkdir()
+    messages, logs = loaded(saved)
+    assert messages == OLD
+    assert [line["event"] for line in logs] == ["broken_snapshot_not_put_aside", "restored_from_copy"]
+
+
+@pytest.mark.parametrize("failing_at", range(1, 6))
+def test_no_failing_operation_lets_a_load_raise(saved: Path, failing_at: int) -> None:
+    break_by_content(main(saved))
+    with failing_disk(failing_at, Failure.FROM_THEN_ON) as disk:
+        messages, logs = loaded(saved)
+    assert messages in (OLD, None)
+    assert (messages is None) is (logs[-1]["event"] == "snapshot_not_loaded")
+    if not disk.failed:
+        assert messages == OLD
+
+
+def test_a_snapshot_that_is_not_committed_leaves_nothing(saved: Path) -> None:
+    with SnapshotFile(saved).open_writer() as writer:
+        writer.append(b"x" * 100_000)
+        assert names(saved) == {"", ".bak", ".tmp"}
+    assert names(saved) == {"", ".bak"}
+    assert loaded(saved) == (NEW, [])
+
+
+def test_a_snapshot_whose_messages_cannot_be_made_leaves_nothing(saved: Path) -> None:
+    def fail_between_messages() -> None:
+        with SnapshotFile(saved).open_writer() as writer:
+            writer.append(b"first")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail_between_messages()
+    assert names(saved) == {"", ".bak"}
+    assert loaded(saved) == (NEW, [])
+
+
+@pytest.mark.parametrize("by_load", [True, False], ids=["load", "next snapshot"])
+def test_what_a_killed_process_left_over_is_gone_after(saved: Path, by_load: bool) -> None:
+    main(saved).with_name("routes.snapshot.tmp").write_bytes(b"x" * 1000)
+    if by_load:
+        assert loaded(saved) == (NEW, [])
+    else:
+        commit(saved, OLDER)
+        assert SnapshotFile(saved).load() == OLDER
+    assert names(saved) == {"", ".bak"}
+
+
+def test_a_disk_that_is_full_at_any_message_leaves_the_snapshot_before(saved: Path) -> None:
+    for messages in ([], [b"small"], [b"x" * 1_000_000] * 2):
+        main(saved).with_name("routes.snapshot.tmp").symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left"):
+            commit(saved, messages)
+        assert names(saved) == {"", ".bak"}
+        assert loaded(saved) == (NEW, [])
+
+
+@pytest.mark.parametrize("failure", Failure)
+@pytest.mark.parametrize("before", [(), (OLD,), (OLDER, OLD)], ids=["first", "second", "third"])
+def test_a_snapshot_that_fails_at_any_operation_leaves_the_one_before_or_is_there(
+    tmp_path: Path, failure: Failure, before: tuple[list[bytes], ...]
+) -> None:
+    for number in itertools.count(1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for messages in before:
+            commit(folder, messages)
+        raised = False
+        with failing_disk(number, failure) as disk:
+            try:
+                commit(folder, NEW)
+            except OSError:
+                raised = True
+        old = before[-1] if before else None
+        messages_now = SnapshotFile(folder).load()
+        assert messages_now in ([old, NEW] if raised else [NEW]), f"operation {number}"
+        assert ".tmp" not in names(folder), f"operation {number}"
+        commit(folder, OLDER)
+        assert loaded(folder) == (OLDER, [])
+        if not disk.failed:
+            assert not raised
+            break
+        assert number < 50

@@ -1,0 +1,206 @@
+"""RouteCache: what answers change, and which of them are held back."""
+
+from __future__ import annotations
+
+import pytest
+from namesrv_api.v1 import route_data_pb2 as pb
+
+from route_client.routes.cache import Origin, RouteCache, Stale
+from route_client.routes.route import GroupKey, TopicRoute
+from route_client.routes.safety import REALLY_WENT, Removal
+from support.virtual_clock import VirtualClock
+from support.wire_routes import NS_A, NS_B, answer, removal, route
+
+TOPIC = "TopicTest"
+BOTH = route(ids=(0, 1))
+ONLY_SLAVE = route(ids=(1,))
+HOLD_SECONDS = 120.0
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cache(clock: VirtualClock) -> RouteCache:
+    return RouteCache(HOLD_SECONDS, clock)
+
+
+def shown(cache: RouteCache) -> tuple[TopicRoute | None, Stale | None]:
+    known = cache.get(TOPIC)
+    assert known is not None
+    return known.route, known.stale
+
+
+def test_a_first_route_is_a_change_and_the_same_again_is_none(cache: RouteCache) -> None:
+    change = cache.offer(answer(BOTH, 1))
+    assert change is not None
+    assert (change.before, change.after.route, change.after.stale) == (None, BOTH, None)
+    assert cache.offer(answer(BOTH, 2)) is None
+
+
+def test_a_topic_that_is_not_there_is_known_not_to_be_there_without_a_change(cache: RouteCache) -> None:
+    assert cache.get(TOPIC) is None
+    assert cache.offer(answer(None)) is None
+    assert shown(cache) == (None, None)
+
+
+def test_the_loss_of_some_brokers_is_believed_at_once(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    change = cache.offer(answer(ONLY_SLAVE, 2))
+    assert change is not None
+    assert shown(cache) == (ONLY_SLAVE, None)
+
+
+@pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
+def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_taken_in_the_end(
+    cache: RouteCache, clock: VirtualClock, empty: TopicRoute | None
+) -> None:
+    cache.offer(answer(BOTH, 1))
+    held = cache.offer(answer(empty, 2))
+    assert held is not None
+    assert held.after.stale is Stale.HELD
+    assert shown(cache) == (BOTH, Stale.HELD)
+    assert (cache.counters.held, cache.held_topics()) == (1, (TOPIC,))
+    assert cache.next_hold_ends() == clock.seconds + HOLD_SECONDS
+
+    clock.advance(HOLD_SECONDS - 0.001)
+    assert cache.expire_holds() == []
+    clock.advance(0.001)
+    (taken,) = cache.expire_holds()
+    assert taken.after.route == empty
+    assert shown(cache) == (empty, None)
+    assert (cache.counters.holds_expired, cache.held_topics(), cache.next_hold_ends()) == (1, (), None)
+
+
+def test_further_empty_answers_do_not_prolong_a_hold(cache: RouteCache, clock: VirtualClock) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    ends = cache.next_hold_ends()
+    clock.advance(60)
+    assert cache.offer(answer(None, 3)) is None
+    assert cache.offer(answer(None, 1, NS_B)) is None
+    assert cache.next_hold_ends() == ends
+    assert cache.counters.held == 1
+
+
+def test_brokers_that_come_back_end_a_hold(cache: RouteCache, clock: VirtualClock) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    change = cache.offer(answer(BOTH, 3))
+    assert change is not None
+    assert change.before is not None
+    assert (change.before.stale, change.after.stale) == (Stale.HELD, None)
+    assert shown(cache) == (BOTH, None)
+    clock.advance(HOLD_SECONDS)
+    assert cache.expire_holds() == []
+    assert cache.counters.holds_averted == 1
+
+
+@pytest.mark.parametrize("reason", sorted(REALLY_WENT))
+def test_a_loss_is_believed_at_once_if_each_broker_really_went(cache: RouteCache, reason: pb.RemovalReason) -> None:
+    cache.offer(answer(BOTH, 1))
+    change = cache.offer(answer(None, 2, removals=(removal(reason), removal(reason, broker_id=1))))
+    assert change is not None
+    assert shown(cache) == (None, None)
+    assert cache.counters.held == 0
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pb.REMOVAL_REASON_UNSPECIFIED,
+        pb.REMOVAL_REASON_CHANNEL_CLOSED,
+        pb.REMOVAL_REASON_EXPIRED,
+        pb.REMOVAL_REASON_GROUP_GONE,
+        4711,
+    ],
+)
+def test_a_loss_is_held_back_if_of_one_broker_only_nothing_is_heard(cache: RouteCache, reason: int) -> None:
+    cache.offer(answer(BOTH, 1))
+    silent = Removal(GroupKey("DefaultCluster", "broker-a"), 1, "", reason)
+    cache.offer(answer(None, 2, removals=(removal(pb.REMOVAL_REASON_UNREGISTERED), silent)))
+    assert shown(cache) == (BOTH, Stale.HELD)
+
+
+def test_the_removal_of_a_group_s_queues_covers_its_brokers_and_no_other_group(cache: RouteCache) -> None:
+    whole_group = removal(pb.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None)
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2, removals=(whole_group,)))
+    assert shown(cache) == (None, None)
+
+    two = route("broker-a", "broker-b")
+    cache.offer(answer(two, 3))
+    cache.offer(answer(None, 4, removals=(whole_group,)))
+    assert shown(cache) == (two, Stale.HELD)
+
+
+def test_a_held_loss_is_taken_once_it_is_explained(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    confirmed = tuple(removal(pb.REMOVAL_REASON_LOSS_CONFIRMED, broker_id=id_) for id_ in (0, 1))
+    cache.offer(answer(None, 3, removals=confirmed))
+    assert shown(cache) == (None, None)
+
+
+def test_holding_back_can_be_switched_off(clock: VirtualClock) -> None:
+    cache = RouteCache(0, clock)
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    assert shown(cache) == (None, None)
+
+
+def test_an_older_revision_of_the_same_origin_changes_nothing(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 7))
+    assert cache.offer(answer(ONLY_SLAVE, 6)) is None
+    assert shown(cache) == (BOTH, None)
+    assert cache.counters.outdated == 1
+
+
+def test_an_older_revision_does_not_end_a_hold_either(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 7))
+    cache.offer(answer(None, 9))
+    assert cache.offer(answer(BOTH, 8)) is None
+    assert shown(cache) == (BOTH, Stale.HELD)
+
+
+@pytest.mark.parametrize("other", [NS_B, Origin("ns-a", "0000"), Origin("ns-a", "0002")])
+def test_another_origin_is_believed_whatever_its_epoch_and_revision(cache: RouteCache, other: Origin) -> None:
+    cache.offer(answer(BOTH, 7, NS_A))
+    cache.offer(answer(ONLY_SLAVE, 1, other))
+    assert shown(cache) == (ONLY_SLAVE, None)
+    cache.offer(answer(BOTH, 2, NS_A))
+    assert shown(cache) == (BOTH, None)
+
+
+def test_a_route_from_disk_is_stale_until_a_name_server_says_something(cache: RouteCache) -> None:
+    assert cache.restore(TOPIC, BOTH) is not None
+    assert shown(cache) == (BOTH, Stale.FROM_DISK)
+    change = cache.offer(answer(BOTH, 1))
+    assert change is not None, "the user can see that it is not stale any more"
+    assert shown(cache) == (BOTH, None)
+    assert cache.restore(TOPIC, ONLY_SLAVE) is None
+    assert shown(cache) == (BOTH, None)
+
+
+def test_a_route_from_disk_is_held_against_an_empty_answer_too(cache: RouteCache) -> None:
+    cache.restore(TOPIC, BOTH)
+    cache.offer(answer(None, 1))
+    assert shown(cache) == (BOTH, Stale.HELD)
+
+
+def test_routes_are_marked_while_nobody_would_tell_of_a_change(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.cut_off = True
+    assert shown(cache) == (BOTH, Stale.DISCONNECTED)
+    cache.cut_off = False
+    assert shown(cache) == (BOTH, None)
+
+
+def test_a_forgotten_topic_is_unknown(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    cache.forget(TOPIC)
+    assert cache.get(TOPIC) is None
+    assert cache.next_hold_ends() is None

@@ -1,0 +1,167 @@
+"""Changes on their way: merged by topic, on threads of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from route_client.callbacks import CallbackThread, ChangeQueue
+from route_client.listeners import Listeners, join_all
+from route_client.routes.cache import KnownRoute, RouteChange, Stale
+from route_client.routes.changes import ChangeBuffer
+from route_client.routes.route import TopicRoute
+from support.wire_routes import removal, route
+
+WAIT = 20.0
+"""How long a test waits for what must come, seconds."""
+
+ONE, TWO, THREE = (route(queues=number) for number in (1, 2, 3))
+
+
+def known(told: TopicRoute | None, topic: str = "T", stale: Stale | None = None) -> KnownRoute:
+    return KnownRoute(topic, told, stale)
+
+
+def change(
+    before: TopicRoute | None, after: TopicRoute | None, topic: str = "T", stale: Stale | None = None
+) -> RouteChange:
+    return RouteChange(topic, known(before, topic) if before else None, known(after, topic, stale))
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("route-client"):
+            thread.join(WAIT)
+            assert not thread.is_alive(), f"{thread.name} is left"
+
+
+def test_changes_of_a_topic_that_wait_become_one() -> None:
+    buffer = ChangeBuffer()
+    buffer.put(RouteChange("T", None, known(ONE), (removal(1),)))  # type: ignore[arg-type]
+    buffer.put(change(TWO, THREE, "U"))
+    buffer.put(RouteChange("T", known(ONE), known(TWO), (removal(2),)))  # type: ignore[arg-type]
+    assert (len(buffer), buffer.merged) == (2, 1)
+    merged = buffer.take()
+    assert merged is not None
+    assert (merged.before, merged.after) == (None, known(TWO))
+    assert [gone.reason for gone in merged.removals] == [1, 2]
+    other = buffer.take()
+    assert other is not None
+    assert other.topic == "U"
+    assert buffer.take() is None
+
+
+@pytest.mark.parametrize(("before", "between"), [(ONE, TWO), (ONE, None), (None, ONE)])
+def test_changes_that_undo_each_other_are_not_told(before: TopicRoute | None, between: TopicRoute | None) -> None:
+    buffer = ChangeBuffer()
+    buffer.put(change(before, between))
+    buffer.put(RouteChange("T", known(between), known(before)))
+    assert buffer.take() is None
+
+
+def test_a_route_that_is_held_back_is_a_change_too() -> None:
+    buffer = ChangeBuffer()
+    buffer.put(change(ONE, TWO))
+    buffer.put(RouteChange("T", known(TWO), known(TWO, stale=Stale.HELD)))
+    held = buffer.take()
+    assert held is not None
+    assert held.after.stale is Stale.HELD
+
+
+def test_only_the_topics_that_are_wanted_are_kept() -> None:
+    buffer = ChangeBuffer({"U"})
+    assert not buffer.put(change(None, ONE, "T"))
+    assert buffer.put(change(None, ONE, "U"))
+    assert len(buffer) == 1
+
+
+def test_a_callback_that_raises_is_called_again_and_others_never_notice(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+    all_seen, called_again = threading.Event(), threading.Event()
+    listeners = Listeners()
+
+    def raises(told: RouteChange) -> None:
+        if told.topic == "U":
+            called_again.set()
+        raise RuntimeError("of the callback")
+
+    def notes(told: RouteChange) -> None:
+        seen.append(told.topic)
+        if len(seen) == 2:
+            all_seen.set()
+
+    bad, good = CallbackThread(raises), CallbackThread(notes)
+    for listener in (bad, good):
+        listeners.add(listener)
+    with caplog.at_level(logging.CRITICAL, logger="route_client"):
+        listeners.put(change(None, ONE, "T"))
+        listeners.put(change(None, ONE, "U"))
+        assert all_seen.wait(WAIT)
+        assert called_again.wait(WAIT)
+        threads = listeners.close()
+        assert join_all(threads, WAIT, None) == 0
+    assert seen == ["T", "U"]
+    assert bad.failures == 2
+
+
+def test_a_callback_that_blocks_gets_one_merged_change_afterwards_and_others_never_notice() -> None:
+    entered, release, done = threading.Event(), threading.Event(), threading.Event()
+    got: list[RouteChange] = []
+    quick: list[RouteChange] = []
+    listeners = Listeners()
+
+    def blocks(told: RouteChange) -> None:
+        got.append(told)
+        entered.set()
+        assert release.wait(WAIT)
+        if len(got) == 2:
+            done.set()
+
+    queue = ChangeQueue()
+    listeners.add(CallbackThread(blocks))
+    listeners.add(queue)
+    listeners.put(change(None, ONE))
+    assert entered.wait(WAIT)
+    for before, after in ((ONE, TWO), (TWO, THREE), (THREE, TWO)):
+        listeners.put(change(before, after))
+        told = queue.take(WAIT)
+        assert told is not None
+        quick.append(told)
+    release.set()
+    assert done.wait(WAIT)
+    assert join_all(listeners.close(), WAIT, None) == 0
+    assert [told.after.route for told in got] == [ONE, TWO]
+    assert [told.after.route for told in quick] == [TWO, THREE, TWO]
+
+
+def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for() -> None:
+    entered, release = threading.Event(), threading.Event()
+    listeners = Listeners()
+
+    def blocks(_: RouteChange) -> None:
+        entered.set()
+        release.wait(WAIT)
+
+    listeners.add(CallbackThread(blocks))
+    listeners.put(change(None, ONE))
+    assert entered.wait(WAIT)
+    assert join_all(listeners.close(), 0.01, None) == 1
+    release.set()
+
+
+def test_an_iteration_ends_when_it_is_closed() -> None:
+    listeners = Listeners()
+    queue = ChangeQueue(on_close=listeners.remove)
+    listeners.add(queue)
+    listeners.put(change(None, ONE))
+    first = next(iter(queue))
+    assert first.after.route == ONE
+    assert queue.take(0.01) is None
+    queue.close()
+    listeners.put(change(ONE, TWO))
+    assert list(queue) == []

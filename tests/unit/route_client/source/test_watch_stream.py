@@ -1,0 +1,101 @@
+"""WatchStream: the answers in a watch, and what breaks it."""
+
+from __future__ import annotations
+
+import pytest
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from route_client.routes.cache import Answer
+from route_client.source.watch_stream import ResumePoint, WatchBroken, WatchStream
+from support.wire_routes import route, wire_removal, wire_route
+
+
+def message(
+    revision: int,
+    *changes: pb.TopicRouteChange,
+    epoch: str = "0001",
+    name: str = "ns-a",
+    bookmark: bool = True,
+) -> pb.WatchTopicRoutesResponse:
+    header = route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=revision)
+    return pb.WatchTopicRoutesResponse(header=header, changes=changes, bookmark=bookmark)
+
+
+def change(topic: str = "T", told: route_data_pb2.TopicRouteData | None = None) -> pb.TopicRouteChange:
+    return pb.TopicRouteChange(topic=topic, route=told)
+
+
+def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> None:
+    stream = WatchStream(["T", "U", "V"])
+    assert sorted(stream.request().topics) == ["T", "U", "V"]
+    assert not stream.request().HasField("resume_after")
+    (answer,) = stream.take(message(7, change("T", wire_route()), bookmark=False))
+    assert isinstance(answer, Answer)
+    assert (answer.topic, answer.route, answer.revision) == ("T", route(), 7)
+    assert (stream.stands, stream.resume_point) == (False, None)
+    (gone,) = stream.take(message(7, change("U")))
+    assert isinstance(gone, Answer)
+    assert gone.route is None
+    assert (stream.stands, stream.resume_point) == (True, ResumePoint("0001", 7))
+    assert stream.told == {"T", "U"}, "of V the name server says nothing: it is not warm"
+
+
+def test_removals_come_with_the_change() -> None:
+    stream = WatchStream(["T"])
+    left = change()
+    left.removals.append(wire_removal(route_data_pb2.REMOVAL_REASON_UNREGISTERED))
+    (answer,) = stream.take(message(8, left))
+    assert isinstance(answer, Answer)
+    (removal,) = answer.removals
+    assert (removal.key.broker_name, removal.broker_id, removal.reason_name) == ("broker-a", 0, "UNREGISTERED")
+
+
+def test_what_was_not_asked_for_is_not_taken() -> None:
+    assert WatchStream(["T"]).take(message(7, change("other", wire_route()))) == []
+
+
+def test_a_resumed_watch_goes_on_and_keeps_its_point_until_the_next_bookmark() -> None:
+    point = ResumePoint("0001", 7)
+    stream = WatchStream(["T"], point)
+    assert (stream.request().resume_after.epoch, stream.request().resume_after.revision) == ("0001", 7)
+    stream.take(message(9, bookmark=False))
+    assert stream.resume_point == point
+    stream.take(message(9))
+    assert stream.resume_point == ResumePoint("0001", 9)
+    assert stream.told == {"T"}
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        (message(6), "back from revision 7 to 6"),
+        (message(8, epoch="0002"), "from epoch 0001 to 0002"),
+        (message(8, name="ns-b"), "of ns-b"),
+    ],
+)
+def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_not_resumed(
+    second: pb.WatchTopicRoutesResponse, problem: str
+) -> None:
+    stream = WatchStream(["T"])
+    stream.take(message(7))
+    with pytest.raises(WatchBroken, match=problem):
+        stream.take(second)
+    assert stream.resume_point is None
+
+
+@pytest.mark.parametrize("first", [message(8, epoch="0002"), message(6)])
+def test_a_resumed_watch_that_begins_elsewhere_is_broken(first: pb.WatchTopicRoutesResponse) -> None:
+    with pytest.raises(WatchBroken):
+        WatchStream(["T"], ResumePoint("0001", 7)).take(first)
+
+
+@pytest.mark.parametrize("number", [-1, 65_536])
+def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) -> None:
+    impossible = wire_route()
+    impossible.queue_datas[0].write_queue_nums = number
+    stream = WatchStream(["T", "U"])
+    refused, taken = stream.take(message(7, change("T", impossible), change("U", wire_route())))
+    assert isinstance(refused, ValueError)
+    assert f"'T': write_queue_nums of broker 'broker-a' is {number}" in str(refused)
+    assert isinstance(taken, Answer)

@@ -1,0 +1,167 @@
+"""The data source's objects, called as Spark calls them, without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
+
+import pyspark_namesrv
+from route_pipeline import schemas
+from route_pipeline.source.batch_reader import SnapshotPart
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.data_source import NamesrvDataSource, pin
+from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.snapshot_reader import ShardOf
+from support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
+
+
+def data_source(**options: str) -> NamesrvDataSource:
+    return NamesrvDataSource(CaseInsensitiveDict(options))
+
+
+def test_the_format_is_called_namesrv() -> None:
+    assert NamesrvDataSource.name() == "namesrv"
+
+
+def test_spark_finds_the_format_in_the_package_that_it_looks_through() -> None:
+    assert pyspark_namesrv.DefaultSource is NamesrvDataSource
+
+
+def test_a_plan_pins_each_name_server_once_and_reads_it_in_shards() -> None:
+    with serving(snapshot()) as first, serving(snapshot(), namesrv="ns-b") as second:
+        endpoints = f"{first.endpoint}; {second.endpoint}"
+        parts = data_source(endpoints=endpoints, shards="2", pinSeconds="60").reader(StructType()).partitions()
+        assert (first.pins, second.pins) == ([60], [60])
+    assert parts == [SnapshotPart(fake.endpoint, "pin-1", ShardOf(n, 2)) for fake in (first, second) for n in (0, 1)]
+
+
+def test_brokers_and_clusters_are_read_by_one_task_each_name_server() -> None:
+    with serving(snapshot()) as fake:
+        for table in ("brokers", "clusters"):
+            (part,) = data_source(endpoints=str(fake.endpoint), table=table).reader(StructType()).partitions()
+            assert isinstance(part, SnapshotPart)
+            assert part.shard.index == 0
+
+
+def test_given_pins_are_read_and_no_others_made() -> None:
+    with serving(snapshot()) as fake:
+        options = pin([fake.endpoint], 30)
+        (part, *_) = data_source(**options).reader(StructType()).partitions()
+        assert fake.pins == [30]
+    assert isinstance(part, SnapshotPart)
+    assert part.pin_id == "pin-1"
+
+
+def test_a_name_server_that_does_not_answer_fails_the_plan_and_is_named() -> None:
+    with serving(snapshot()) as fake:
+        options = {"endpoints": f"{fake.endpoint},127.0.0.1:1", "connectTimeoutSeconds": "0.2"}
+        with pytest.raises(NamesrvError, match=r"name server 127\.0\.0\.1:1: UNAVAILABLE"):
+            data_source(**options).reader(StructType()).partitions()
+        assert len(data_source(**options, onLost="continue", shards="1").reader(StructType()).partitions()) == 1
+    with pytest.raises(NamesrvError, match="no name server answers"):
+        data_source(**options, onLost="continue").reader(StructType()).partitions()
+
+
+def test_two_name_servers_of_one_name_are_refused() -> None:
+    with serving(snapshot()) as first, serving(snapshot()) as second:
+        reader = data_source(endpoints=f"{first.endpoint},{second.endpoint}").reader(StructType())
+        with pytest.raises(NamesrvError, match="both call themselves 'ns-a'"):
+            reader.partitions()
+
+
+def test_a_reader_and_its_partitions_travel_by_pickle_and_read_there() -> None:
+    chunks = [fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")])]
+    with serving(snapshot(*chunks)) as fake:
+        planned = data_source(endpoints=str(fake.endpoint), shards="1").reader(StructType())
+        pickled = cloudpickle.dumps((planned, planned.partitions()))  # type: ignore[no-untyped-call]
+        reader, partitions = cloudpickle.loads(pickled)
+        table = pa.Table.from_batches(reader.read(partitions[0]))
+    assert table.column("topic").to_pylist() == ["TopicTest"]
+
+
+def test_the_table_of_changes_is_read_from_the_oldest_one_that_is_left() -> None:
+    with serving(snapshot()) as fake:
+        fake.compacted_revision = 5
+        fake.changes = {5: [put("Old", queue("broker-a"))], 6: [put("New", queue("broker-a"))], 7: [gone("New")]}
+        reader = data_source(endpoints=str(fake.endpoint), table="changes", shards="1").reader(StructType())
+        (part,) = reader.partitions()
+        rows = pa.Table.from_batches(reader.read(part)).to_pylist()
+    assert [(row["revision"], row["op"], row["topic"], row["reason"]) for row in rows] == [
+        (6, "put", "New", None),
+        (7, "remove", "New", "NOT_IN_REGISTRATION"),
+        (7, "changes", None, None),
+    ]
+
+
+def test_options_are_read_whatever_their_case() -> None:
+    request = ReadRequest.of_options(
+        CaseInsensitiveDict(
+            {"ENDPOINTS": "a:1", "Table": "brokers", "timeoutseconds": "2.5", "connectTimeoutSeconds": "1"}
+        )
+    )
+
+    timeouts = request.connecting.timeouts
+    assert (request.table, timeouts.total, timeouts.connect) == ("brokers", 2.5, 1.0)
+
+
+TLS = {"endpoints": "a:1", "tls": "true"}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "option 'endpoints' is missing"),
+        ({"endpoints": "a:1", "tabel": "brokers"}, "option 'tabel' is unknown to namesrv: did you mean 'table'?"),
+        ({"endpoints": "a:1", "path": "/x"}, "option 'path' is unknown"),
+        ({"endpoints": "a:1", "table": "broker"}, "not one of topic_queues, .*: did you mean 'brokers'?"),
+        ({"endpoints": "a:1", "shards": "0"}, "option 'shards' is '0', not a whole number from 1 to 1024"),
+        ({"endpoints": "a:1", "shards": "1025"}, "from 1 to 1024"),
+        (
+            {"endpoints": "a:1", "pinSeconds": "3601"},
+            "option 'pinSeconds' is '3601', not a whole number from 1 to 3600",
+        ),
+        ({"endpoints": "a:1", "pinSeconds": "1.5"}, "not a whole number"),
+        ({"endpoints": "a:1", "topics": " , "}, "option 'topics' is empty"),
+        ({"endpoints": "a:1", "afterRevision": "3"}, "for table changes only"),
+        ({"endpoints": "a:1", "pins": "b:1=x"}, "does not name the same addresses"),
+        ({"endpoints": "a:1", "pins": "a:1"}, "not host:port=id"),
+        ({"endpoints": "a:1", "onLost": "retry"}, "option 'onLost' is 'retry', not one of fail, continue"),
+        ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tls' is not 'true', but one of tlsCaFile"),
+        ({**TLS, "tlsCaFile": "/none"}, "option 'tlsCaFile': /none: No such file"),
+        ({**TLS, "tlsCaFile": __file__}, "option 'tlsCaFile': .* holds no certificates in PEM"),
+        ({**TLS, "tlsCertFile": "/none"}, "options 'tlsCertFile' and 'tlsKeyFile' go together"),
+        (
+            {**TLS, "tlsCertFile": __file__, "tlsKeyFile": __file__},
+            "options 'tlsCertFile' and 'tlsKeyFile': .* are no certificate and private key in PEM",
+        ),
+        ({"endpoints": "a:1", "tls": "yes"}, "option 'tls' is 'yes', not one of false, true"),
+        ({**TLS, "token": "two words"}, "option 'token' is not 1 to 4096 visible ASCII characters"),
+        ({**TLS, "token": "x" * 4097}, "option 'token' is not 1 to 4096 visible ASCII characters"),
+        ({**TLS, "token": "x", "tokenFile": "/none"}, "options 'token' and 'tokenFile' are both given"),
+        ({**TLS, "tokenFile": "/none"}, "option 'tokenFile': /none: No such file"),
+        ({"endpoints": "a:1", "token": "x"}, "option 'token' .* others could read it"),
+        ({"endpoints": "a"}, "option 'endpoints': address 'a' has no port"),
+        ({"endpoints": "a:1,,b:2"}, "empty element"),
+        ({"endpoints": "a:1", "timeoutSeconds": "soon"}, "option 'timeoutSeconds' is 'soon'"),
+        ({"endpoints": "a:1", "timeoutSeconds": "0"}, "option 'timeoutSeconds' is '0'"),
+        ({"endpoints": "a:1", "timeoutSeconds": "nan"}, "option 'timeoutSeconds' is 'nan'"),
+        ({"endpoints": "a:1", "connectTimeoutSeconds": "86401"}, "option 'connectTimeoutSeconds' is '86401'"),
+    ],
+)
+def test_a_wrong_option_is_named_when_spark_asks_for_the_schema(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        data_source(**options).schema()
+
+
+def test_a_stream_is_of_the_table_of_changes() -> None:
+    with pytest.raises(ValueError, match="a stream is of table 'changes'"):
+        data_source(endpoints="a:1").streamReader(StructType())
+
+
+@pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
+def test_every_table_starts_with_the_origin_of_its_rows(table: str) -> None:
+    assert schemas.arrow_schema(table).names[:4] == ["namesrv", "epoch", "revision", "taken_at"]
+    assert data_source(endpoints="a:1", table=table).schema().startswith("namesrv STRING NOT NULL COMMENT")

@@ -1,0 +1,75 @@
+"""Queues of a snapshot that are decoded once each."""
+
+from __future__ import annotations
+
+import pytest
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from route_pipeline.source import encoded_queues
+from route_pipeline.source.encoded_queues import COLUMNS, QueueColumns, SnapshotResponse
+from route_pipeline.source.row_filter import EVERYTHING, RowFilter
+from support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
+
+Topics = list[route_service_pb2.TopicQueues]
+
+
+def encoded(chunk: Chunk) -> Topics:
+    message = route_service_pb2.StreamRouteSnapshotResponse(chunk=chunk).SerializeToString()
+    return list(SnapshotResponse.FromString(message).chunk.topics)
+
+
+def test_each_queue_has_its_topic_and_its_own_numbers() -> None:
+    queues = QueueColumns()
+    reported = route_data_pb2.QueueData(
+        cluster_name="c2", broker_name="b", read_queue_nums=1, write_queue_nums=2, perm=4, reported_perm=6
+    )
+    first = queues.of(encoded(topics_chunk(A=[queue("broker-a"), queue("broker-b", 4, 2)])), EVERYTHING)
+    again = queues.of(encoded(topics_chunk(B=[queue("broker-a"), reported], C=[queue("broker-a")])), EVERYTHING)
+
+    assert tuple(first) == COLUMNS
+    assert list(zip(*(first[name].to_pylist() for name in COLUMNS), strict=True)) == [
+        ("A", "DefaultCluster", "broker-a", 8, 8, 6, 0, None),
+        ("A", "DefaultCluster", "broker-b", 4, 2, 6, 0, None),
+    ]
+    assert list(zip(*(again[name].to_pylist() for name in COLUMNS), strict=True)) == [
+        ("B", "DefaultCluster", "broker-a", 8, 8, 6, 0, None),
+        ("B", "c2", "b", 1, 2, 4, 0, 6),
+        ("C", "DefaultCluster", "broker-a", 8, 8, 6, 0, None),
+    ]
+    assert len(queues) == 3, "equal ones are decoded once"
+
+
+def test_a_filter_takes_topics_and_clusters() -> None:
+    other = route_data_pb2.QueueData(cluster_name="c2", broker_name="b")
+    topics = encoded(topics_chunk(A=[queue("broker-a"), other], B=[other], Other=[other]))
+
+    taken = QueueColumns().of(topics, RowFilter.of(("A", "B*"), ("c2",)))
+
+    assert list(zip(taken["topic"].to_pylist(), taken["cluster_name"].to_pylist(), strict=True)) == [
+        ("A", "c2"),
+        ("B", "c2"),
+    ]
+
+
+def test_what_is_kept_is_bounded_and_what_was_forgotten_is_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_queues, "MAX_DIFFERENT_QUEUES", 2)
+    queues = QueueColumns()
+    names = [f"broker-{number}" for number in range(9)]
+
+    found = [queues.of(encoded(topics_chunk(A=[queue(name)])), EVERYTHING)["broker_name"] for name in names * 2]
+
+    assert [column.to_pylist() for column in found] == [[name] for name in names * 2]
+    assert len(queues) <= 3
+
+
+def test_bytes_that_are_no_queue_are_named_by_their_topic() -> None:
+    topics = encoded(topics_chunk(Fine=[queue("a")], Broken=[queue("b")]))
+    topics[1].queue_datas.append(b"\x0a\x05abc")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a queue of topic 'Broken' that cannot be decoded"):
+        QueueColumns().of(topics, EVERYTHING)
+
+
+def test_all_else_of_a_message_is_as_in_the_contract() -> None:
+    message = route_service_pb2.StreamRouteSnapshotResponse(chunk=fleet_chunk(id0="10.0.0.1:10911"))
+    read = SnapshotResponse.FromString(message.SerializeToString())
+    assert str(read) == str(message)

@@ -1,0 +1,45 @@
+"""Offsets: what Spark kept is read back; what is damaged or of another version is refused with one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from route_pipeline.source.offsets import HOLE, INITIAL, OffsetError, Position, from_json, to_json
+
+FIELDS = {"namesrv": "ns", "epoch": "1-a", "revision": 3, "state": "up"}
+
+
+def test_what_was_written_is_read_back() -> None:
+    positions = {"a:1": Position("ns", "1-a", 3), "b:2": Position(state=HOLE)}
+    assert from_json(to_json(positions)) == positions
+    assert from_json(INITIAL) == {}
+
+
+@pytest.mark.parametrize(
+    "offset", [[], 0, None, {}, {"version": 2}, {"version": True, "namesrvs": {}}, {"version": "1"}]
+)
+def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
+    with pytest.raises(OffsetError, match=r"offsets of version .*, this program knows 1: start a new checkpoint"):
+        from_json(offset)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        [],
+        {},
+        {**FIELDS, "revision": float("inf")},
+        {**FIELDS, "revision": 1.5},
+        {**FIELDS, "revision": True},
+        {**FIELDS, "revision": -1},
+        {**FIELDS, "epoch": None},
+        {**FIELDS, "namesrv": ["ns"]},
+        {**FIELDS, "state": "elsewhere"},
+    ],
+)
+def test_a_damaged_position_is_refused(fields: Any) -> None:
+    with pytest.raises(OffsetError, match="damaged: start a new checkpoint"):
+        from_json({"version": 1, "namesrvs": {"a:1": fields}})

@@ -1,0 +1,325 @@
+"""Reading tables from a real gRPC server, without Spark."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+
+import grpc
+import pyarrow as pa
+import pytest
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+from route_pipeline import schemas
+from route_pipeline.source.connection import Connecting, NamesrvError, Timeouts
+from route_pipeline.source.row_filter import RowFilter
+from route_pipeline.source.snapshot_reader import ShardOf
+from route_pipeline.source.snapshot_tables import MAX_BROKER_ROWS, Part, read_table
+from support.fakes.snapshot_name_server import (
+    TAKEN_AT_MILLIS,
+    Chunk,
+    Response,
+    Script,
+    end_of,
+    fleet_chunk,
+    header,
+    live,
+    queue,
+    serving,
+    snapshot,
+    topics_chunk,
+)
+
+QUICK = Connecting(Timeouts(connect=2, total=20))
+TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 4)], Other=[queue("broker-a")])
+
+
+def read(script: Script, table: str = schemas.TOPIC_QUEUES, connecting: Connecting = QUICK) -> pa.Table:
+    with serving(script) as fake:
+        return pa.Table.from_batches(read_table(fake.endpoint, table, connecting), schemas.arrow_schema(table))
+
+
+def failure_of(script: Script, table: str = schemas.TOPIC_QUEUES, connecting: Connecting = QUICK) -> str:
+    with pytest.raises(NamesrvError) as caught:
+        read(script, table, connecting)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_topic_queues_has_a_row_for_each_topic_and_broker_group_with_its_origin() -> None:
+    rows = read(snapshot(TWO_TOPICS)).to_pylist()
+
+    assert [(row["topic"], row["broker_name"], row["read_queue_nums"]) for row in rows] == [
+        ("TopicTest", "broker-a", 8),
+        ("TopicTest", "broker-b", 4),
+        ("Other", "broker-a", 8),
+    ]
+    assert rows[1] | {"taken_at": None} == {
+        "namesrv": "ns-a",
+        "epoch": "0001",
+        "revision": 7,
+        "taken_at": None,
+        "topic": "TopicTest",
+        "cluster_name": "DefaultCluster",
+        "broker_name": "broker-b",
+        "read_queue_nums": 4,
+        "write_queue_nums": 2,
+        "perm": 4,
+        "topic_sys_flag": 0,
+        "reported_perm": None,
+    }
+    assert rows[0]["taken_at"].timestamp() * 1000 == pytest.approx(TAKEN_AT_MILLIS)
+
+
+def test_brokers_joins_addresses_live_table_and_filter_servers_of_different_chunks() -> None:
+    servers = route_data_pb2.FilterServerData(
+        cluster_name="DefaultCluster", broker_addr="10.0.0.1:10911", filter_servers=["10.0.0.1:1234"]
+    )
+    rows = read(
+        snapshot(
+            Chunk(filter_servers=[servers]),
+            Chunk(live_brokers=[live(0, "10.0.0.1:10911")]),
+            fleet_chunk(id0="10.0.0.1:10911"),
+        ),
+        schemas.BROKERS,
+    ).to_pylist()
+
+    assert len(rows) == 1
+    assert rows[0]["zone_name"] == "zone-1"
+    assert rows[0]["filter_servers"] == ["10.0.0.1:1234"]
+    assert rows[0]["data_version_counter"] == 3
+    assert rows[0]["live"]
+    assert not rows[0]["unconfirmed"]
+    assert rows[0]["enable_acting_master"] is None
+
+
+def test_a_broker_that_is_known_but_not_live_has_a_row_without_registration() -> None:
+    chunk = fleet_chunk(id1="10.0.0.2:10911")
+    chunk.broker_datas[0].unconfirmed_broker_ids.append(1)
+
+    row = read(snapshot(chunk), schemas.BROKERS).to_pylist()[0]
+
+    assert (row["broker_id"], row["live"], row["unconfirmed"]) == (1, False, True)
+    assert row["generation"] is None
+    assert row["last_update"] is None
+    assert row["filter_servers"] == []
+
+
+def test_clusters_has_a_row_for_each_pair_of_cluster_and_group() -> None:
+    cluster = route_data_pb2.ClusterData(cluster_name="c1", broker_names=["a", "b"])
+
+    rows = read(snapshot(Chunk(clusters=[cluster])), schemas.CLUSTERS).to_pylist()
+
+    assert [(row["cluster_name"], row["broker_name"]) for row in rows] == [("c1", "a"), ("c1", "b")]
+
+
+def test_an_empty_name_server_has_no_rows() -> None:
+    assert [read(snapshot(), table).num_rows for table in schemas.ROW_COLUMNS] == [0, 0, 0]
+
+
+def test_a_filter_leaves_rows_of_other_topics_and_clusters_out() -> None:
+    other = queue("broker-b")
+    other.cluster_name = "c2"
+    chunk = topics_chunk(**{"TopicTest": [queue("broker-a"), other], "Order-1": [queue("broker-a")], "X": [other]})
+    with serving(snapshot(chunk)) as fake:
+
+        def rows(wanted: RowFilter) -> list[tuple[str, str]]:
+            batches = read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part(wanted=wanted))
+            return [(row["topic"], row["cluster_name"]) for batch in batches for row in batch.to_pylist()]
+
+        assert rows(RowFilter.of(("TopicTest", "Ord*"), ("DefaultCluster",))) == [
+            ("TopicTest", "DefaultCluster"),
+            ("Order-1", "DefaultCluster"),
+        ]
+        assert rows(RowFilter.of((), ("c2",))) == [("TopicTest", "c2"), ("X", "c2")]
+
+
+@pytest.mark.parametrize(
+    ("table", "asked"),
+    [
+        (schemas.TOPIC_QUEUES, {pb.ROUTE_TABLE_TOPIC_QUEUES}),
+        (schemas.CLUSTERS, {pb.ROUTE_TABLE_CLUSTERS}),
+        (
+            schemas.BROKERS,
+            {pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_FILTER_SERVERS, pb.ROUTE_TABLE_LIVE_BROKERS},
+        ),
+    ],
+)
+def test_only_the_tables_that_rows_are_made_of_are_asked_for(table: str, asked: set[int]) -> None:
+    with serving(snapshot()) as fake:
+        list(read_table(fake.endpoint, table, QUICK))
+        (request,) = fake.snapshot_requests
+    assert (set(request.tables), request.HasField("shard")) == (asked, False)
+
+
+def test_a_part_is_asked_for_by_pin_and_shard() -> None:
+    with serving(snapshot(TWO_TOPICS)) as fake:
+        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1", ShardOf(2, 3))))
+        (request,) = fake.snapshot_requests
+        assert (request.pin_id, request.shard.index, request.shard.count) == ("pin-1", 2, 3)
+
+
+def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
+    with serving(snapshot()) as fake:
+        fake.refusal = RichError(grpc.StatusCode.NOT_FOUND, "no pin pin-1", reason="SNAPSHOT_GONE", domain="namesrv")
+        with pytest.raises(
+            NamesrvError, match=r"SNAPSHOT_GONE: no pin pin-1; call load\(\) again, or raise .*pinSeconds"
+        ):
+            list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1")))
+
+
+def test_the_token_goes_with_the_call() -> None:
+    with serving(snapshot()) as fake:
+        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(QUICK.timeouts, token="s3cret")))
+        assert fake.authorizations == ["Bearer s3cret"]
+
+
+@pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
+def test_every_batch_has_exactly_the_declared_schema(table: str) -> None:
+    with serving(snapshot(fleet_chunk(id0="10.0.0.1:10911"), TWO_TOPICS)) as fake:
+        for batch in read_table(fake.endpoint, table, QUICK):
+            assert batch.schema.equals(schemas.arrow_schema(table))
+            batch.validate(full=True)
+
+
+def test_brokers_come_in_bounded_batches() -> None:
+    chunk = fleet_chunk()
+    for number in range(MAX_BROKER_ROWS + 1):
+        chunk.broker_datas[0].broker_addrs.add(broker_id=number, broker_addr=f"10.0.0.1:{number % 65535 + 1}")
+    with serving(snapshot(chunk)) as fake:
+        sizes = [batch.num_rows for batch in read_table(fake.endpoint, schemas.BROKERS, QUICK)]
+    assert sizes == [MAX_BROKER_ROWS, 1]
+
+
+def test_a_stream_that_ends_without_its_end_marker_is_an_error_and_not_a_shorter_table() -> None:
+    assert "before its end marker" in failure_of(lambda _: [header(), Response(chunk=TWO_TOPICS)])
+
+
+@pytest.mark.parametrize("field", ["cluster_count", "topic_count", "queue_data_count", "broker_data_count"])
+def test_a_count_that_does_not_agree_is_named(field: str) -> None:
+    end = end_of([TWO_TOPICS])
+    setattr(end.snapshot_end, field, 99)
+
+    assert f"{field} " in failure_of(lambda _: [header(), Response(chunk=TWO_TOPICS), end])
+
+
+def test_a_stream_without_a_header_first_is_an_error() -> None:
+    assert "without a header" in failure_of(lambda _: [Response(chunk=TWO_TOPICS), end_of([TWO_TOPICS])])
+    assert "before its header" in failure_of(lambda _: [])
+
+
+def test_a_name_server_that_does_not_say_its_name_is_an_error() -> None:
+    assert "does not say its name" in failure_of(lambda _: [header(namesrv=""), end_of([])])
+
+
+def test_a_revision_that_moves_within_the_snapshot_is_an_error() -> None:
+    moved = Response(header=header(revision=8).header, chunk=TWO_TOPICS)
+
+    assert "revision 7 to ns-a, epoch 0001, revision 8" in failure_of(lambda _: [header(), moved])
+
+
+def test_a_message_of_an_unknown_kind_is_an_error_because_it_may_hold_rows() -> None:
+    assert "unknown kind" in failure_of(lambda _: [header(), Response()])
+
+
+def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retried() -> None:
+    def broken(context: grpc.ServicerContext) -> Iterator[Response]:
+        yield header()
+        yield Response(chunk=TWO_TOPICS)
+        error = RichError(grpc.StatusCode.UNAVAILABLE, "going\ndown", reason="SHUTTING_DOWN", domain="namesrv")
+        context.abort_with_status(error.status())
+
+    with serving(broken) as fake:
+        with pytest.raises(NamesrvError) as caught:
+            list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK))
+        assert str(caught.value) == f"name server {fake.endpoint}: UNAVAILABLE SHUTTING_DOWN: going down"
+        assert fake.calls == 1
+
+
+def test_unavailable_before_the_first_message_is_retried() -> None:
+    attempts: list[int] = []
+
+    def starting(context: grpc.ServicerContext) -> Iterable[Response]:
+        attempts.append(1)
+        if len(attempts) < 3:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+        return [header(), Response(chunk=TWO_TOPICS), end_of([TWO_TOPICS])]
+
+    assert read(starting).num_rows == 3
+    assert len(attempts) == 3
+
+
+def test_another_error_is_not_retried() -> None:
+    attempts: list[int] = []
+
+    def refusing(context: grpc.ServicerContext) -> Iterable[Response]:
+        attempts.append(1)
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such call")
+
+    assert "UNIMPLEMENTED: no such call" in failure_of(refusing)
+    assert len(attempts) == 1
+
+
+def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout() -> None:
+    released = threading.Event()
+
+    def stalled(_context: grpc.ServicerContext) -> Iterator[Response]:
+        yield header()
+        released.wait()
+
+    with serving(stalled) as fake:
+        try:
+            with pytest.raises(NamesrvError, match=r"DEADLINE_EXCEEDED.*longer than 0\.3 s"):
+                list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(Timeouts(connect=2, total=0.3))))
+        finally:
+            released.set()
+
+
+def test_an_endpoint_where_nobody_listens_is_named_with_the_cause() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(NamesrvError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE.*refused"):
+        list(read_table(Endpoint("127.0.0.1", port), schemas.TOPIC_QUEUES, QUICK))
+
+
+def test_a_port_that_does_not_speak_grpc_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer_garbage() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\nnot gRPC\n")
+
+        thread = threading.Thread(target=answer_garbage)
+        thread.start()
+        try:
+            with pytest.raises(NamesrvError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE"):
+                list(read_table(Endpoint("127.0.0.1", port), schemas.TOPIC_QUEUES, QUICK))
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_reader_that_stops_early_cancels_the_call() -> None:
+    cancelled = threading.Event()
+
+    def endless(context: grpc.ServicerContext) -> Iterator[Response]:
+        context.add_callback(cancelled.set)
+        yield header()
+        while context.is_active():
+            yield Response(chunk=TWO_TOPICS)
+
+    with serving(endless) as fake:
+        batches = read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+        assert cancelled.wait(timeout=10)

@@ -1,0 +1,281 @@
+"""The stream's plans and rows, called as Spark calls them, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+from route_pipeline import schemas
+from route_pipeline.source.batch_reader import ChangesPart, SnapshotPart
+from route_pipeline.source.change_reader import Span
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.offsets import OffsetError
+from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.stream_reader import SHARDED_REVISIONS, NamesrvStreamReader, ReaderRowPart
+from support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
+
+ALL = ReadAllAvailable()
+SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))
+# Not UNAVAILABLE, which gRPC would try again for seconds.
+DEAD = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv")
+
+
+@pytest.fixture
+def fakes() -> Iterator[tuple[FakeNamesrv, FakeNamesrv]]:
+    with ExitStack() as stack:
+        yield (
+            stack.enter_context(serving(SNAPSHOT)),
+            stack.enter_context(serving(snapshot(namesrv="ns-b"), namesrv="ns-b")),
+        )
+
+
+@pytest.fixture
+def fake(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> FakeNamesrv:
+    return fakes[0]
+
+
+def reader_of(*fakes: FakeNamesrv, **options: str) -> NamesrvStreamReader:
+    endpoints = ",".join(str(fake.endpoint) for fake in fakes)
+    request = {"endpoints": endpoints, "table": "changes", "shards": "2", "connectTimeoutSeconds": "1", **options}
+    return NamesrvStreamReader(ReadRequest.of_options(CaseInsensitiveDict(request), streaming=True), lambda: 1e9)
+
+
+def offset(fake: FakeNamesrv, revision: int, epoch: str = "0001", state: str = "up") -> dict[str, Any]:
+    fields = {"namesrv": fake.namesrv, "epoch": epoch, "revision": revision, "state": state}
+    return {"version": 1, "namesrvs": {str(fake.endpoint): fields}}
+
+
+def rows_of(reader: NamesrvStreamReader, parts: list[InputPartition]) -> list[dict[str, Any]]:
+    batches = [batch for part in parts for batch in reader.read(part)]
+    assert all(batch.schema.equals(schemas.arrow_schema(schemas.CHANGES)) for batch in batches)
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, schemas.arrow_schema(schemas.CHANGES)).to_pylist()
+    return rows
+
+
+def latest(reader: NamesrvStreamReader, start: dict[str, Any], limit: ReadLimit = ALL) -> dict[str, Any]:
+    """What Spark does with an offset between two calls is to write and read JSON."""
+    return reader.latestOffset(start, limit)
+
+
+def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    reader = reader_of(*fakes)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+
+    parts = reader.partitions(start, end)
+    assert [type(part) for part in parts] == [SnapshotPart] * 4
+    rows = rows_of(reader, [parts[0], parts[2]])
+    assert [(row["namesrv"], row["table_name"], row["op"], row["from_snapshot"], row["key"]) for row in rows] == [
+        ("ns-a", "topic_queues", "put", True, "TopicTest/DefaultCluster/broker-a"),
+        ("ns-a", "reads", "snapshot", True, str(fakes[0].endpoint)),
+        ("ns-b", "reads", "snapshot", True, str(fakes[1].endpoint)),
+    ]
+    assert latest(reader, end) == end
+    assert reader.partitions(end, end) == []
+
+
+def test_the_initial_offset_is_always_the_same(fake: FakeNamesrv) -> None:
+    first = reader_of(fake).initialOffset()
+    fake.revision = 99
+    assert reader_of(fake).initialOffset() == first
+
+
+def test_later_batches_are_the_changes_in_between(fake: FakeNamesrv) -> None:
+    reader = reader_of(fake)
+    fake.changes = {7: [put("Old", queue("broker-a"))], 8: [put("New", queue("broker-a", 3)), gone("TopicTest")]}
+    fake.revision = 9
+    end = latest(reader, offset(fake, 7))
+    (part,) = reader.partitions(offset(fake, 7), end)
+
+    rows = rows_of(reader, [part])
+    assert [(row["revision"], row["op"], row["topic"], row["read_queue_nums"], row["reason"]) for row in rows] == [
+        (8, "put", "New", 3, None),
+        (8, "remove", "TopicTest", None, "NOT_IN_REGISTRATION"),
+        (9, "changes", None, None, None),
+    ]
+    assert rows[-1]["after_revision"] == 7
+
+
+def test_a_long_span_is_read_in_shards(fake: FakeNamesrv) -> None:
+    end = offset(fake, 8 + SHARDED_REVISIONS)
+    assert len(reader_of(fake).partitions(offset(fake, 7), end)) == 2
+
+
+def test_a_limit_bounds_the_revisions_of_a_batch_and_all_available_does_not(fake: FakeNamesrv) -> None:
+    reader = reader_of(fake, maxRevisionsPerTrigger="3")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+    assert reader_of(fake).getDefaultReadLimit() == ALL
+    assert latest(reader, offset(fake, 2), ReadMaxRows(3)) == offset(fake, 5)
+    assert latest(reader, offset(fake, 2)) == offset(fake, 7)
+
+
+def test_available_now_stops_where_the_name_server_was_at_the_start(fake: FakeNamesrv) -> None:
+    reader = reader_of(fake)
+    reader.prepareForTriggerAvailableNow()
+    fake.revision = 20
+
+    assert latest(reader, offset(fake, 2), ReadMaxRows(3)) == offset(fake, 5)
+    assert latest(reader, offset(fake, 5), ReadMaxRows(3)) == offset(fake, 7)
+    assert latest(reader, offset(fake, 7), ReadMaxRows(3)) == offset(fake, 7)
+    assert latest(reader, offset(fake, 9)) == offset(fake, 9), "a run before may have read past the target"
+
+
+def test_a_restarted_name_server_is_read_from_a_snapshot(fake: FakeNamesrv) -> None:
+    reader = reader_of(fake)
+    fake.epoch, fake.revision = "0002", 1
+    end = latest(reader, offset(fake, 7))
+
+    assert end == offset(fake, 1, epoch="0002")
+    assert [type(part) for part in reader.partitions(offset(fake, 7), end)] == [SnapshotPart] * 2
+
+
+def test_a_restart_after_the_plan_was_logged_is_read_from_a_snapshot_as_well(fake: FakeNamesrv) -> None:
+    fake.epoch, fake.revision = "0002", 1
+    parts = reader_of(fake).partitions(offset(fake, 5), offset(fake, 7))
+    assert [type(part) for part in parts] == [SnapshotPart] * 2
+
+
+def test_the_batch_after_one_that_met_a_restart_begins_with_a_snapshot_again(fake: FakeNamesrv) -> None:
+    reader = reader_of(fake)
+    fake.epoch, fake.revision = "0002", 3
+    planned = offset(fake, 7)
+    reader.partitions(offset(fake, 5), planned)  # a sink that has had this batch throws the snapshot away
+    fake.revision = 9
+    end = latest(reader, planned)
+    assert [type(part) for part in reader.partitions(planned, end)] == [SnapshotPart] * 2
+
+
+def test_compacted_changes_fail_the_query_and_say_what_to_do(fake: FakeNamesrv) -> None:
+    fake.compacted_revision = 6
+    with pytest.raises(NamesrvError, match=r"changes after revision 6 only.*onCompacted=resync"):
+        reader_of(fake).partitions(offset(fake, 5), offset(fake, 7))
+    assert reader_of(fake).partitions(offset(fake, 6), offset(fake, 7))
+
+
+def test_compacted_changes_are_replaced_by_a_snapshot_where_that_was_asked_for(fake: FakeNamesrv) -> None:
+    fake.compacted_revision = 6
+    parts = reader_of(fake, onCompacted="resync").partitions(offset(fake, 5), offset(fake, 7))
+    assert [type(part) for part in parts] == [SnapshotPart] * 2
+
+
+def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_a_row(
+    fakes: tuple[FakeNamesrv, FakeNamesrv],
+) -> None:
+    reader = reader_of(*fakes)
+    start = latest(reader, reader.initialOffset())
+    fakes[1].refusal = DEAD
+    fakes[0].revision = 8
+    end = latest(reader, start)
+
+    assert end["namesrvs"][str(fakes[1].endpoint)]["state"] == "lost"
+    changes, loss = reader.partitions(start, end)
+    assert changes == ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 7, 8))
+    (row,) = rows_of(reader, [loss])
+    assert (row["namesrv"], row["op"], row["epoch"], row["revision"]) == ("ns-b", "lost", "0001", 7)
+    assert "does not answer" in row["reason"]
+    assert latest(reader, end) == end, "it is told once"
+
+
+def test_a_name_server_that_is_back_goes_on_with_its_changes(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    reader = reader_of(*fakes)
+    fakes[0].revision = 9
+    end = latest(reader, offset(fakes[0], 7, state="lost") | {})
+    back, changes = reader.partitions(offset(fakes[0], 7, state="lost"), end)[:2]
+
+    assert rows_of(reader, [back])[0]["op"] == "back"
+    assert changes == ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 7, 9))
+
+
+def test_a_name_server_that_was_never_reached_is_named_by_its_address(
+    fakes: tuple[FakeNamesrv, FakeNamesrv],
+) -> None:
+    fakes[1].refusal = DEAD
+    reader = reader_of(*fakes)
+    start = reader.initialOffset()
+    loss = reader.partitions(start, latest(reader, start))[-1]
+    assert rows_of(reader, [loss])[0]["namesrv"] == str(fakes[1].endpoint)
+
+
+def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
+    fakes: tuple[FakeNamesrv, FakeNamesrv],
+) -> None:
+    reader = reader_of(*fakes)
+    start = {"version": 1, "namesrvs": offset(fakes[0], 5)["namesrvs"] | offset(fakes[1], 5)["namesrvs"]}
+    planned = latest(reader, start)
+    fakes[1].refusal = DEAD
+    parts = reader.partitions(start, planned)
+    assert [type(part) for part in parts] == [ChangesPart, ReaderRowPart]
+    (hole,) = rows_of(reader, [parts[1]])
+    assert (hole["op"], hole["after_revision"], hole["revision"]) == ("hole", 5, 7)
+
+    fakes[1].refusal = None  # back before anybody noticed: the changes after 7 alone would not do
+    noted = latest(reader, planned)
+    assert noted["namesrvs"][str(fakes[1].endpoint)]["state"] == "hole"
+    assert [type(part) for part in reader.partitions(planned, noted)] == [ReaderRowPart]
+    filled = latest(reader, noted)
+    parts = reader.partitions(noted, filled)
+    assert [type(part) for part in parts] == [ReaderRowPart, SnapshotPart, SnapshotPart]
+    assert latest(reader, filled) == filled
+
+
+def test_available_now_comes_to_its_end_though_a_name_server_is_lost_in_the_middle(
+    fakes: tuple[FakeNamesrv, FakeNamesrv],
+) -> None:
+    reader = reader_of(*fakes)
+    reader.prepareForTriggerAvailableNow()
+    fakes[1].refusal = DEAD
+    start, plans = reader.initialOffset(), 0
+    while (end := latest(reader, start)) != start:
+        reader.partitions(start, end)
+        start, plans = end, plans + 1
+        assert plans < 5
+    assert start["namesrvs"][str(fakes[1].endpoint)]["state"] == "hole"
+
+
+def test_nobody_answering_is_an_error(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    for fake in fakes:
+        fake.refusal = DEAD
+    reader = reader_of(*fakes)
+    with pytest.raises(NamesrvError, match=r"no name server answers: .*; .*"):
+        latest(reader, reader.initialOffset())
+    with pytest.raises(NamesrvError, match="no name server answers"):
+        reader.prepareForTriggerAvailableNow()
+
+
+def test_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    fakes[1].refusal = RichError(grpc.StatusCode.UNAUTHENTICATED, "who are you", reason="X", domain="namesrv")
+    reader = reader_of(*fakes)
+    with pytest.raises(NamesrvError, match="UNAUTHENTICATED X: who are you"):
+        latest(reader, reader.initialOffset())
+
+
+def test_a_checkpoint_of_another_version_is_refused(fake: FakeNamesrv) -> None:
+    with pytest.raises(OffsetError, match="offsets of version 2, this program knows 1"):
+        latest(reader_of(fake), {"version": 2, "namesrvs": {}})
+    with pytest.raises(OffsetError, match="damaged"):
+        latest(reader_of(fake), {"version": 1, "namesrvs": {"a:1": {"epoch": "1"}}})
+
+
+def test_a_change_of_a_kind_that_is_not_known_is_no_change_passed_over(fake: FakeNamesrv) -> None:
+    fake.changes = {7: [type(gone("T"))()]}
+    part = ChangesPart(fake.endpoint, "ns-a", Span("0001", 6, 7))
+    with pytest.raises(ValueError, match="unknown to this version"):
+        list(reader_of(fake).read(part))
+
+
+def test_an_address_that_was_added_waits_for_the_next_batch(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    reader = reader_of(*fakes)
+    parts = reader.partitions(offset(fakes[0], 5), offset(fakes[0], 7))
+    assert parts == [ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 5, 7))]
+    after = latest(reader, offset(fakes[0], 7))
+    assert Endpoint.parse(next(iter(after["namesrvs"]))) == fakes[0].endpoint
+    assert len(reader.partitions(offset(fakes[0], 7), after)) == 2

@@ -1,0 +1,130 @@
+"""Builds the wheel and the source distribution into dist/, and runs what each installs from an empty environment.
+
+    python -m tools.distribution
+
+The wheel is built from the source distribution, so nothing that the repository has beyond it can be in use.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+from groundwork.version import __version__
+
+REPOSITORY = Path(__file__).parents[1]
+DIST = REPOSITORY / "dist"
+BUILD = "build==1.6.1"
+"""What builds: it puts the requirements of pyproject.toml's build system into an environment of its own."""
+STEP_SECONDS = 600
+PROGRAMS = ("namesrv", "broker-agent", "nsctl")
+"""Programs, each with an extra of its name. The pipeline is left out: it brings Spark."""
+NEEDED_IN_SDIST = (
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "hatch_build.py",
+    "protos/namesrv_api/v1/route_service.proto",
+)
+GENERATED_IN_WHEEL = (
+    "namesrv_api/v1/route_service_pb2.py",
+    "namesrv_api/v1/route_service_pb2.pyi",
+    "namesrv_api/py.typed",
+    "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
+)
+NOT_IN_WHEEL = ("tests/", "demo/", "bench/", "docs/")
+CLIENT_CHECK = """
+import sys, grpc
+from namesrv_api.v1 import route_service_pb2_grpc
+from route_client import RouteClient
+unwanted = {"pydantic_settings", "pyspark", "typer", "structlog"} & set(sys.modules)
+assert not unwanted, unwanted
+"""
+"""What a program that only looks up imports, with nothing installed but the library's own requirements."""
+
+
+class DistributionError(Exception):
+    """What was built is not as it must be."""
+
+
+def run(*command: str | Path) -> str:
+    """Runs a command to its end, away from the repository, and returns what it printed. Raises CalledProcessError."""
+    print("+", *command, flush=True)
+    done = subprocess.run(
+        list(map(str, command)), cwd=tempfile.gettempdir(), check=True, capture_output=True, text=True,
+        timeout=STEP_SECONDS,
+    )  # fmt: skip
+    return done.stdout
+
+
+def empty_environment(folder: Path) -> Path:
+    """Makes a virtual environment; returns its folder of programs."""
+    venv.create(folder, with_pip=True)
+    return folder / "bin"
+
+
+def build(scratch: Path) -> tuple[Path, Path]:
+    """Builds both; returns the wheel and the source distribution."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    programs = empty_environment(scratch / "build")
+    run(programs / "pip", "install", "--quiet", "--disable-pip-version-check", BUILD)
+    run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
+    return DIST / f"namesrv-{__version__}-py3-none-any.whl", DIST / f"namesrv-{__version__}.tar.gz"
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
+    """Sees that both hold what they must and nothing else. Raises DistributionError."""
+    with tarfile.open(sdist) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as opened:
+        files = set(opened.namelist())
+    missing = [name for name in NEEDED_IN_SDIST if name not in sources]
+    missing += [name for name in GENERATED_IN_WHEEL if name not in files]
+    surplus = [name for name in files if name.startswith(NOT_IN_WHEEL)]
+    surplus += [name for name in sources if name.startswith(("gen/", ".venv/", ".ci/"))]
+    if missing or surplus:
+        raise DistributionError(f"missing: {missing}; not to be there: {surplus}")
+
+
+def check_installed(scratch: Path, what: Path) -> None:
+    """Installs a wheel or source distribution into empty environments and runs it. Raises DistributionError."""
+    library = empty_environment(scratch / f"library-{what.suffix}")
+    pip = ["install", "--quiet", "--disable-pip-version-check"]
+    run(library / "pip", *pip, what)
+    run(library / "python", "-W", "error", "-c", CLIENT_CHECK)
+    programs = empty_environment(scratch / f"programs-{what.suffix}")
+    run(programs / "pip", *pip, f"namesrv[{','.join(PROGRAMS)}] @ {what.as_uri()}")
+    for program in PROGRAMS:
+        said = run(programs / program, "--version").split()
+        if said[-1:] != [__version__]:
+            raise DistributionError(f"{program} --version says {said}, not {__version__}")
+        run(programs / program, "--help")
+
+
+def main() -> int:
+    """Runs the program; returns its exit code."""
+    with tempfile.TemporaryDirectory(prefix="namesrv-dist-") as folder:
+        try:
+            wheel, sdist = build(Path(folder))
+            check_contents(wheel, sdist)
+            for what in (wheel, sdist):
+                check_installed(Path(folder), what)
+        except subprocess.CalledProcessError as error:
+            print(error, error.stdout, error.stderr, sep="\n", file=sys.stderr)
+            return 1
+        except DistributionError as error:
+            print(error, file=sys.stderr)
+            return 1
+    for what in (wheel, sdist):
+        print(f"{what.relative_to(REPOSITORY)}: {what.stat().st_size:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

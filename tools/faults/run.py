@@ -1,0 +1,233 @@
+"""One run: a fleet, traffic, a schedule of faults, a history, and what the checks say of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import grpc
+
+from tools.faults.agreement import difference, open_tasks, open_watches
+from tools.faults.fleet.fleet import BROKERS, REPLICAS, SERVERS, Fleet
+from tools.faults.fleet.operator import HELD_TOPIC, Operator
+from tools.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
+from tools.faults.fleet.topics import TopicChanges
+from tools.faults.fleet.workers import Lookups, ReplicaStatuses, Watcher, Worker
+from tools.faults.history import History
+from tools.faults.invariants import violations
+from tools.faults.invariants.ends import AGREE_SECONDS
+from tools.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, WATCHERS, Fault, Round, World
+from tools.faults.network.namespaces import ENTERED, NamespaceNetwork
+from tools.faults.network.network import Network, ProxyNetwork
+from tools.faults.network.proxy import Proxy
+from tools.faults.resources import sample
+
+TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
+OF_ONE = {
+    group: (f"only-{group}", *(f"{group}-{number}" for number in range(3)))
+    for group in sorted({broker.group for broker in BROKERS})
+}
+"""Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+LOOKED_UP = (*TOPICS, *(topic for topics in OF_ONE.values() for topic in topics), HELD_TOPIC, "never")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How busy a run is: pauses in seconds."""
+
+    lookups: float = 0.1
+    operator: float = 0.5
+    topics: float = 0.7
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a fleet has beside name servers, agents and clients."""
+
+    replicas: bool = False
+    pipeline: bool = False
+
+    @classmethod
+    def needed_by(cls, kinds: Collection[str]) -> Parts:
+        """Those that faults of these kinds happen to."""
+        return cls(replicas=not OF_A_REPLICA.isdisjoint(kinds), pipeline=not OF_A_PIPELINE.isdisjoint(kinds))
+
+
+class NotAllEnded(AssertionError):
+    """A thread of the run ended too early: what it would have recorded is missing."""
+
+
+class Run:
+    """A fleet under traffic. Used as a context, which ends all of it."""
+
+    def __init__(self, folder: Path, seed: int, pace: Pace, parts: Parts, spared: frozenset[str] = frozenset()) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.history = History(folder / "history.jsonl")
+        self._stack = ExitStack()
+        self._stack.callback(self.history.close)
+        self._pace = pace
+        self._parts = parts
+        self._folder = folder
+        self._rng = random.Random(seed)
+        network = self._network(seed)
+        topics = TopicChanges(TOPICS, OF_ONE, random.Random(seed))
+        self.fleet = Fleet(folder, self.history, network, self._stack, topics)
+        self.world = World(self.fleet, network, spared)
+        self._workers: list[Worker] = []
+        self._ending = threading.Event()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _network(self, seed: int) -> Network:
+        """Between the hosts that this process has been started among, or by a proxy."""
+        if ENTERED in os.environ:
+            return NamespaceNetwork(os.environ[ENTERED], self.history)
+        return ProxyNetwork(self._stack.enter_context(Proxy(seed)), self.history)
+
+    def _start(self) -> None:
+        for server in SERVERS:
+            self.fleet.start_server(server)
+        if self._parts.replicas:
+            for replica in REPLICAS:
+                self.fleet.start_replica(replica)
+        for client, server in self.world.ways:
+            self.fleet.open_way(client, server)
+        for group in OF_ONE:
+            self.fleet.change_topics(group)
+        for broker in BROKERS:
+            self.fleet.start_agent(broker)
+        self.settle()
+        for client in CLIENTS:
+            self.fleet.start_client(client, LOOKED_UP)
+        self._start_readers()
+        if self._parts.pipeline:
+            self._start_pipeline()
+        self.take_samples("before")
+
+    def _start_readers(self) -> None:
+        for server in (*SERVERS, *self.fleet.replicas):
+            connect = partial(self.fleet.connect, server)
+            self._worker(Lookups(server, connect, self.history, LOOKED_UP, self._pace.lookups))
+            watcher = WATCHERS[server]
+            way = partial(self.fleet.connect, server, watcher)
+            self._worker(Watcher(f"{watcher} by name", server, way, self.history, LOOKED_UP))
+            self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
+        for replica in self.fleet.replicas:
+            connect = partial(self.fleet.connect, replica)
+            self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.lookups))
+
+    def _start_pipeline(self) -> None:
+        """Starts it beside the fleet, and who reads what its log must have."""
+        prefix = self.world.network.place(PIPELINE).prefix
+        pipeline = Pipeline(self._folder, self.history, prefix, self.fleet.ways_of(PIPELINE))
+        for server in SERVERS:
+            connect = partial(self.fleet.connect, server)
+            self._worker(Changes(server, connect, self.history, self._pace.lookups))
+        self.world = replace(self.world, pipeline=self._stack.enter_context(pipeline))
+
+    def _worker(self, worker: Worker) -> None:
+        self._workers.append(self._stack.enter_context(worker))
+
+    @contextmanager
+    def traffic(self) -> Iterator[None]:
+        """Operators write and topics change while it lasts."""
+        with ExitStack() as stack:
+            for server in SERVERS:
+                rng = random.Random(f"{self._rng.random()}")
+                operator = Operator(server, partial(self.fleet.connect, server), self.history, rng, self._pace.operator)
+                self._workers.append(stack.enter_context(operator))
+            stack.enter_context(self.fleet.changing_topics(self._pace.topics))
+            yield
+
+    def inject(self, planned: Round) -> None:
+        """Lets the faults of a round happen, together, and rests."""
+        with ExitStack() as faults:
+            for fault in planned.faults:
+                self.history.add("fault", event="begins", name=fault.name, seconds=fault.seconds)
+                faults.enter_context(self._happening(fault))
+            self._wait(max(fault.seconds for fault in planned.faults))
+        self.world.taken.clear()
+        self._wait(planned.rest_seconds)
+
+    @contextmanager
+    def _happening(self, fault: Fault) -> Iterator[None]:
+        with KINDS[fault.name](self.world, random.Random(fault.seed)):
+            yield
+        self.history.add("fault", event="ended", name=fault.name)
+
+    def _wait(self, seconds: float) -> None:
+        self._ending.wait(seconds)  # how long a fault or a rest lasts: nothing is waited for
+        self.fleet.read_logs()
+
+    def settle(self) -> None:
+        """Waits until the name servers agree on what is really there, and records how long that took."""
+        began = self.history.now()
+        while (found := self._difference()) and self.history.now() - began < AGREE_SECONDS:
+            self._ending.wait(0.1)
+        self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
+
+    def _difference(self) -> str:
+        try:
+            return difference(self.fleet)
+        except grpc.RpcError as error:
+            return f"a name server did not answer: {error}"
+
+    def _open_watches(self) -> int:
+        count = 0
+        for server in (*SERVERS, *self.fleet.replicas):
+            with self.fleet.connect(server) as client:
+                count += open_watches(client)
+        return count
+
+    def take_samples(self, phase: str) -> None:
+        """Records what each process holds, and what the event loops of name servers do."""
+        for name in self.fleet.processes:
+            held = sample(self.fleet.pid(name))
+            if name in {*SERVERS, *REPLICAS}:
+                with self.fleet.connect(name) as client:
+                    held["tasks"] = open_tasks(client)
+            self.history.add("sample", name=name, phase=phase, **held)
+
+    def finish(self) -> list[str]:
+        """Settles, takes the last samples and checks the history; returns what is broken."""
+        self.settle()
+        watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
+        expected = len(CLIENTS) + watchers + len(self.fleet.replicas)  # a copy reads a stream of its leader's
+        began = self.history.now()
+        while (count := self._open_watches()) != expected and self.history.now() - began < AGREE_SECONDS:
+            self._ending.wait(0.1)
+        self.history.add("watches", open=count, expected=expected)
+        self.take_samples("after")
+        self.fleet.read_logs()
+        if self.world.pipeline is not None:
+            self.world.pipeline.read_rest()
+        self.history.close()  # what is seen of processes that are ended now is no part of the run
+        broken = [repr(worker.defect) for worker in self._workers if worker.defect is not None]
+        if broken:
+            raise NotAllEnded(f"threads of the run broke: {broken}")
+        return violations(list(self.history.records))
+
+
+def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, parts: Parts) -> list[str]:
+    """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned."""
+    with Run(folder, seed, pace, parts) as running:
+        with running.traffic():
+            for planned in rounds:
+                running.inject(planned)
+        return running.finish()
