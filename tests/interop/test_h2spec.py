@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import present
-from tests.integration.secured import Place
+from support.engines import present
+from support.processes import NamesrvProcess
+from support.secured import Place
 from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS
-from tests.processes import NamesrvProcess
 
 H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 RUN_SECONDS = 120

@@ -10,17 +10,19 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.server.limits import MAX_METADATA_BYTES
-from tests.engines import present
-from tests.integration.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
-from tests.processes import NamesrvProcess, eventually
-from tests.registrations import registration
+from namesrv.config.limits import MAX_METADATA_BYTES
+from support.engines import present
+from support.processes import NamesrvProcess, eventually
+from support.registrations import registration
+from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
 
 LOOKUPS = 7
 TIMEOUT = 20.0
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
 NOT_SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-00")
+
+pytestmark = pytest.mark.engines
 
 
 @pytest.fixture

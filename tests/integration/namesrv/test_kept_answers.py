@@ -14,16 +14,15 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.core.changes import Change
-from namesrv.server.engines import build_server
-from namesrv.server.kept_answers import serve_from
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.records.changes import Change
+from namesrv.server.engines.factory import build_server
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.request_memory import RequestMemory
-from namesrv.server.rpc import add_service
-from namesrv.settings import NamesrvSettings
-from tests.engines import present
+from namesrv.server.rpc.handlers import handlers_of_server
+from namesrv.server.rpc.kept_answers import serve_from
+from support.engines import present
 from tests.unit.namesrv.servicers import route_servicer
-from tests.unit.namesrv.test_watches_against_look_ups import TOPICS, WatchesAgainstLookUps
+from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
 
 READERS = 3
 ZONES = (None, "z1")
@@ -60,7 +59,7 @@ class Reader:
             if answer.route.SerializeToString(deterministic=True) != normal(expected):
                 self.problems.append(f"{topic}: the header of revision {revision} with another one's route")
 
-    def look_up(self, topic: str, zone: str | None) -> pb.GetTopicRouteResponse | None:
+    def lookup(self, topic: str, zone: str | None) -> pb.GetTopicRouteResponse | None:
         try:
             return self.stub.GetTopicRoute(pb.GetTopicRouteRequest(topic=topic, zone_name=zone), timeout=TIMEOUT)
         except grpc.RpcError as error:
@@ -83,7 +82,7 @@ def normal(route: bytes | None) -> bytes:
     return parsed.SerializeToString(deterministic=True)
 
 
-class KeptAnswersAgainstTables(WatchesAgainstLookUps):
+class KeptAnswersAgainstTables(WatchesAgainstLookups):
     def __init__(self) -> None:
         super().__init__()
         self.expected: dict[int, Answers] = {}
@@ -101,7 +100,7 @@ class KeptAnswersAgainstTables(WatchesAgainstLookUps):
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
         self.server = build_server("native", configured)
         serve_from(self.server, manager)
-        add_service(self.server, ROUTE_SERVICE, route_servicer(self.fleet), 20.0, RequestMemory())
+        handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(self.fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
@@ -125,7 +124,7 @@ class KeptAnswersAgainstTables(WatchesAgainstLookUps):
         held = self.expected[manager.revision]
         for reader in (self.readers[0], self.readers[-1]):  # the first may fill what the other one gets
             for (topic, zone), route in held.items():
-                answer = reader.look_up(topic, zone)
+                answer = reader.lookup(topic, zone)
                 assert (answer is None) == (route is None)
                 if answer is not None:
                     assert answer.header == manager.header()
@@ -168,4 +167,4 @@ class TestKeptAnswers(KeptAnswersAgainstTables.TestCase):  # type: ignore[misc,v
         super().setUp()
 
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(600)]

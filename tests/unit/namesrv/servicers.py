@@ -27,5 +27,6 @@ def route_servicer(
         WatchStreams(manager, warm_up, clock),
         product_env=None,
         started_at_millis=started_at_millis,
-        engine=ChosenEngine("none", "a unit test"),
+        engine="none",
+        engine_because="a unit test",
     )

@@ -29,9 +29,9 @@ from namesrv.core.records.changes import (
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.server.rpc.kept_answers import CLUSTERS_TAG, group_tag
 from namesrv.server.engines.native.call import Call
 from namesrv.server.engines.native.metadata import fields_of
+from namesrv.server.rpc.kept_answers import CLUSTERS_TAG, group_tag
 
 _PERMITTED = 1
 """The class of callers who may look up; what they are answered does not depend on who they are."""

@@ -17,10 +17,10 @@ from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS
 from groundwork.grpc_handlers import inline_calls
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.server.rpc.kept_answers import KEPT_METHODS
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
 from namesrv.server.engines.native.listening import listen
+from namesrv.server.rpc.kept_answers import KEPT_METHODS
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 

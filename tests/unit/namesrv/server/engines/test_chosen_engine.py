@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from groundwork.version import __version__
-from namesrv.server.chosen_engine import EngineMissing, choose_engine
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
