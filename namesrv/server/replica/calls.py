@@ -51,6 +51,7 @@ class StatusOfCopy:
         stall_detector: StallDetector,
         behaviours: Callable[[], Mapping[str, Behaviour] | None],
         replica: Callable[[], pb.ReplicaStatus],
+        *,
         engine: ChosenEngine,
     ) -> None:
         """Takes what it tells.

@@ -274,7 +274,7 @@ class ReplicaServer:
             self._stall_detector,
             lambda: self._copy.route if self._copy else None,
             self.status,
-            self._engine,
+            engine=self._engine,
         )
         others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
         route = (CallsOfCopy(others, lambda: self._served().route), status)
