@@ -20,7 +20,7 @@ from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.data import collect_report
 from route_pipeline.reports.html import html_report
 from route_pipeline.session import QUICK_START, spark_session
-from support.fleet_life import FleetLife, serving_life
+from support.routes.fleet_life import FleetLife, serving_life
 from support.virtual_clock import VirtualClock
 
 SEED = 9191

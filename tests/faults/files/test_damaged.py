@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
 from namesrv.storage.data_dir import DataDirError
-from support.rot import rot, skip_without_checksums
+from support.fakes.rot import rot, skip_without_checksums
 from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 from tools.faults.owned_files import OWNED, WITH_COPY
 

@@ -21,9 +21,9 @@ from groundwork.files import disk
 from groundwork.files.failpoints import VARIABLE, Failpoints
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.store import RouteStore
-from support.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.processes import BIN, eventually
-from support.route_history import versions_of
+from support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
+from support.routes.route_history import versions_of
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock
 

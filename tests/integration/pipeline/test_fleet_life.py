@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.store import RouteStore
-from support.fleet_life import ExpectedHistory, FleetLife, serving_life
-from support.route_history import versions_of
+from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.routes.route_history import versions_of
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock
 

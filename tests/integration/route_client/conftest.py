@@ -10,7 +10,7 @@ import pytest
 
 from support.fakes.watched_name_server import FakeNameServer
 from support.processes import eventually
-from support.wire_routes import wire_route
+from support.routes.wire_routes import wire_route
 from tests.integration.route_client.sessions import TOPIC
 
 

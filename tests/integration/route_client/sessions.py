@@ -13,7 +13,7 @@ from route_client import (
 )
 from support.fakes.watched_name_server import FakeNameServer
 from support.processes import eventually
-from support.wire_routes import route
+from support.routes.wire_routes import route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"

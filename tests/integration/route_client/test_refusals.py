@@ -22,7 +22,7 @@ from route_client import (
 )
 from support.fakes.watched_name_server import FakeNameServer
 from support.processes import eventually
-from support.wire_routes import route, wire_route
+from support.routes.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
 
 

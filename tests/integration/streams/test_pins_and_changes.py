@@ -12,10 +12,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS
-from support.followed_rows import TABLES, FollowedRows
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
-from support.route_rows import RouteRows, key_of
+from support.routes.followed_rows import TABLES, FollowedRows
+from support.routes.route_rows import RouteRows, key_of
 
 pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 

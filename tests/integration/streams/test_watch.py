@@ -20,7 +20,7 @@ from namesrv.config import limits
 from namesrv.core.routes.change_log import MAX_CHANGE_ROWS
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, register, registration, topic_config, unregister
-from support.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark
+from support.routes.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark
 
 TIMEOUT = 20.0
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"

@@ -26,7 +26,14 @@ from groundwork.rich_errors import RichError
 from support.agents import Agent
 from support.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration, topic_config
-from support.watch_validators import Lookup, Route, WatchedStream, check_promises, held_at_bookmarks, last_bookmark
+from support.routes.watch_validators import (
+    Lookup,
+    Route,
+    WatchedStream,
+    check_promises,
+    held_at_bookmarks,
+    last_bookmark,
+)
 
 pytestmark = pytest.mark.slow
 

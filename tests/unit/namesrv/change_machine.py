@@ -22,7 +22,7 @@ from namesrv.core.snapshot.route_snapshot import SnapshotPart
 from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
 from support.core_fleet import Fleet
-from support.route_rows import RouteRows, key_of
+from support.routes.route_rows import RouteRows, key_of
 
 _CLUSTERS = st.sampled_from(["c1", "c2"])
 

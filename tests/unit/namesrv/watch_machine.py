@@ -20,7 +20,7 @@ from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
-from support.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
+from support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
 TOPICS = ["T1", "T2", "T3", "T4"]

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from support.watch_validators import Lookup, WatchedStream, check_promises
+from support.routes.watch_validators import Lookup, WatchedStream, check_promises
 from tools.faults.history import Record, of_kind
 from tools.faults.invariants.timeline import Timeline
 

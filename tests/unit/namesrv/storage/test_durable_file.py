@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 from support.fakes.failing_disk import Failure, failing_disk
-from support.rot import rot, skip_without_checksums
+from support.fakes.rot import rot, skip_without_checksums
 
 NAME = "sealed"
 OR_START_WITHOUT = "restore one of them, or remove both to start without it"

@@ -32,7 +32,7 @@ from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import A, Fleet
-from support.route_rows import RouteRows
+from support.routes.route_rows import RouteRows
 from support.virtual_clock import VirtualClock
 from tests.properties import examples
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots

@@ -17,7 +17,7 @@ from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
 from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
 from support.core_fleet import CLUSTER, HA, A, B, Fleet
-from support.route_rows import RouteRows, key_of
+from support.routes.route_rows import RouteRows, key_of
 
 CAUSE = Cause("test")
 GROUP = BrokerKey(CLUSTER, "broker-a")

@@ -20,7 +20,7 @@ from namesrv.core.snapshot.route_snapshot import WHOLE, RouteTable, SnapshotPart
 from namesrv.core.streams.follow import follow_messages
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import Fleet
-from support.followed_rows import TABLES, FollowedRows, RowsOfTables
+from support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.properties import examples
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from support.route_rows import RouteRows, key_of
+from support.routes.route_rows import RouteRows, key_of
 
 TABLES = {
     pb.ROUTE_TABLE_CLUSTERS: "clusters",

@@ -1,4 +1,4 @@
-"""The history that the pipeline computes, as the model of :mod:`support.fleet_life` tells its own."""
+"""The history that the pipeline computes, as the model of :mod:`support.routes.fleet_life` tells its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import history
 from route_pipeline.log.store import RouteStore
-from support.fleet_life import Moment, State, Version, content_of
+from support.routes.fleet_life import Moment, State, Version, content_of
 
 
 def versions_of(spark: SparkSession, store: RouteStore) -> list[Version]:

@@ -26,7 +26,7 @@ from namesrv.core.routes.route_state import NamesrvIdentity
 from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotPart
 from namesrv.core.streams.change_rows import change_messages
 from support.core_fleet import Fleet
-from support.route_rows import RouteRows
+from support.routes.route_rows import RouteRows
 from support.virtual_clock import VirtualClock
 
 Row = tuple[Any, ...]
