@@ -6,6 +6,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 DEFAULT = "grpcio"
+"""What tests run on unless they are about engines: it is installed everywhere."""
 ENGINES = (DEFAULT, "native", "envoy")
 
 
