@@ -44,9 +44,9 @@ def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(en
             assert follower.route("N0") is owner.route("N0") is None
             assert follower.admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=TIMEOUT).intents
             assert health(follower, "namesrv_api.v1.RegistrationService") == "SERVING"
-            reaches(follower, status(owner).header.revision)
-            assert rows(follower) == rows(owner)
-            assert live_brokers(follower) == live_brokers(owner)
+            # The tables may change meanwhile: on a slow machine the ends of channels are doubted.
+            eventually(lambda: (rows(follower), rows(owner)), lambda seen: seen[0] == seen[1])
+            eventually(lambda: (live_brokers(follower), live_brokers(owner)), lambda seen: seen[0] == seen[1])
 
 
 def test_a_channel_over_a_worker_ends_with_its_holder_and_a_watch_over_it_says_why(safe_engine: str) -> None:

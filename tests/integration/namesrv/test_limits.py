@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from namesrv.config.limits import (
     MAX_REQUEST_BYTES_UNDER_WAY,
     MAX_STAGED_TOPICS,
     MAX_TOPICS_PER_REGISTRATION,
+    STAGED_PART_SECONDS,
 )
 from support.processes import Client, NamesrvProcess
 from support.registrations import identity, registration
@@ -205,15 +207,16 @@ def test_registrations_that_never_end_leave_memory_below_its_bound(measured: Mea
     refused = 0
     request = many_topics()
     request.part.index, request.part.count = 0, 2
+    began = time.monotonic()
     with measured.connect() as client:
         channel = client.open_channel()
         request.channel_id = channel.id
-        # Without a pause: after STAGED_PART_SECONDS the first ones are dropped.
+        # Without a pause. Where this takes longer than parts are kept, the first ones have been dropped by then.
         for number in range(MAX_STAGED_TOPICS // len(request.topic_configs) + 8):
             request.broker.CopyFrom(identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}"))
             call = client.registration.RegisterBroker.future(request, timeout=TIMEOUT)
             if call.code() != grpc.StatusCode.OK:
                 assert RichError.of(call).metadata["name"] == "topics of staged registrations"
                 refused += 1
-    assert refused
+    assert refused or time.monotonic() - began > STAGED_PART_SECONDS
     assert measured.peak_mib() < STAGED_MEMORY_MIB
