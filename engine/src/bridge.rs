@@ -1,0 +1,284 @@
+//! Between the engine's threads and the event loop: events one way, commands the other.
+//!
+//! What crosses is Rust data only, so that no thread but the event loop's ever touches what Python counts references
+//! of. Events wait in one list; only the one that finds it empty writes to the eventfd, so a burst costs one wake-up.
+//! A call brings one event, and at most one more of each kind at a time, so the list is bounded by the calls under way.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::peer::Peer;
+
+/// Number of a call: which thread has it, and which of its calls it is.
+pub type CallId = u64;
+
+/// Calls of one thread, by number: enough for a million a second over thousands of years.
+const THREAD_SHIFT: u32 = 56;
+
+/// The number of a thread's call.
+pub(crate) fn call_id(thread: usize, number: u64) -> CallId {
+    (thread as u64) << THREAD_SHIFT | number
+}
+
+/// Which thread has a call.
+fn thread_of(id: CallId) -> usize {
+    usize::try_from(id >> THREAD_SHIFT).unwrap_or(usize::MAX)
+}
+
+/// What Python may ask about a call.
+#[derive(Debug)]
+pub struct CallInfo {
+    /// Its number.
+    pub id: CallId,
+    /// The number of its method.
+    pub method: u16,
+    /// The request; None if it is a stream.
+    pub request: Option<Bytes>,
+    /// What the client sent before it.
+    pub headers: HeaderMap,
+    /// Who calls.
+    pub peer: Arc<Peer>,
+    /// When its time is over.
+    pub deadline: Option<Instant>,
+    /// What callers with the same credentials are known by; None if they are not known by anything.
+    pub credentials: Option<Bytes>,
+    pub(crate) cancelled: AtomicBool,
+    pub(crate) delivered: AtomicBool,
+}
+
+/// Something that Python is told.
+#[derive(Debug)]
+pub enum Event {
+    /// A call came.
+    Call(Arc<CallInfo>),
+    /// A call that Python has was ended by its client or its deadline.
+    Cancelled(CallId),
+    /// The client has taken the last message that was written.
+    Writable(CallId),
+    /// A message of a request that streams; None: there is no other.
+    Message(CallId, Option<Bytes>),
+    /// Something that an operator should read: what, who, and the words.
+    Notice(&'static str, String, String),
+    /// All connections have ended.
+    Stopped,
+}
+
+/// Something that Python wants done with a call.
+#[derive(Debug)]
+pub enum Command {
+    /// Answer it, and end it well.
+    Answer(Bytes),
+    /// Send one message of a stream.
+    Write(Bytes),
+    /// Send metadata before any message.
+    Begin(HeaderMap),
+    /// End it; `cut` does not wait for a reader who has not taken the last message.
+    Finish {
+        /// With these trailers, the status among them.
+        trailers: HeaderMap,
+        /// Whether the reader is given no more time.
+        cut: bool,
+    },
+    /// Bring the next message of the request.
+    Read,
+}
+
+/// Where the commands for the calls of one thread wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    commands: Mutex<Vec<(CallId, Command)>>,
+    pub(crate) notify: Notify,
+}
+
+impl Inbox {
+    /// All that wait.
+    pub(crate) fn take(&self) -> Vec<(CallId, Command)> {
+        std::mem::take(&mut locked(&self.commands))
+    }
+}
+
+/// The events, the commands, and what wakes either side.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    events: Mutex<VecDeque<Event>>,
+    wake: OwnedFd,
+    inboxes: Vec<Arc<Inbox>>,
+}
+
+impl Bridge {
+    /// Between Python and so many threads.
+    pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            events: Mutex::default(),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            inboxes: (0..threads).map(|_| Arc::default()).collect(),
+        })
+    }
+
+    /// Readable while there are events.
+    pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    pub(crate) fn inbox(&self, thread: usize) -> Arc<Inbox> {
+        Arc::clone(&self.inboxes[thread])
+    }
+
+    /// Tells Python something.
+    pub(crate) fn tell(&self, event: Event) {
+        self.push(&mut locked(&self.events), event);
+    }
+
+    /// Tells Python that a call was cancelled, unless it never heard of it.
+    pub(crate) fn tell_cancelled(&self, call: &CallInfo) {
+        let mut events = locked(&self.events);
+        if call.delivered.load(Ordering::Relaxed) {
+            self.push(&mut events, Event::Cancelled(call.id));
+        } else {
+            call.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn push(&self, events: &mut VecDeque<Event>, event: Event) {
+        events.push_back(event);
+        if events.len() == 1 {
+            // It only fails when the counter is full, and then the descriptor is readable all the same.
+            let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// At most so many events, oldest first. The descriptor stays readable while there are more.
+    pub(crate) fn take(&self, most: usize) -> Vec<Event> {
+        let mut events = locked(&self.events);
+        let mut taken = Vec::with_capacity(events.len().min(most));
+        while taken.len() < most {
+            match events.pop_front() {
+                None => break,
+                Some(Event::Call(call)) if call.cancelled.load(Ordering::Relaxed) => {}
+                Some(event) => {
+                    if let Event::Call(call) = &event {
+                        call.delivered.store(true, Ordering::Relaxed);
+                    }
+                    taken.push(event);
+                }
+            }
+        }
+        if events.is_empty() {
+            let _ = io::read(&self.wake, &mut [0_u8; 8]);
+        }
+        taken
+    }
+
+    /// Hands commands over to the threads that have their calls.
+    pub(crate) fn give(&self, commands: &mut Vec<(CallId, Command)>) {
+        if let [inbox] = self.inboxes.as_slice() {
+            if !commands.is_empty() {
+                locked(&inbox.commands).append(commands);
+                inbox.notify.notify_one();
+            }
+            return;
+        }
+        let mut by_thread: Vec<Vec<(CallId, Command)>> = self.inboxes.iter().map(|_| Vec::new()).collect();
+        for (id, command) in commands.drain(..) {
+            if let Some(of_thread) = by_thread.get_mut(thread_of(id)) {
+                of_thread.push((id, command));
+            }
+        }
+        for (inbox, mut of_thread) in self.inboxes.iter().zip(by_thread) {
+            if !of_thread.is_empty() {
+                locked(&inbox.commands).append(&mut of_thread);
+                inbox.notify.notify_one();
+            }
+        }
+    }
+
+    pub(crate) fn wake_threads(&self) {
+        for inbox in &self.inboxes {
+            inbox.notify.notify_one();
+        }
+    }
+}
+
+/// The value of a lock. A thread that panicked while it held one left the list whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn call(id: CallId) -> Arc<CallInfo> {
+        Arc::new(CallInfo {
+            id,
+            method: 0,
+            request: None,
+            headers: HeaderMap::new(),
+            peer: Arc::new(Peer::unknown()),
+            deadline: None,
+            credentials: None,
+            cancelled: AtomicBool::new(false),
+            delivered: AtomicBool::new(false),
+        })
+    }
+
+    fn is_readable(bridge: &Bridge) -> bool {
+        let mut polled = [rustix::event::PollFd::new(&bridge.wake, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).expect("polls") > 0
+    }
+
+    proptest! {
+        /// Steps: a call comes (0, 1), the oldest that lives is cancelled (2), Python takes some (3 and above).
+        #[test]
+        fn python_hears_of_a_cancellation_exactly_if_it_heard_of_the_call(steps in proptest::collection::vec(0_u8..8, 1..200)) {
+            let bridge = Bridge::new(1).expect("an eventfd");
+            let (mut living, mut next) = (VecDeque::new(), 0_u64);
+            let (mut heard, mut cancelled_before) = (Vec::new(), Vec::new());
+            for step in steps {
+                match step {
+                    0 | 1 => {
+                        let call = call(next);
+                        bridge.tell(Event::Call(Arc::clone(&call)));
+                        living.push_back(call);
+                        next += 1;
+                    }
+                    2 => if let Some(call) = living.pop_front() {
+                        if !heard.contains(&call.id) { cancelled_before.push(call.id); }
+                        bridge.tell_cancelled(&call);
+                    },
+                    most => for event in bridge.take(usize::from(most)) {
+                        match event {
+                            Event::Call(call) => { prop_assert!(!cancelled_before.contains(&call.id)); heard.push(call.id); }
+                            Event::Cancelled(id) => prop_assert!(heard.contains(&id)),
+                            _ => prop_assert!(false),
+                        }
+                    },
+                }
+                prop_assert_eq!(is_readable(&bridge), !locked(&bridge.events).is_empty());
+            }
+        }
+
+        #[test]
+        fn each_command_reaches_the_thread_of_its_call_in_order(calls in proptest::collection::vec(0_usize..3, 0..100)) {
+            let bridge = Bridge::new(3).expect("an eventfd");
+            let mut commands: Vec<_> = (0_u64..).zip(&calls).map(|(number, thread)| (call_id(*thread, number), Command::Read)).collect();
+            bridge.give(&mut commands);
+            prop_assert!(commands.is_empty());
+            for thread in 0..3 {
+                let numbers: Vec<u64> = bridge.inbox(thread).take().iter().map(|(id, _)| id & 0xFF_FFFF).collect();
+                let expected: Vec<u64> = (0_u64..).zip(&calls).filter(|(_, of)| **of == thread).map(|(number, _)| number).collect();
+                prop_assert_eq!(numbers, expected);
+            }
+        }
+    }
+}

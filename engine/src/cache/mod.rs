@@ -1,0 +1,213 @@
+//! Answers that were given before, for as long as they are true.
+//!
+//! Every answer begins with a header that carries the current revision, so the cache keeps only what follows (the
+//! *tail*) and one header for all. An answer rests on *tags*: its topic and each broker group in it. A change names
+//! tags; an answer that rests on one of them is stale from then on.
+//!
+//! Each change has a number, the *generation*. A slot remembers the generation that last touched a tag of it; an answer
+//! remembers the generation at which it was computed. It is good while none of its slots is younger. So an answer that was computed
+//! before a change and comes after it is stale by itself. Two tags may share a slot: that costs a miss, never a stale answer.
+
+mod share;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use share::{Entry, Share};
+
+/// How many tags there are room for without two of them meeting in one slot.
+const SLOTS: usize = if cfg!(loom) { 4 } else { 1 << 16 };
+
+/// Longest key, bytes: requests above it are rare, and asked for once.
+const MAX_KEY: usize = 16 << 10;
+
+/// Most tags of one answer.
+const MAX_TAGS: usize = 8_192;
+
+/// Of the bytes, the part for answers that say that something is not there, which a flood of made-up names makes: an eighth.
+const ABSENT_PART: usize = 8;
+
+/// What is answered.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// A message: what follows its header.
+    Message(Bytes),
+    /// A status other than OK.
+    Status(Arc<Failure>),
+}
+
+/// A status with which a call ends that did not go well.
+#[derive(Debug)]
+pub struct Failure {
+    /// Its number, 1 to 16.
+    pub code: u8,
+    /// The trailers, `grpc-status` among them.
+    pub trailers: HeaderMap,
+}
+
+impl Answer {
+    fn size(&self) -> usize {
+        match self {
+            Self::Message(tail) => tail.len(),
+            Self::Status(failure) => {
+                failure.trailers.iter().map(|(name, value)| 64 + name.as_str().len() + value.len()).sum()
+            }
+        }
+    }
+}
+
+/// A hit: the header in force, and the answer.
+#[derive(Debug)]
+pub struct Hit {
+    /// What a message begins with.
+    pub header: Bytes,
+    /// What follows it.
+    pub answer: Answer,
+}
+
+/// Builds the key of a request in a buffer that is used again.
+pub fn key_into(key: &mut Vec<u8>, class: u32, method: u16, request: &[u8]) {
+    key.clear();
+    key.extend_from_slice(&class.to_le_bytes());
+    key.extend_from_slice(&method.to_le_bytes());
+    key.extend_from_slice(request);
+}
+
+/// The cache. Found in from any thread; filled and changed by the one that owns the tables.
+#[derive(Debug)]
+pub struct Cache {
+    secret: RandomState,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    header: Bytes,
+    generation: u64,
+    touched: Box<[u64]>,
+    found: Share,
+    absent: Share,
+}
+
+impl Cache {
+    /// An empty cache that takes so many bytes at most.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self {
+            secret: RandomState::new(),
+            inner: RwLock::new(Inner {
+                header: Bytes::new(),
+                generation: 0,
+                touched: vec![0; SLOTS].into_boxed_slice(),
+                found: Share::new(bytes - bytes / ABSENT_PART),
+                absent: Share::new(bytes / ABSENT_PART),
+            }),
+        }
+    }
+
+    /// The answer to a key, if it is true now.
+    pub fn find(&self, key: &[u8]) -> Option<Hit> {
+        let inner = self.read();
+        let entry = inner.found.get(key).or_else(|| inner.absent.get(key))?;
+        let good = entry.slots.iter().all(|slot| inner.touched[usize::from(*slot)] <= entry.generation);
+        good.then(|| {
+            entry.mark_used();
+            Hit { header: inner.header.clone(), answer: entry.answer.clone() }
+        })
+    }
+
+    /// Keeps an answer that was computed at a generation; whether there was room for it.
+    pub fn put<T: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        answer: Answer,
+        tags: impl IntoIterator<Item = T>,
+        generation: u64,
+    ) -> bool {
+        let slots: Box<[u16]> = tags.into_iter().map(|tag| self.slot(tag.as_ref())).collect();
+        if key.len() > MAX_KEY || slots.len() > MAX_TAGS {
+            return false;
+        }
+        let size = answer.size();
+        let absent = matches!(answer, Answer::Status(_));
+        let mut inner = self.write();
+        let inner = &mut *inner;
+        let (share, other) =
+            if absent { (&mut inner.absent, &mut inner.found) } else { (&mut inner.found, &mut inner.absent) };
+        other.remove(key);
+        share.put(key, size, Entry::new(answer, slots, generation))
+    }
+
+    /// Makes answers stale that rest on one of the tags, and has all that follow carry the header. Returns the generation.
+    ///
+    /// This is the moment of a change as anybody outside sees it.
+    pub fn change<T: AsRef<[u8]>>(&self, tags: impl IntoIterator<Item = T>, header: Option<Bytes>) -> u64 {
+        let slots: Vec<u16> = tags.into_iter().map(|tag| self.slot(tag.as_ref())).collect();
+        let mut inner = self.write();
+        inner.generation += 1;
+        let generation = inner.generation;
+        for slot in slots {
+            inner.touched[usize::from(slot)] = generation;
+        }
+        if let Some(header) = header {
+            inner.header = header;
+        }
+        generation
+    }
+
+    /// Forgets every answer, those included that are being computed. Returns the generation.
+    pub fn clear(&self) -> u64 {
+        let mut inner = self.write();
+        inner.generation += 1;
+        let generation = inner.generation;
+        inner.touched.fill(generation);
+        inner.found.clear();
+        inner.absent.clear();
+        generation
+    }
+
+    /// Bytes that the answers take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let inner = self.read();
+        inner.found.bytes() + inner.absent.bytes()
+    }
+
+    /// How many answers there are, stale ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let inner = self.read();
+        inner.found.len() + inner.absent.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn slot(&self, tag: &[u8]) -> u16 {
+        // The low bits of a keyed hash: who does not know the key cannot aim at a slot.
+        let slot = self.secret.hash_one(tag) & (SLOTS as u64 - 1);
+        u16::try_from(slot).unwrap_or_default()
+    }
+
+    // A thread that panicked left the tables whole: every change to them is one assignment or one map operation.
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod model;

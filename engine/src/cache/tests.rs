@@ -1,0 +1,144 @@
+//! What the cache promises, on one thread.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use proptest::prelude::*;
+
+use super::{Answer, Cache, Failure, Hit, key_into};
+
+const NONE: [&[u8]; 0] = [];
+
+fn message(text: &str) -> Answer {
+    Answer::Message(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn absence() -> Answer {
+    Answer::Status(Arc::new(Failure { code: 5, trailers: HeaderMap::new() }))
+}
+
+fn tail(hit: Option<Hit>) -> Option<String> {
+    match hit?.answer {
+        Answer::Message(tail) => Some(String::from_utf8_lossy(&tail).into_owned()),
+        Answer::Status(failure) => Some(format!("status {}", failure.code)),
+    }
+}
+
+#[test]
+fn an_answer_is_found_until_one_of_its_tags_changes() {
+    let cache = Cache::new(1 << 20);
+    assert!(cache.put(b"k", message("route"), ["TopicA", "group"], 0));
+    cache.change(["TopicB"], None);
+    assert_eq!(tail(cache.find(b"k")).as_deref(), Some("route"));
+    cache.change(["group"], None);
+    assert_eq!(tail(cache.find(b"k")), None);
+}
+
+#[test]
+fn the_header_is_that_of_the_last_change_and_not_of_the_fill() {
+    let cache = Cache::new(1 << 20);
+    cache.change(NONE, Some(Bytes::from_static(b"r1")));
+    cache.put(b"k", message("route"), ["TopicA"], 1);
+    cache.change(["TopicB"], Some(Bytes::from_static(b"r2")));
+    assert_eq!(cache.find(b"k").map(|hit| hit.header), Some(Bytes::from_static(b"r2")));
+}
+
+#[test]
+fn an_answer_that_was_computed_before_a_change_of_its_tags_is_never_found() {
+    let cache = Cache::new(1 << 20);
+    let before = cache.change(NONE, None);
+    cache.change(["TopicA"], None);
+    cache.put(b"k", message("old"), ["TopicA"], before);
+    assert_eq!(tail(cache.find(b"k")), None);
+}
+
+#[test]
+fn nothing_that_was_computed_before_it_was_cleared_is_found() {
+    let cache = Cache::new(1 << 20);
+    cache.put(b"k", message("old"), ["TopicA"], 0);
+    let cleared = cache.clear();
+    assert!(cache.is_empty());
+    cache.put(b"k", message("old"), ["TopicA"], 0);
+    assert_eq!(tail(cache.find(b"k")), None);
+    cache.put(b"k", message("new"), ["TopicA"], cleared);
+    assert_eq!(tail(cache.find(b"k")).as_deref(), Some("new"));
+}
+
+#[test]
+fn an_absence_takes_the_place_of_an_answer_and_the_reverse() {
+    let cache = Cache::new(1 << 20);
+    cache.put(b"k", message("route"), ["TopicA"], 0);
+    cache.put(b"k", absence(), ["TopicA"], 0);
+    assert_eq!(tail(cache.find(b"k")).as_deref(), Some("status 5"));
+    cache.put(b"k", message("route"), ["TopicA"], 0);
+    assert_eq!(tail(cache.find(b"k")).as_deref(), Some("route"));
+    assert_eq!(cache.len(), 1);
+}
+
+#[test]
+fn a_flood_of_absences_leaves_the_answers_alone() {
+    let cache = Cache::new(64 << 10);
+    cache.put(b"route", message("route"), ["TopicA"], 0);
+    for number in 0..10_000_u32 {
+        cache.put(&number.to_le_bytes(), absence(), [number.to_le_bytes()], 0);
+    }
+    assert_eq!(tail(cache.find(b"route")).as_deref(), Some("route"));
+    assert!(cache.bytes() <= 64 << 10);
+}
+
+#[test]
+fn an_answer_that_is_asked_for_outlives_those_that_are_not() {
+    let cache = Cache::new(64 << 10);
+    cache.put(b"asked for", message("route"), NONE, 0);
+    for number in 0..10_000_u32 {
+        assert!(cache.find(b"asked for").is_some());
+        cache.put(&number.to_le_bytes(), message("other"), NONE, 0);
+    }
+    assert!(cache.find(b"asked for").is_some());
+}
+
+#[test]
+fn what_is_too_large_is_not_kept_and_takes_its_forerunner_along() {
+    let cache = Cache::new(64 << 10);
+    cache.put(b"k", message("small"), NONE, 0);
+    assert!(!cache.put(b"k", Answer::Message(Bytes::from(vec![0; 60 << 10])), NONE, 0));
+    assert!(cache.find(b"k").is_none());
+    assert_eq!(cache.bytes(), 0);
+}
+
+#[test]
+fn keys_of_other_classes_and_methods_are_other_keys() {
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    key_into(&mut one, 1, 2, b"x");
+    key_into(&mut other, 2, 1, b"x");
+    assert_ne!(one, other);
+}
+
+proptest! {
+    #[test]
+    fn bytes_never_exceed_the_bound(sizes in proptest::collection::vec((0_u8..20, 0_usize..4_000), 1..300)) {
+        let cache = Cache::new(32 << 10);
+        for (key, size) in sizes {
+            cache.put(&[key], Answer::Message(Bytes::from(vec![0; size])), [[key]], 0);
+            prop_assert!(cache.bytes() <= 32 << 10);
+        }
+    }
+
+    #[test]
+    fn what_is_found_is_what_a_plain_table_holds(steps in proptest::collection::vec((0_u8..4, 0_u8..6), 1..200)) {
+        // Topic t rests on itself and on group t % 2; what is true of it is how often either has changed.
+        let cache = Cache::new(1 << 20);
+        let (mut topics, mut groups, mut generation) = ([0_u32; 6], [0_u32; 2], 0);
+        for (what, topic) in steps {
+            let at = usize::from(topic);
+            let truth = format!("{} {}", topics[at], groups[at % 2]);
+            match what {
+                0 => { topics[at] += 1; generation = cache.change([[topic]], None); }
+                1 => { groups[at % 2] += 1; generation = cache.change([[100 + topic % 2]], None); }
+                2 => { cache.put(&[topic], message(&truth), [[topic], [100 + topic % 2]], generation); }
+                _ => if let Some(found) = tail(cache.find(&[topic])) { prop_assert_eq!(found, truth); }
+            }
+        }
+    }
+}

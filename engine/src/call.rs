@@ -1,0 +1,277 @@
+//! One call: from its head to its end.
+//!
+//! A call whose answer is in the cache ends in the poll that read it. Any other gets a task, which is what Python's
+//! commands, its deadline, and its client's going reach.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant as Clock;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{HeaderMap, Request, StatusCode};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::bridge::{CallInfo, Event};
+use crate::cache::key_into;
+use crate::inflate::{Encoding, unpacked};
+use crate::message::{Assembler, Message};
+use crate::payload::Payload;
+use crate::peer::Peer;
+use crate::request::{Head, Refusal, head_of};
+use crate::responder::Responder;
+use crate::room::{Handle, Room};
+use crate::script::{Held, perform};
+use crate::shared::Shared;
+use crate::status::{Code, Status};
+
+/// Most of a request that is not gRPC that is read before it is answered.
+const MAX_FOREIGN_BODY: usize = 64 << 10;
+
+/// A call that has begun.
+pub(crate) struct Begun {
+    pub(crate) room: Rc<Room>,
+    pub(crate) handle: Rc<Handle>,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) head: Head,
+    pub(crate) headers: HeaderMap,
+    pub(crate) responder: Responder,
+    pub(crate) deadline: Option<Instant>,
+    credentials: Option<Bytes>,
+}
+
+/// Times the hits of one turn together: two looks at the clock, however many there are.
+#[derive(Default)]
+pub(crate) struct HitClock {
+    begun: Option<Clock>,
+    by_method: BTreeMap<u16, u32>,
+}
+
+impl HitClock {
+    fn begin(&mut self) {
+        self.begun.get_or_insert_with(Clock::now);
+    }
+
+    fn hit(&mut self, method: u16) {
+        *self.by_method.entry(method).or_default() += 1;
+    }
+
+    /// The turn is over: its time is shared by its hits.
+    pub(crate) fn stop(self, room: &Room) {
+        let Some(begun) = self.begun else { return };
+        let all: u32 = self.by_method.values().sum();
+        let took = begun.elapsed();
+        for (method, hits) in self.by_method {
+            room.shared.hits[usize::from(method)].took(took * hits / all);
+        }
+    }
+}
+
+/// Begins a call, and ends it at once if that needs nothing more than what is there.
+pub(crate) fn begin(
+    room: &Rc<Room>,
+    handle: &Rc<Handle>,
+    peer: &Arc<Peer>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Payload>,
+    hits: &mut HitClock,
+    cx: &mut Context<'_>,
+) {
+    let (parts, mut body) = request.into_parts();
+    let mut responder = Responder::new(respond, &handle.waiting);
+    let head = match head_of(&parts, &room.shared) {
+        Ok(head) => head,
+        Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // whoever has gone needs no answer
+        Err(Refusal::Http(status)) => {
+            return drop(tokio::task::spawn_local(turn_away(Rc::clone(room), responder, body, status)));
+        }
+    };
+    let shared = &room.shared;
+    let deadline = head.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let credentials = shared.classes.credentials(&parts.headers, peer.certificate.as_ref());
+    let mut call = Begun {
+        room: Rc::clone(room),
+        handle: Rc::clone(handle),
+        peer: Arc::clone(peer),
+        head,
+        headers: parts.headers,
+        responder,
+        deadline,
+        credentials,
+    };
+    if head.of(shared).streams_in {
+        call.ask(None, Some(body));
+        return;
+    }
+    let first = match body.poll_data(cx) {
+        Poll::Ready(Some(Ok(first))) => first,
+        Poll::Ready(Some(Err(_))) => return,
+        Poll::Ready(None) => {
+            return drop(call.responder.refuse(&Status::new(Code::Internal, "the request holds no whole message")));
+        }
+        Poll::Pending => Bytes::new(),
+    };
+    if body.is_end_stream() {
+        if let Some(message) = Assembler::whole(&first, shared.limits.max_message) {
+            drop(body);
+            hits.begin();
+            if !call.answer_from_cache(&message, Some(hits)) {
+                call.ask(Some(message), None);
+            }
+            return;
+        }
+    }
+    tokio::task::spawn_local(call.receive(first, body));
+}
+
+impl Begun {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.room.shared
+    }
+
+    /// Answers from the cache, if the answer is there and the caller may have it. Whether it did.
+    fn answer_from_cache(&mut self, message: &Bytes, hits: Option<&mut HitClock>) -> bool {
+        let shared = Arc::clone(self.shared());
+        if !self.head.of(&shared).cached || self.head.sampled {
+            return false;
+        }
+        let Some(class) = shared.classes.class_of(self.credentials.as_ref()) else { return false };
+        let found = {
+            let mut key = self.room.key.borrow_mut();
+            key_into(&mut key, class, self.head.method, message);
+            shared.cache.find(&key)
+        };
+        let Some(hit) = found else { return false };
+        if let Ok(code) = self.responder.answer_hit(hit) {
+            shared.hits[usize::from(self.head.method)].count(code);
+            if let Some(hits) = hits {
+                hits.hit(self.head.method);
+            }
+        }
+        true
+    }
+
+    /// Hands the call to Python, and a task to the call.
+    fn ask(mut self, message: Option<Bytes>, body: Option<RecvStream>) {
+        let shared = Arc::clone(self.shared());
+        let Some(place) = shared.begin_call() else {
+            shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
+            let text = format!("{} calls are under way, at most so many", shared.limits.max_pending);
+            return drop(self.responder.refuse(&Status::new(Code::ResourceExhausted, text)));
+        };
+        shared.counts.asked.fetch_add(1, Ordering::Relaxed);
+        let (id, mailbox) = self.room.register();
+        let info = Arc::new(CallInfo {
+            id,
+            method: self.head.method,
+            request: message,
+            headers: std::mem::take(&mut self.headers),
+            peer: Arc::clone(&self.peer),
+            deadline: self.deadline,
+            credentials: self.credentials.take(),
+            cancelled: AtomicBool::new(false),
+            delivered: AtomicBool::new(false),
+        });
+        shared.tell(Event::Call(Arc::clone(&info)));
+        let body = body.map(|body| (body, self.assembler()));
+        tokio::task::spawn_local(perform(Held::new(self, info, mailbox, place, body)));
+    }
+
+    async fn unpacked(&self, message: Message) -> Result<Bytes, Status> {
+        let (shared, encoding) = (self.shared(), Encoding::of(&self.headers)?);
+        unpacked(message, encoding, shared.limits.max_message, &shared.assembling, &self.room.unpacking).await
+    }
+
+    fn assembler(&self) -> Assembler {
+        Assembler::new(self.shared().limits.max_message, &self.shared().assembling)
+    }
+
+    /// Waits for the rest of a request that is one message, then answers.
+    async fn receive(mut self, first: Bytes, mut body: RecvStream) {
+        let mut assembler = self.assembler();
+        let patience = Instant::now() + self.shared().limits.body_timeout;
+        let until = self.deadline.map_or(patience, |deadline| deadline.min(patience));
+        let message = {
+            let responder = RefCell::new(&mut self.responder);
+            let gone = poll_fn(|cx| responder.borrow_mut().poll_gone(cx));
+            tokio::select! {
+                biased;
+                message = only_message(&mut assembler, first, &mut body) => Some(message),
+                () = gone => None,
+                () = sleep_until(until) => Some(Err(Status::new(Code::DeadlineExceeded, "Deadline Exceeded"))),
+            }
+        };
+        drop(assembler);
+        let message = match message {
+            Some(Ok(message)) if message.compressed => Some(self.unpacked(message).await),
+            other => other.map(|message| message.map(|message| message.bytes)),
+        };
+        match message {
+            None => {}
+            Some(Ok(message)) => {
+                drop(body);
+                if !self.answer_from_cache(&message, None) {
+                    self.ask(Some(message), None);
+                }
+            }
+            Some(Err(status)) => {
+                let _ = self.responder.refuse(&status); // whoever has gone needs no answer
+            }
+        }
+    }
+}
+
+/// Answers a request that is not gRPC, once it has come to its end: what is wrong with that end is HTTP/2's to say first.
+async fn turn_away(room: Rc<Room>, mut responder: Responder, mut body: RecvStream, status: StatusCode) {
+    let mut read = 0;
+    let ended = timeout(room.shared.limits.body_timeout, async {
+        while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await.transpose()? {
+            read += bytes.len();
+            if read > MAX_FOREIGN_BODY {
+                return Ok(());
+            }
+            give_window_back(&mut body, bytes.len());
+        }
+        poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
+    });
+    if let Ok(Ok(())) = ended.await {
+        let _ = responder.refuse_http(status); // whoever has gone needs no answer
+    }
+}
+
+/// Reads a body that is one message.
+async fn only_message(assembler: &mut Assembler, first: Bytes, body: &mut RecvStream) -> Result<Message, Status> {
+    let mut message = None;
+    let mut chunk = Some(first);
+    while let Some(bytes) = chunk {
+        assembler.feed(&bytes)?;
+        give_window_back(body, bytes.len());
+        drop(bytes);
+        while let Some(next) = assembler.next()? {
+            if message.replace(next).is_some() {
+                return Err(Status::new(Code::Internal, "the request holds more than one message"));
+            }
+        }
+        chunk = match poll_fn(|cx| body.poll_data(cx)).await {
+            None => None,
+            Some(Ok(bytes)) => Some(bytes),
+            Some(Err(_)) => return Err(Status::new(Code::Unavailable, "the connection went")),
+        };
+    }
+    match message {
+        Some(message) if assembler.is_empty() => Ok(message),
+        _ => Err(Status::new(Code::Internal, "the request holds no whole message")),
+    }
+}
+
+/// Lets the client send as much again.
+pub(crate) fn give_window_back(body: &mut RecvStream, bytes: usize) {
+    // Fails only if more is given back than was taken.
+    let _ = body.flow_control().release_capacity(bytes);
+}

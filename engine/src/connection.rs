@@ -1,0 +1,281 @@
+//! One connection: its preface, its turns, its keepalive, its end.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use h2::server::Builder;
+use h2::{Ping, PingPong, Reason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use crate::call;
+use crate::door::Arrived;
+use crate::pace::{PREFACE, Paced};
+use crate::payload::Payload;
+use crate::peer::Peer;
+use crate::room::{Handle, Room};
+use crate::shared::Stage;
+use crate::wire::Wire;
+
+/// Calls that are begun, or answered, before it is somebody else's turn.
+const CALLS_PER_TURN: usize = 64;
+
+/// Window of a stream: a client may send so much of a request before any of it is read.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// Window of a connection.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Largest frame that is taken.
+const MAX_FRAME: u32 = 16_384;
+
+/// What HTTP/2 itself refuses of metadata; below, a call is told what is wrong with it.
+const METADATA_FACTOR: usize = 2;
+
+/// How long a client that speaks something else is listened to, and how much, so that it can read why it is turned away.
+const FAREWELL: Duration = Duration::from_secs(1);
+const MAX_UNREAD: u64 = 64 << 10;
+
+const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
+
+const HTTP_1_ANSWER: &[u8] =
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\ncontent-length: 46\r\n\
+    connection: close\r\n\r\nThis port speaks gRPC, which is HTTP/2, alone\n";
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
+    let Arrived { wire, peer, place: _place, tls } = arrived;
+    let Ok(mut wire) = wire.attach() else { return };
+    let patience = room.shared.limits.handshake_timeout;
+    match timeout(patience, read_preface(&mut wire)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(foreign)) => return turn_away(&room, wire, &peer, &foreign, tls).await,
+        Err(_) => return,
+    }
+    let alive = Rc::new(Cell::new(true));
+    let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(Paced::new(wire, Rc::clone(&alive)))).await else {
+        return;
+    };
+    let handle = room.enter();
+    Connection::new(http2, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), alive).await;
+    room.leave(&handle);
+}
+
+fn builder(room: &Room) -> Builder {
+    let limits = &room.shared.limits;
+    let mut builder = h2::server::Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(MAX_FRAME)
+        .max_header_list_size(u32::try_from(limits.max_metadata * METADATA_FACTOR).unwrap_or(u32::MAX))
+        .header_table_size(4_096)
+        .max_concurrent_streams(limits.max_streams)
+        .max_concurrent_reset_streams(50)
+        .reset_stream_duration(Duration::from_secs(1))
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(Some(256))
+        .max_send_buffer_size(64 << 10);
+    builder
+}
+
+/// Reads what every connection begins with. What else came, if it is not that.
+async fn read_preface(wire: &mut Wire) -> Result<(), Vec<u8>> {
+    let mut got = [0; PREFACE.len()];
+    let mut have = 0;
+    while have < got.len() {
+        match wire.read(&mut got[have..]).await {
+            Ok(more) if more > 0 => have += more,
+            _ => return Err(Vec::new()),
+        }
+        if !PREFACE.starts_with(&got[..have]) {
+            return Err(got[..have].to_vec());
+        }
+    }
+    Ok(())
+}
+
+/// Ends a connection that speaks something else, and says what it should.
+async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, came: &[u8], tls: bool) {
+    const TLS_HANDSHAKE: u8 = 22;
+    let notices = &room.shared.notices;
+    if came.first() == Some(&TLS_HANDSHAKE) && !tls {
+        notices.tell(
+            "client_speaks_tls",
+            &peer.address,
+            "a client speaks TLS, and this listener has none: set tls_cert, or connect without",
+        );
+    } else if HTTP_1_METHODS.iter().any(|method| came.starts_with(method)) {
+        notices.tell(
+            "client_speaks_http_1",
+            &peer.address,
+            "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone",
+        );
+        let _ = timeout(FAREWELL, wire.write_all(HTTP_1_ANSWER)).await; // whoever went needs no answer
+    } else if !came.is_empty() {
+        notices.tell(
+            "client_speaks_no_http_2",
+            &peer.address,
+            "a client speaks neither HTTP/2 nor anything that is known here",
+        );
+    }
+    // What has not been read makes the system reset the connection, and the client lose our answer.
+    let goodbye = async {
+        wire.shutdown().await?;
+        tokio::io::copy(&mut wire.take(MAX_UNREAD), &mut tokio::io::sink()).await
+    };
+    let _ = timeout(FAREWELL, goodbye).await;
+}
+
+/// Whether the peer is still there.
+struct Keepalive {
+    timer: Pin<Box<Sleep>>,
+    pings: Option<PingPong>,
+    /// Set by whatever is read.
+    alive: Rc<Cell<bool>>,
+    asked: bool,
+}
+
+struct Connection {
+    http2: h2::server::Connection<Paced<Wire>, Payload>,
+    room: Rc<Room>,
+    handle: Rc<Handle>,
+    peer: Arc<Peer>,
+    keepalive: Keepalive,
+    age: Option<Pin<Box<Sleep>>>,
+    draining: bool,
+    closing: bool,
+}
+
+impl Connection {
+    fn new(
+        mut http2: h2::server::Connection<Paced<Wire>, Payload>,
+        room: Rc<Room>,
+        handle: Rc<Handle>,
+        peer: Arc<Peer>,
+        alive: Rc<Cell<bool>>,
+    ) -> Self {
+        let limits = &room.shared.limits;
+        let keepalive =
+            Keepalive { timer: Box::pin(sleep(limits.keepalive)), pings: http2.ping_pong(), alive, asked: false };
+        let age = (!limits.max_connection_age.is_zero()).then(|| Box::pin(sleep(limits.max_connection_age)));
+        Self { http2, room, handle, peer, keepalive, age, draining: false, closing: false }
+    }
+
+    /// Looks whether the connection should go. Returns whether it must end now.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> bool {
+        let shared = &self.room.shared;
+        let stage = shared.stage();
+        if stage == Stage::Leaving {
+            return true;
+        }
+        if !self.closing {
+            let too_many_cancels = self.handle.cancels.get() > shared.limits.max_cancels;
+            if too_many_cancels {
+                shared.counts.closed_for_cancels.fetch_add(1, Ordering::Relaxed);
+                shared.notices.tell(
+                    "too_many_cancels",
+                    &self.peer.address,
+                    "a connection that cancels most of its calls is closed",
+                );
+            }
+            if self.handle.must_close.get() {
+                shared.notices.tell(
+                    "reads_nothing",
+                    &self.peer.address,
+                    "a connection holds most of what waits for readers, and is closed",
+                );
+                return true; // what it holds must be given back, whether or not it reads a farewell
+            }
+            if too_many_cancels {
+                self.closing = true;
+                self.http2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            } else if stage == Stage::Ending {
+                self.closing = true;
+                self.http2.abrupt_shutdown(Reason::NO_ERROR);
+            }
+        }
+        if !self.draining && (stage >= Stage::Draining || self.is_too_old(cx)) {
+            self.draining = true;
+            self.http2.graceful_shutdown();
+        }
+        false
+    }
+
+    fn is_too_old(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(age) = &mut self.age else { return false };
+        if age.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        if self.handle.holding.get() == 0 {
+            self.age = None;
+            return true;
+        }
+        age.as_mut().reset(Instant::now() + self.room.shared.limits.max_connection_age);
+        let _ = age.as_mut().poll(cx); // the next time that it asks
+        false
+    }
+
+    /// Pings a silent peer. Returns whether it must be taken for dead.
+    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> bool {
+        let limits = &self.room.shared.limits;
+        let Keepalive { timer, pings, alive, asked } = &mut self.keepalive;
+        if let Some(pings) = pings {
+            let _ = pings.poll_pong(cx); // anything that is read counts; this makes place for the next ping
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            self.handle.cancels.set(0);
+            let silent = !alive.replace(false);
+            if silent && *asked {
+                return true;
+            }
+            *asked = silent;
+            if silent {
+                if let Some(pings) = pings {
+                    let _ = pings.send_ping(Ping::opaque()); // one is on its way already if this fails
+                }
+            }
+            timer.as_mut().reset(Instant::now() + if silent { limits.keepalive_timeout } else { limits.keepalive });
+        }
+        false
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut hits = call::HitClock::default();
+        for _ in 0..CALLS_PER_TURN {
+            match self.http2.poll_accept(cx) {
+                Poll::Pending => {
+                    hits.stop(&self.room);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    call::begin(&self.room, &self.handle, &self.peer, request, respond, &mut hits, cx);
+                }
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+            }
+        }
+        hits.stop(&self.room);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.handle.set_waker(cx.waker());
+        if this.poll_end(cx) || this.poll_keepalive(cx) {
+            return Poll::Ready(());
+        }
+        let polled = this.poll_turn(cx);
+        this.room.check_waiting();
+        polled
+    }
+}

@@ -1,0 +1,200 @@
+//! The thread at the door: accepts connections, bounds them, and talks TLS with them before they are handed on.
+//!
+//! A handshake costs as much as a hundred lookups, so that a flood of them must not take the time of those who are in. Here it
+//! takes a thread of its own, and the scheduler shares the processor between the two.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::peer::{Peer, site_of};
+use crate::rates::Rates;
+use crate::shared::{Shared, Stage};
+use crate::tls::ALPN;
+use crate::wire::{MovingWire, Socket, Wire};
+
+/// Pause after a failure to accept: without descriptors or memory another try would fail at once.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections that may be in the middle of their handshakes.
+const MAX_HANDSHAKES: usize = 4_096;
+
+/// A socket that somebody else has bound and listens on.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// A place among the connections. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that came in.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) wire: MovingWire,
+    pub(crate) peer: Peer,
+    pub(crate) place: Place,
+    pub(crate) tls: bool,
+}
+
+/// Whether a listening socket is one of TCP or of Unix.
+pub(crate) fn listener_of(socket: OwnedFd) -> std::io::Result<Listener> {
+    use rustix::net::{AddressFamily, getsockname};
+    let address = getsockname(&socket)?;
+    let listener = match address.address_family() {
+        AddressFamily::UNIX => Listener::Unix(socket.into()),
+        AddressFamily::INET | AddressFamily::INET6 => Listener::Tcp(socket.into()),
+        other => return Err(std::io::Error::other(format!("a listener of family {} is not known", other.as_raw()))),
+    };
+    match &listener {
+        Listener::Tcp(tcp) => tcp.set_nonblocking(true)?,
+        Listener::Unix(unix) => unix.set_nonblocking(true)?,
+    }
+    Ok(listener)
+}
+
+enum Open {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// What the door needs, once for all listeners.
+struct Door {
+    shared: Arc<Shared>,
+    rooms: Vec<UnboundedSender<Arrived>>,
+    next: RefCell<usize>,
+    rates: RefCell<Rates>,
+    handshakes: RefCell<usize>,
+}
+
+/// Accepts until the engine drains.
+pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, rooms: Vec<UnboundedSender<Arrived>>) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate));
+    let door = Rc::new(Door { shared, rooms, next: RefCell::new(0), rates, handshakes: RefCell::new(0) });
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        for listener in listeners {
+            let opened = match listener {
+                Listener::Tcp(tcp) => TcpListener::from_std(tcp).map(Open::Tcp),
+                Listener::Unix(unix) => UnixListener::from_std(unix).map(Open::Unix),
+            };
+            match opened {
+                Ok(opened) => drop(tokio::task::spawn_local(Rc::clone(&door).accept(opened))),
+                Err(error) => door.shared.notices.tell("listener_failed", "", &error.to_string()),
+            }
+        }
+        while door.shared.stage() < Stage::Draining {
+            sleep(PAUSE).await;
+        }
+    });
+}
+
+impl Door {
+    async fn accept(self: Rc<Self>, listener: Open) {
+        loop {
+            let accepted = match &listener {
+                Open::Tcp(tcp) => tcp.accept().await.map(|(stream, address)| (Socket::Tcp(stream), Some(address))),
+                Open::Unix(unix) => unix.accept().await.map(|(stream, _)| (Socket::Unix(stream), None)),
+            };
+            match accepted {
+                Ok((socket, address)) => self.let_in(socket, address),
+                Err(error) => {
+                    self.shared.notices.tell("accept_failed", "", &format!("no connection can be accepted: {error}"));
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn let_in(self: &Rc<Self>, socket: Socket, address: Option<SocketAddr>) {
+        let counts = &self.shared.counts;
+        let place = Place(Arc::clone(&self.shared));
+        let peer = Peer::of(address);
+        if counts.connections.fetch_add(1, Ordering::Relaxed) >= self.shared.limits.max_connections {
+            let text = format!("more than {} connections; further ones are closed", self.shared.limits.max_connections);
+            self.refuse("too_many_connections", &peer, &text);
+            return;
+        }
+        if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()))) {
+            let rate = self.shared.limits.max_connection_rate;
+            self.refuse(
+                "connections_too_fast",
+                &peer,
+                &format!("more than {rate} new connections a second; some are closed"),
+            );
+            return;
+        }
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        if let Socket::Tcp(stream) = &socket {
+            let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
+        }
+        match self.shared.tls_config().filter(|_| address.is_some()) {
+            None => self.hand_on(Wire::Plain(socket), peer, place, false),
+            Some(config) => {
+                if *self.handshakes.borrow() >= MAX_HANDSHAKES {
+                    self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
+                    return;
+                }
+                *self.handshakes.borrow_mut() += 1;
+                tokio::task::spawn_local(Rc::clone(self).shake_hands(config, socket, peer, place));
+            }
+        }
+    }
+
+    async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, socket: Socket, mut peer: Peer, place: Place) {
+        let shaken = timeout(self.shared.limits.handshake_timeout, TlsAcceptor::from(config).accept(socket)).await;
+        *self.handshakes.borrow_mut() -= 1;
+        match shaken {
+            Err(_) => self.refuse("handshake_timed_out", &peer, "the client does not get on with its handshake of TLS"),
+            Ok(Err(error)) => {
+                let text =
+                    format!("the handshake of TLS failed: {error}; does the client speak TLS, and know our authority?");
+                self.refuse("handshake_failed", &peer, &text);
+            }
+            Ok(Ok(stream)) => {
+                let session = stream.get_ref().1;
+                if session.alpn_protocol() != Some(ALPN) {
+                    self.refuse("no_http2", &peer, "the client offers no HTTP/2 (ALPN h2), which gRPC needs");
+                    return;
+                }
+                let certificate = session.peer_certificates().and_then(<[_]>::first);
+                peer.certificate = certificate.map(|der| Bytes::copy_from_slice(der));
+                self.hand_on(Wire::Tls(Box::new(stream)), peer, place, true);
+            }
+        }
+    }
+
+    fn hand_on(&self, wire: Wire, peer: Peer, place: Place, tls: bool) {
+        let Ok(wire) = wire.detach() else { return };
+        let mut next = self.next.borrow_mut();
+        *next = (*next + 1) % self.rooms.len();
+        // A thread that has ended takes nobody; the connection closes.
+        let _ = self.rooms[*next].send(Arrived { wire, peer, place, tls });
+    }
+
+    fn refuse(&self, kind: &'static str, peer: &Peer, text: &str) {
+        self.shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
+        self.shared.notices.tell(kind, &peer.address, text);
+    }
+}

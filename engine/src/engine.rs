@@ -1,0 +1,241 @@
+//! The engine as Rust sees it: made, given listeners and certificates, started, stopped.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
+use crate::cache::{Answer, Cache, key_into};
+use crate::classes::Classes;
+use crate::door::{self, Listener, listener_of};
+use crate::limits::Limits;
+use crate::room;
+use crate::shared::{Method, Shared, Stage};
+use crate::tls::server_config;
+
+/// Most events that are handed over in one turn of the event loop.
+pub const EVENTS_PER_TURN: usize = 256;
+
+/// How the engine is to be.
+#[derive(Debug)]
+pub struct Setup {
+    /// Its bounds.
+    pub limits: Limits,
+    /// What it serves.
+    pub methods: Vec<Method>,
+    /// Threads that serve connections.
+    pub threads: usize,
+    /// Whether callers need permits; without, all are of one class.
+    pub permits: bool,
+}
+
+/// Sockets, TLS, HTTP/2, and the cache of answers.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    listeners: Mutex<Vec<Listener>>,
+    commands: Mutex<Vec<(CallId, Command)>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// An engine that does nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The system has no more descriptors.
+    pub fn new(setup: Setup) -> std::io::Result<Self> {
+        let threads = setup.threads.clamp(1, 64);
+        let bridge = Arc::new(Bridge::new(threads)?);
+        let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
+        let classes = Classes::new(setup.permits);
+        let shared = Shared::new(setup.limits, setup.methods, cache, classes, bridge, threads);
+        Ok(Self {
+            shared: Arc::new(shared),
+            listeners: Mutex::default(),
+            commands: Mutex::default(),
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Takes a socket that is bound and listens.
+    ///
+    /// # Errors
+    ///
+    /// It is no listener of TCP or of Unix.
+    pub fn listen(&self, socket: OwnedFd) -> std::io::Result<()> {
+        locked(&self.listeners).push(listener_of(socket)?);
+        Ok(())
+    }
+
+    /// Has connections over TCP talk TLS from now on. Those that are open go on as they are.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with which of the three, in words.
+    pub fn set_tls(&self, certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<(), String> {
+        let config = server_config(certificate, key, client_ca)?;
+        *self.shared.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+        Ok(())
+    }
+
+    /// Begins to accept.
+    ///
+    /// # Errors
+    ///
+    /// The system has no more threads.
+    pub fn start(&self) -> std::io::Result<()> {
+        let mut rooms = Vec::new();
+        let mut threads = locked(&self.threads);
+        let left = Arc::new(Leaving(Arc::clone(&self.shared)));
+        for number in 0..self.shared.threads {
+            let (sender, receiver) = unbounded_channel(); // bounded by the connections that there may be
+            rooms.push(sender);
+            let (shared, left) = (Arc::clone(&self.shared), Arc::clone(&left));
+            let run = move || {
+                room::run(shared, number, receiver);
+                drop(left);
+            };
+            threads.push(std::thread::Builder::new().name(format!("engine-{number}")).spawn(run)?);
+        }
+        let listeners = std::mem::take(&mut *locked(&self.listeners));
+        let shared = Arc::clone(&self.shared);
+        let run = move || {
+            door::run(shared, listeners, rooms);
+            drop(left);
+        };
+        threads.push(std::thread::Builder::new().name("engine-door".into()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Readable while there are events.
+    #[must_use]
+    pub fn wakeup(&self) -> BorrowedFd<'_> {
+        self.shared.bridge.wakeup()
+    }
+
+    /// The oldest events, `EVENTS_PER_TURN` at most.
+    #[must_use]
+    pub fn take(&self) -> Vec<Event> {
+        self.shared.bridge.take(EVENTS_PER_TURN)
+    }
+
+    /// Wants something done with a call, at the next `flush`.
+    pub fn command(&self, id: CallId, command: Command) {
+        locked(&self.commands).push((id, command));
+    }
+
+    /// Writes the same message to many streams, at the next `flush`.
+    pub fn write_all(&self, ids: impl IntoIterator<Item = CallId>, message: &Bytes) {
+        locked(&self.commands).extend(ids.into_iter().map(|id| (id, Command::Write(message.clone()))));
+    }
+
+    /// Hands over what was wanted since the last time.
+    pub fn flush(&self) {
+        self.shared.bridge.give(&mut locked(&self.commands));
+    }
+
+    /// Keeps an answer for callers of the same class as this call's. Whether there was room for it.
+    pub fn put<T: AsRef<[u8]>>(
+        &self,
+        call: &CallInfo,
+        answer: Answer,
+        tags: impl IntoIterator<Item = T>,
+        generation: u64,
+    ) -> bool {
+        let (Some(request), Some(class)) = (&call.request, self.shared.classes.class_of(call.credentials.as_ref()))
+        else {
+            return false;
+        };
+        let mut key = Vec::with_capacity(request.len() + 6);
+        key_into(&mut key, class, call.method, request);
+        self.shared.cache.put(&key, answer, tags, generation)
+    }
+
+    /// The cache of answers.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.shared.cache
+    }
+
+    /// Remembers the class of all callers with this call's credentials.
+    pub fn set_class(&self, call: &CallInfo, class: u32) {
+        if let Some(credentials) = &call.credentials {
+            self.shared.classes.set(credentials.clone(), class);
+        }
+    }
+
+    /// Forgets the classes of all callers.
+    pub fn forget_classes(&self) {
+        self.shared.classes.forget();
+    }
+
+    /// Goes on with the end: 1 drains, 2 ends connections, 3 leaves them.
+    pub fn stop(&self, stage: u8) {
+        self.shared.set_stage(Stage::of(stage));
+    }
+
+    /// Waits until the threads have ended.
+    pub fn join(&self) {
+        for thread in std::mem::take(&mut *locked(&self.threads)) {
+            let _ = thread.join(); // one that panicked has ended, too
+        }
+    }
+
+    /// Counters and gauges by name.
+    #[must_use]
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (counts, cache) = (&self.shared.counts, &self.shared.cache);
+        vec![
+            ("connections", counts.connections.load(Relaxed) as u64),
+            ("accepted_connections", counts.accepted.load(Relaxed)),
+            ("refused_connections", counts.refused_connections.load(Relaxed)),
+            ("closed_for_waiting", counts.closed_for_waiting.load(Relaxed)),
+            ("closed_for_cancels", counts.closed_for_cancels.load(Relaxed)),
+            ("refused_calls", counts.refused_calls.load(Relaxed)),
+            ("cancelled_calls", counts.cancelled_calls.load(Relaxed)),
+            ("asked_calls", counts.asked.load(Relaxed)),
+            ("calls_under_way", self.shared.pending.load(Relaxed) as u64),
+            ("assembling_bytes", self.shared.assembling.held() as u64),
+            ("waiting_bytes", counts.waiting.load(Relaxed) as u64),
+            ("cache_bytes", cache.bytes() as u64),
+            ("cache_answers", cache.len() as u64),
+        ]
+    }
+
+    /// Answers from the cache: (method, code, how many), and the nanoseconds that all of each method took.
+    #[must_use]
+    pub fn hits(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
+        self.shared.hit_counts()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop(3);
+    }
+}
+
+/// A status as trailers.
+#[must_use]
+pub fn status_trailers(code: u8, details: &str) -> HeaderMap {
+    crate::status::trailers(code, details)
+}
+
+/// Tells Python that all threads have ended, when the last of them drops it.
+struct Leaving(Arc<Shared>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.tell(Event::Stopped);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,358 @@
+//! How much of a connection is read in one turn, and how many frames of control it may send.
+//!
+//! Frames that carry no call (SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, tiny DATA, ...) cost time and bring nothing. A
+//! connection has a budget of them, which grows with time, with its calls, and with what is written to it. Beyond it is
+//! read no faster than the budget grows: nothing is refused, and others have their turn.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// What every connection of HTTP/2 begins with.
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Frames of control a second, beyond those that are earned. Honest clients send a few for each call.
+const RATE: u32 = 2_000;
+
+/// Frames of control that may come at once.
+const BURST: u32 = 4_000;
+
+/// Frames of control that a call earns.
+const PER_CALL: u32 = 4;
+
+/// Bytes that are written for each frame of control that is earned: readers answer a few KiB with a `WINDOW_UPDATE`.
+const BYTES_PER_FRAME: usize = 2 << 10;
+
+/// After so many frames of control, it is somebody else's turn.
+const CONTROL_PER_TURN: u32 = 64;
+
+/// After so many bytes, it is somebody else's turn.
+const BYTES_PER_TURN: usize = 64 << 10;
+
+/// Bytes of a block of fields above which it counts as much for each as a frame of control: few bytes can stand for many fields.
+const PLAIN_BLOCK: usize = 512;
+const BLOCK_BYTES_PER_FRAME: usize = 64;
+
+/// Once so many frames of control have come in a turn, this much is read at a time, so that it ends soon after its budget.
+const CAREFUL_READ: usize = 1 << 10;
+const CAREFUL_FROM: u32 = 8;
+
+/// A DATA frame below this many bytes that does not end its stream counts as a frame of control.
+const TINY_DATA: usize = 64;
+
+/// What a piece of the wire held.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    /// Frames of control.
+    control: u32,
+    /// Frames that begin a call.
+    calls: u32,
+    /// Work that ends the turn, in frames of control.
+    turn: u32,
+}
+
+/// Follows the frames in what is read, whatever pieces it comes in.
+#[derive(Debug, Default)]
+struct FrameScan {
+    head: [u8; 9],
+    have: usize,
+    skip: usize,
+}
+
+impl FrameScan {
+    fn scan(&mut self, mut bytes: &[u8]) -> Seen {
+        let mut seen = Seen::default();
+        while !bytes.is_empty() {
+            if self.skip > 0 {
+                let skipped = self.skip.min(bytes.len());
+                self.skip -= skipped;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            let taken = (self.head.len() - self.have).min(bytes.len());
+            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
+            self.have += taken;
+            bytes = &bytes[taken..];
+            if self.have == self.head.len() {
+                self.have = 0;
+                self.count(&mut seen);
+            }
+        }
+        seen
+    }
+
+    fn count(&mut self, seen: &mut Seen) {
+        const DATA: u8 = 0;
+        const HEADERS: u8 = 1;
+        const CONTINUATION: u8 = 9;
+        const END_STREAM: u8 = 1;
+        let [high, middle, low, kind, flags, ..] = self.head;
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        self.skip = length;
+        let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
+        match kind {
+            DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
+            HEADERS => {
+                seen.calls += 1;
+                seen.turn += block;
+            }
+            CONTINUATION => {
+                seen.control += 1;
+                seen.turn += 1 + block;
+            }
+            _ => {
+                seen.control += 1;
+                seen.turn += 1;
+            }
+        }
+    }
+}
+
+/// The frames of control that a connection may send.
+#[derive(Debug)]
+struct Budget {
+    left: f64,
+    at: Instant,
+    /// Calls that have come since.
+    calls: u32,
+    /// Bytes that have been written since.
+    written: usize,
+}
+
+impl Budget {
+    fn new(now: Instant) -> Self {
+        Self { left: f64::from(BURST), at: now, calls: 0, written: 0 }
+    }
+
+    fn spend(&mut self, control: u32, now: Instant) {
+        let earned = (now - self.at).as_secs_f64() * f64::from(RATE);
+        let written = u32::try_from(self.written / BYTES_PER_FRAME).unwrap_or(u32::MAX);
+        self.written %= BYTES_PER_FRAME;
+        self.at = now;
+        let more = earned + f64::from(written) + f64::from(std::mem::take(&mut self.calls)) * f64::from(PER_CALL);
+        self.left = (self.left + more - f64::from(control)).min(f64::from(BURST));
+    }
+
+    /// How long to wait before anything more is read.
+    fn debt(&self) -> Option<Duration> {
+        (self.left < 0.0).then(|| Duration::from_secs_f64(-self.left / f64::from(RATE)))
+    }
+}
+
+/// A connection that is read in turns, and within its budget.
+#[derive(Debug)]
+pub(crate) struct Paced<T> {
+    inner: T,
+    replay: bool,
+    scan: FrameScan,
+    budget: Budget,
+    turn: u32,
+    turn_bytes: usize,
+    pause: Option<Pin<Box<Sleep>>>,
+    alive: Rc<Cell<bool>>,
+}
+
+impl<T> Paced<T> {
+    /// Around a connection whose preface has been read already. Anything that is read sets `alive`.
+    pub(crate) fn new(inner: T, alive: Rc<Cell<bool>>) -> Self {
+        Self {
+            inner,
+            replay: true,
+            scan: FrameScan::default(),
+            budget: Budget::new(Instant::now()),
+            turn: 0,
+            turn_bytes: 0,
+            pause: None,
+            alive,
+        }
+    }
+
+    fn next_turn(&mut self) {
+        self.turn = 0;
+        self.turn_bytes = 0;
+    }
+
+    fn came(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return; // nothing came, so nothing says that the peer is alive
+        }
+        let seen = self.scan.scan(bytes);
+        self.turn += seen.turn;
+        self.turn_bytes += bytes.len();
+        self.alive.set(true);
+        self.budget.calls += seen.calls;
+        if seen.control > 0 {
+            self.budget.spend(seen.control, Instant::now());
+            self.pause = self.budget.debt().map(|debt| Box::pin(tokio::time::sleep(debt)));
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.replay {
+            this.replay = false;
+            buffer.put_slice(PREFACE);
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(pause) = &mut this.pause {
+            if pause.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            this.pause = None;
+        }
+        if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN {
+            this.next_turn();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if this.turn >= CAREFUL_FROM {
+            let mut few = [0; CAREFUL_READ];
+            let room = few.len().min(buffer.remaining());
+            let mut part = ReadBuf::new(&mut few[..room]);
+            let polled = Pin::new(&mut this.inner).poll_read(cx, &mut part);
+            buffer.put_slice(part.filled());
+            this.came(part.filled());
+            return this.or_next_turn(polled);
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
+        this.came(&buffer.filled()[before..]);
+        this.or_next_turn(polled)
+    }
+}
+
+impl<T> Paced<T> {
+    fn or_next_turn(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        if polled.is_pending() {
+            self.next_turn();
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.budget.written += written;
+        }
+        polled
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.budget.written += written;
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
+        let [_, high, middle, low] = u32::try_from(length).expect("short").to_be_bytes();
+        let mut frame = vec![high, middle, low, kind, flags, 0, 0, 0, 1];
+        frame.resize(9 + length, 7);
+        frame
+    }
+
+    #[test]
+    fn calls_and_their_bodies_are_no_frames_of_control() {
+        let wire = [frame(1, 4, 40), frame(0, 1, 5), frame(0, 0, 100)].concat();
+        assert_eq!(FrameScan::default().scan(&wire), Seen { control: 0, calls: 1, turn: 0 });
+    }
+
+    #[test]
+    fn everything_else_is_and_so_are_tiny_pieces_of_bodies() {
+        let wire =
+            [frame(4, 0, 6), frame(6, 0, 8), frame(8, 0, 4), frame(3, 0, 4), frame(0, 0, 1), frame(99, 0, 0)].concat();
+        assert_eq!(FrameScan::default().scan(&wire), Seen { control: 6, calls: 0, turn: 6 });
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_counted_the_same_however_they_are_cut(
+            frames in proptest::collection::vec((0_u8..12, 0_u8..2, 0_usize..2_000), 1..20), cut in 1_usize..300,
+        ) {
+            let wire: Vec<u8> = frames.into_iter().flat_map(|(kind, flags, length)| frame(kind, flags, length)).collect();
+            let whole = FrameScan::default().scan(&wire);
+            let mut pieces = FrameScan::default();
+            let counted = wire.chunks(cut).map(|piece| pieces.scan(piece)).fold(Seen::default(), |sum, seen| Seen {
+                control: sum.control + seen.control, calls: sum.calls + seen.calls, turn: sum.turn + seen.turn,
+            });
+            prop_assert_eq!(counted, whole);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_pings_is_read_no_faster_than_its_budget_grows() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let seconds = 3;
+        let pings = BURST + seconds * RATE;
+        client.write_all(&PING.repeat(pings as usize)).await.expect("room");
+        drop(client);
+        let begun = Instant::now();
+        let mut all = Vec::new();
+        Paced::new(server, Rc::default()).read_to_end(&mut all).await.expect("reads");
+        assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
+        let took = begun.elapsed().as_secs_f64();
+        assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_comes_says_that_a_peer_is_alive() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let alive = Rc::new(Cell::new(false));
+        let mut paced = Paced::new(server, Rc::clone(&alive));
+        let mut preface = [0; PREFACE.len()];
+        paced.read_exact(&mut preface).await.expect("reads");
+        let mut byte = [0];
+        tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
+        assert!(!alive.get());
+        client.write_all(&[1]).await.expect("room");
+        paced.read_exact(&mut byte).await.expect("reads");
+        assert!(alive.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_with_a_few_frames_of_control_each_are_never_held_up() {
+        let (mut client, server) = tokio::io::duplex(4 << 20);
+        let call = [frame(1, 4, 40), frame(0, 1, 30), PING.to_vec(), frame(8, 0, 4)].concat();
+        client.write_all(&call.repeat(20_000)).await.expect("room");
+        drop(client);
+        let begun = Instant::now();
+        Paced::new(server, Rc::default()).read_to_end(&mut Vec::new()).await.expect("reads");
+        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+    }
+}

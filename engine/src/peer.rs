@@ -1,0 +1,74 @@
+//! Who is at the other end of a connection.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+
+/// The other end of a connection, as long as it lasts.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its address as gRPC writes it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`, `unix:`.
+    pub address: String,
+    /// The certificate that it showed and we checked, DER.
+    pub certificate: Option<Bytes>,
+}
+
+impl Peer {
+    #[cfg(test)]
+    pub(crate) fn unknown() -> Self {
+        Self { address: "unknown:".into(), certificate: None }
+    }
+
+    pub(crate) fn of(address: Option<SocketAddr>) -> Self {
+        let address = match address {
+            None => "unix:".into(),
+            Some(SocketAddr::V4(v4)) => format!("ipv4:{}:{}", v4.ip(), v4.port()),
+            Some(SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
+                Some(v4) => format!("ipv4:{v4}:{}", v6.port()),
+                None => format!("ipv6:%5B{}%5D:{}", v6.ip(), v6.port()),
+            },
+        };
+        Self { address, certificate: None }
+    }
+}
+
+/// What connections are counted by: an IPv4 address, or the /64 of an IPv6 address, which one site has to itself.
+pub(crate) fn site_of(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(v4) => u64::from(u32::from(v4)),
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => u64::from(u32::from(v4)),
+            None => (u128::from(v6) >> 64) as u64,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn addresses_are_written_as_grpc_writes_them() {
+        for (told, written) in [
+            ("127.0.0.1:80", "ipv4:127.0.0.1:80"),
+            ("[::1]:80", "ipv6:%5B::1%5D:80"),
+            ("[::ffff:1.2.3.4]:80", "ipv4:1.2.3.4:80"),
+        ] {
+            assert_eq!(Peer::of(Some(address(told))).address, written);
+        }
+        assert_eq!(Peer::of(None).address, "unix:");
+    }
+
+    #[test]
+    fn a_site_is_an_ipv4_address_or_the_first_half_of_an_ipv6_address() {
+        let sites =
+            ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8:0:1::1]:1"].map(|text| site_of(address(text).ip()));
+        assert_eq!(sites[0], sites[1]);
+        assert_ne!(sites[0], sites[2]);
+        assert_eq!(site_of(address("[::ffff:1.2.3.4]:1").ip()), site_of(address("1.2.3.4:1").ip()));
+    }
+}

@@ -1,0 +1,363 @@
+//! The two classes that Python sees. Nothing here runs on a thread of the engine.
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
+};
+use tokio::time::Instant;
+
+use crate::bridge::{CallId, CallInfo, Command, Event};
+use crate::cache::{Answer, Failure};
+use crate::engine::{Engine, Setup, status_trailers};
+use crate::limits::Limits;
+use crate::shared::Method;
+
+const CALL: u8 = 0;
+const CANCELLED: u8 = 1;
+const WRITABLE: u8 = 2;
+const MESSAGE: u8 = 3;
+const NOTICE: u8 = 4;
+const STOPPED: u8 = 5;
+
+/// Fields that gRPC itself puts into a request.
+const TRANSPORT: [&str; 6] =
+    ["te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "grpc-message-type"];
+
+/// A call, as long as Python has it. Nothing is converted before it is asked for.
+#[pyclass(frozen, name = "Call", module = "namesrv_engine")]
+struct PyCall(Arc<CallInfo>);
+
+#[pymethods]
+impl PyCall {
+    #[getter]
+    fn id(&self) -> CallId {
+        self.0.id
+    }
+
+    #[getter]
+    fn method(&self) -> u16 {
+        self.0.method
+    }
+
+    /// The request; None if it is a stream.
+    #[getter]
+    fn request<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0.request.as_ref().map(|request| PyBytes::new(py, request))
+    }
+
+    #[getter]
+    fn peer(&self) -> &str {
+        &self.0.peer.address
+    }
+
+    /// The certificate of the connection, DER.
+    #[getter]
+    fn certificate<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0.peer.certificate.as_ref().map(|der| PyBytes::new(py, der))
+    }
+
+    /// Seconds until its deadline.
+    #[getter]
+    fn time_remaining(&self) -> Option<f64> {
+        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
+    }
+
+    /// What the client sent, name and value as they came over the wire, without what gRPC itself puts there.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let sent = self.0.headers.iter().filter(|(name, _)| !TRANSPORT.contains(&name.as_str()));
+        let pairs: Vec<_> = sent.map(|(name, value)| (name.as_str(), PyBytes::new(py, value.as_bytes()))).collect();
+        PyList::new(py, pairs)
+    }
+}
+
+/// The engine, as the event loop has it.
+#[pyclass(frozen, name = "Engine", module = "namesrv_engine")]
+struct PyEngine {
+    engine: Arc<Engine>,
+    /// Where Python sends listening sockets to, and where they come out: a descriptor by its number would need trust.
+    handover: (Mutex<Option<OwnedFd>>, OwnedFd),
+}
+
+/// A method: path, whether its request streams, whether answers are kept, and whether it holds its connection.
+type MethodTuple = (String, bool, bool, bool);
+
+fn seconds(number: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(number).map_err(|error| PyValueError::new_err(format!("{number} seconds: {error}")))
+}
+
+#[pymethods]
+impl PyEngine {
+    #[new]
+    #[pyo3(signature = (
+        methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
+        max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
+        handshake_timeout, body_timeout, linger, max_connection_age,
+    ))]
+    #[allow(clippy::too_many_arguments)] // all of them by name
+    fn new(
+        methods: Vec<MethodTuple>,
+        threads: usize,
+        permits: bool,
+        cache_bytes: usize,
+        max_message: usize,
+        max_metadata: usize,
+        max_streams: u32,
+        max_connections: usize,
+        max_pending: usize,
+        max_assembling: usize,
+        max_waiting: usize,
+        max_cancels: u32,
+        max_connection_rate: u32,
+        keepalive: f64,
+        keepalive_timeout: f64,
+        handshake_timeout: f64,
+        body_timeout: f64,
+        linger: f64,
+        max_connection_age: f64,
+    ) -> PyResult<Self> {
+        let limits = Limits {
+            cache_bytes,
+            max_message,
+            max_metadata,
+            max_streams,
+            max_connections,
+            max_pending,
+            max_assembling,
+            max_waiting,
+            max_cancels,
+            max_connection_rate,
+            keepalive: seconds(keepalive)?,
+            keepalive_timeout: seconds(keepalive_timeout)?,
+            handshake_timeout: seconds(handshake_timeout)?,
+            body_timeout: seconds(body_timeout)?,
+            linger: seconds(linger)?,
+            max_connection_age: seconds(max_connection_age)?,
+        };
+        let methods = methods.into_iter().map(|(path, streams_in, cached, holds_connection)| Method {
+            path,
+            streams_in,
+            cached,
+            holds_connection,
+        });
+        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits })?;
+        let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(Self { engine: Arc::new(engine), handover: (Mutex::new(Some(theirs)), ours) })
+    }
+
+    /// The end of a pair of sockets over which Python sends listeners (`socket.send_fds`), once. It is the caller's.
+    fn handover(&self) -> PyResult<RawFd> {
+        let theirs = self.handover.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        theirs.map(IntoRawFd::into_raw_fd).ok_or_else(|| PyValueError::new_err("it was handed over already"))
+    }
+
+    /// Takes the listener that was sent last.
+    fn listen(&self) -> PyResult<()> {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        recvmsg(&self.handover.1, &mut [std::io::IoSliceMut::new(&mut byte)], &mut control, flags)
+            .map_err(|error| PyOSError::new_err(format!("no listener was sent: {error}")))?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(sockets) = message {
+                for socket in sockets {
+                    self.engine.listen(socket)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has connections over TCP talk TLS from now on; raises `ValueError` if these cannot be used.
+    #[pyo3(signature = (certificate, key, client_ca=None))]
+    fn set_tls(&self, certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> PyResult<()> {
+        self.engine.set_tls(certificate, key, client_ca).map_err(PyValueError::new_err)
+    }
+
+    fn start(&self) -> PyResult<()> {
+        Ok(self.engine.start()?)
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.engine.wakeup().as_raw_fd()
+    }
+
+    /// The oldest events: (kind, call, what comes with it).
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let events = self.engine.take();
+        let list = PyList::empty(py);
+        for event in events {
+            match event {
+                Event::Call(info) => list.append((CALL, info.id, Py::new(py, PyCall(info))?))?,
+                Event::Cancelled(id) => list.append((CANCELLED, id, py.None()))?,
+                Event::Writable(id) => list.append((WRITABLE, id, py.None()))?,
+                Event::Message(id, message) => {
+                    list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message))))?;
+                }
+                Event::Notice(kind, peer, text) => list.append((NOTICE, 0, (kind, peer, text)))?,
+                Event::Stopped => list.append((STOPPED, 0, py.None()))?,
+            }
+        }
+        Ok(list)
+    }
+
+    /// Ends a unary call well. This, and what follows, waits for `flush`.
+    fn answer(&self, number: CallId, message: &[u8]) {
+        self.engine.command(number, Command::Answer(copied(message)));
+    }
+
+    /// Sends one message of a stream. The next one must wait for WRITABLE.
+    fn write(&self, number: CallId, message: &[u8]) {
+        self.engine.command(number, Command::Write(copied(message)));
+    }
+
+    /// Sends the same message to many streams.
+    fn write_all(&self, ids: Vec<CallId>, message: &[u8]) {
+        self.engine.write_all(ids, &copied(message));
+    }
+
+    /// Sends metadata, before any message.
+    fn begin(&self, number: CallId, metadata: Vec<(String, Vec<u8>)>) -> PyResult<()> {
+        self.engine.command(number, Command::Begin(fields(HeaderMap::new(), metadata)?));
+        Ok(())
+    }
+
+    /// Ends a call; `cut` gives a reader who has not taken the last message no more time.
+    #[pyo3(signature = (number, code, details, metadata, *, cut=false))]
+    fn finish(
+        &self,
+        number: CallId,
+        code: u8,
+        details: &str,
+        metadata: Vec<(String, Vec<u8>)>,
+        cut: bool,
+    ) -> PyResult<()> {
+        let trailers = fields(status_trailers(code, details), metadata)?;
+        self.engine.command(number, Command::Finish { trailers, cut });
+        Ok(())
+    }
+
+    /// Asks for the next message of a request that streams.
+    fn read(&self, number: CallId) {
+        self.engine.command(number, Command::Read);
+    }
+
+    fn flush(&self) {
+        self.engine.flush();
+    }
+
+    /// Keeps an answer that was computed at a generation: what follows the header, and what it rests on.
+    fn put(&self, call: &PyCall, tail: &[u8], tags: Vec<Tag>, generation: u64) -> bool {
+        self.engine.put(&call.0, Answer::Message(copied(tail)), tags, generation)
+    }
+
+    /// Keeps a status, which has no header.
+    fn put_status(
+        &self,
+        call: &PyCall,
+        code: u8,
+        details: &str,
+        metadata: Vec<(String, Vec<u8>)>,
+        tags: Vec<Tag>,
+        generation: u64,
+    ) -> PyResult<bool> {
+        let trailers = fields(status_trailers(code, details), metadata)?;
+        Ok(self.engine.put(&call.0, Answer::Status(Arc::new(Failure { code, trailers })), tags, generation))
+    }
+
+    /// Makes answers stale that rest on one of the tags; all that follow carry the header. Returns the generation.
+    #[pyo3(signature = (tags, header=None))]
+    fn change(&self, tags: Vec<Tag>, header: Option<&[u8]>) -> u64 {
+        self.engine.cache().change(tags, header.map(copied))
+    }
+
+    /// Forgets every answer. Returns the generation.
+    fn clear(&self) -> u64 {
+        self.engine.cache().clear()
+    }
+
+    fn set_class(&self, call: &PyCall, number: u32) {
+        self.engine.set_class(&call.0, number);
+    }
+
+    fn forget_classes(&self) {
+        self.engine.forget_classes();
+    }
+
+    fn stop(&self, stage: u8) {
+        self.engine.stop(stage);
+    }
+
+    /// Waits for the threads, which end soon after STOPPED or stage 3.
+    fn join(&self, py: Python<'_>) {
+        let engine = Arc::clone(&self.engine);
+        py.detach(move || engine.join());
+    }
+
+    fn stats(&self) -> std::collections::HashMap<&'static str, u64> {
+        self.engine.stats().into_iter().collect()
+    }
+
+    /// Answers from the cache: (method, code, how many), and the nanoseconds that all of each method took.
+    fn hits(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
+        self.engine.hits()
+    }
+}
+
+/// Bytes that Python does not share with us: what it counts references of must not reach another thread.
+fn copied(bytes: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(bytes)
+}
+
+/// A name that an answer rests on.
+#[derive(FromPyObject)]
+enum Tag {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Tag {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+fn fields(mut fields: HeaderMap, metadata: Vec<(String, Vec<u8>)>) -> PyResult<HeaderMap> {
+    for (name, value) in metadata {
+        let problem = |error: String| PyValueError::new_err(format!("metadata {name}: {error}"));
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|error| problem(error.to_string()))?;
+        let value = HeaderValue::from_maybe_shared(Bytes::from(value)).map_err(|error| problem(error.to_string()))?;
+        fields.append(key, value);
+    }
+    Ok(fields)
+}
+
+/// Sockets, TLS, HTTP/2, bounds and a cache of answers, outside of the interpreter's lock.
+#[pymodule]
+fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    for (name, number) in [
+        ("CALL", CALL),
+        ("CANCELLED", CANCELLED),
+        ("WRITABLE", WRITABLE),
+        ("MESSAGE", MESSAGE),
+        ("NOTICE", NOTICE),
+        ("STOPPED", STOPPED),
+    ] {
+        module.add(name, number)?;
+    }
+    module.add_class::<PyCall>()?;
+    module.add_class::<PyEngine>()
+}

@@ -1,0 +1,151 @@
+//! The answering side of one stream of HTTP/2.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+
+use crate::cache::{Answer, Hit};
+use crate::payload::{Payload, Waiting};
+use crate::status::{Status, head, head_with, trailers};
+
+const ONLY_GRPC: &[u8] = b"this server speaks gRPC only\n";
+
+/// The client, the connection, or this side has ended the stream.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+enum Side {
+    /// Nothing has been sent.
+    Fresh(SendResponse<Payload>),
+    /// The head has.
+    Begun(SendStream<Payload>),
+    /// Everything has.
+    Ended,
+}
+
+/// Sends what a call is answered with.
+pub(crate) struct Responder {
+    side: Side,
+    waiting: Rc<Waiting>,
+    /// What the client has not taken yet of the last message, and whether it has taken any of it.
+    unsent: Option<(Payload, bool)>,
+}
+
+impl Responder {
+    pub(crate) fn new(respond: SendResponse<Payload>, waiting: &Rc<Waiting>) -> Self {
+        Self { side: Side::Fresh(respond), waiting: Rc::clone(waiting), unsent: None }
+    }
+
+    /// Ready when the client has reset the stream, or its connection is gone.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.side {
+            Side::Fresh(respond) => respond.poll_reset(cx).map(drop),
+            Side::Begun(stream) => stream.poll_reset(cx).map(drop),
+            Side::Ended => Poll::Pending,
+        }
+    }
+
+    /// Answers with one message, and ends well. HTTP/2 holds what the client does not take yet.
+    pub(crate) fn answer(&mut self, header: Bytes, tail: Bytes) -> Result<(), Gone> {
+        self.begin(head())?;
+        let payload = Payload::framed(header, tail, &self.waiting);
+        let Side::Begun(stream) = &mut self.side else { return Err(Gone) };
+        stream.send_data(payload, false).map_err(|_| Gone)?;
+        self.end(trailers(0, ""))
+    }
+
+    /// Answers with what the cache has. Returns the code.
+    pub(crate) fn answer_hit(&mut self, hit: Hit) -> Result<u8, Gone> {
+        match hit.answer {
+            Answer::Message(tail) => self.answer(hit.header, tail).map(|()| 0),
+            Answer::Status(failure) => self.end(failure.trailers.clone()).map(|()| failure.code),
+        }
+    }
+
+    /// Ends with a status of the engine's own.
+    pub(crate) fn refuse(&mut self, status: &Status) -> Result<(), Gone> {
+        self.end(status.trailers())
+    }
+
+    /// Answers a request that is not gRPC.
+    pub(crate) fn refuse_http(&mut self, status: http::StatusCode) -> Result<(), Gone> {
+        let Side::Fresh(mut respond) = std::mem::replace(&mut self.side, Side::Ended) else { return Err(Gone) };
+        let mut response = http::Response::new(());
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        let mut stream = respond.send_response(response, false).map_err(|_| Gone)?;
+        stream.send_data(Payload::plain(Bytes::from_static(ONLY_GRPC), &self.waiting), true).map_err(|_| Gone)
+    }
+
+    /// Sends metadata, unless messages have begun to go out.
+    pub(crate) fn begin_with(&mut self, metadata: HeaderMap) -> Result<(), Gone> {
+        self.begin(head_with(metadata))
+    }
+
+    /// Takes the next message of a stream. The one before must have left.
+    pub(crate) fn start(&mut self, message: Bytes) -> Result<(), Gone> {
+        self.begin(head())?;
+        self.unsent = Some((Payload::framed(Bytes::new(), message, &self.waiting), false));
+        Ok(())
+    }
+
+    /// Whether a message is waiting for its reader.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// Ready when the client has room for all of the message.
+    pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        let Side::Begun(stream) = &mut self.side else { return Poll::Ready(Err(Gone)) };
+        while let Some((payload, begun)) = &mut self.unsent {
+            let left = payload.remaining();
+            stream.reserve_capacity(left);
+            let mut room = stream.capacity();
+            while room == 0 {
+                match ready!(stream.poll_capacity(cx)) {
+                    Some(Ok(more)) => room = more,
+                    Some(Err(_)) | None => return Poll::Ready(Err(Gone)),
+                }
+            }
+            *begun = true;
+            let part = payload.split_to(room.min(left));
+            if room >= left {
+                self.unsent = None;
+            }
+            if stream.send_data(part, false).is_err() {
+                return Poll::Ready(Err(Gone));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends with trailers. A message of which some has left cannot be ended so: then the stream is reset.
+    pub(crate) fn end(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        let unsent = self.unsent.take();
+        match std::mem::replace(&mut self.side, Side::Ended) {
+            Side::Fresh(mut respond) => respond.send_response(head_with(trailers), true).map(drop).map_err(|_| Gone),
+            Side::Begun(mut stream) => {
+                if let Some((_, true)) = unsent {
+                    stream.send_reset(Reason::CANCEL);
+                    return Ok(());
+                }
+                stream.reserve_capacity(0);
+                stream.send_trailers(trailers).map_err(|_| Gone)
+            }
+            Side::Ended => Err(Gone),
+        }
+    }
+
+    fn begin(&mut self, head: http::Response<()>) -> Result<(), Gone> {
+        if let Side::Fresh(respond) = &mut self.side {
+            let begun = respond.send_response(head, false).map_err(|_| Gone)?;
+            self.side = Side::Begun(begun);
+        }
+        Ok(())
+    }
+}

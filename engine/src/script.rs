@@ -1,0 +1,241 @@
+//! The task of a call that Python has: does what Python says, until the call ends in one way or another.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::HeaderMap;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::bridge::{CallInfo, Command, Event};
+use crate::call::{Begun, give_window_back};
+use crate::message::Assembler;
+use crate::responder::Gone;
+use crate::room::Mailbox;
+use crate::shared::Pending;
+use crate::status::{Code, Status};
+
+/// The reading side of a request that streams.
+struct Reading {
+    body: RecvStream,
+    assembler: Assembler,
+    /// Python waits for a message.
+    wanted: bool,
+    /// When the message that has begun must be whole.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+/// The end that Python wants, which waits for the last message to leave.
+struct Ending {
+    trailers: HeaderMap,
+    linger: Pin<Box<Sleep>>,
+}
+
+/// A call that Python has.
+pub(crate) struct Held {
+    call: Begun,
+    info: Arc<CallInfo>,
+    mailbox: Rc<Mailbox>,
+    _place: Pending,
+    reading: Option<Reading>,
+    deadline: Option<Pin<Box<Sleep>>>,
+    ending: Option<Ending>,
+    holds_connection: bool,
+    /// Python knows of the end.
+    told: bool,
+}
+
+/// How a step of the task came out.
+enum Step {
+    /// Something was done; there may be more to do.
+    Again,
+    /// The call has ended, as Python said.
+    Ended,
+    /// The call has ended, and Python does not know yet.
+    Lost,
+}
+
+impl Held {
+    pub(crate) fn new(
+        call: Begun,
+        info: Arc<CallInfo>,
+        mailbox: Rc<Mailbox>,
+        place: Pending,
+        body: Option<(RecvStream, Assembler)>,
+    ) -> Self {
+        let holds_connection = call.head.of(&call.room.shared).holds_connection;
+        if holds_connection {
+            call.handle.holding.set(call.handle.holding.get() + 1);
+        }
+        Self {
+            deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
+            reading: body.map(|(body, assembler)| Reading { body, assembler, wanted: false, patience: None }),
+            call,
+            info,
+            mailbox,
+            _place: place,
+            ending: None,
+            holds_connection,
+            told: false,
+        }
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if self.call.responder.poll_gone(cx).is_ready() {
+            self.call.handle.cancels.set(self.call.handle.cancels.get() + 1);
+            self.call.handle.wake();
+            return Poll::Ready(Step::Lost);
+        }
+        if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
+            let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
+            let _ = self.call.responder.refuse(&status); // whoever has gone needs no answer
+            return Poll::Ready(Step::Lost);
+        }
+        if self.call.responder.is_sending() {
+            match self.call.responder.poll_sent(cx) {
+                Poll::Ready(Ok(())) => {
+                    self.call.room.shared.tell(Event::Writable(self.info.id));
+                    return Poll::Ready(Step::Again);
+                }
+                Poll::Ready(Err(Gone)) => return Poll::Ready(Step::Lost),
+                Poll::Pending => {}
+            }
+        }
+        if let Some(ending) = &mut self.ending {
+            if !self.call.responder.is_sending() || ending.linger.as_mut().poll(cx).is_ready() {
+                let trailers = std::mem::take(&mut ending.trailers);
+                let _ = self.call.responder.end(trailers); // whoever has gone needs no status
+                return Poll::Ready(Step::Ended);
+            }
+        }
+        if let Poll::Ready(step) = self.poll_command(cx) {
+            return Poll::Ready(step);
+        }
+        self.poll_reading(cx)
+    }
+
+    fn poll_command(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        let sending = self.call.responder.is_sending();
+        // One message waits at a time, and what follows it waits for it; only a reader that is cut is not waited for.
+        let next = self.mailbox.poll_next(cx, |command| match command {
+            Command::Write(_) | Command::Answer(_) | Command::Begin(_) => !sending,
+            Command::Finish { .. } | Command::Read => true,
+        });
+        next.map(|command| self.obey(command).unwrap_or(Step::Lost))
+    }
+
+    fn obey(&mut self, command: Command) -> Result<Step, Gone> {
+        let responder = &mut self.call.responder;
+        match command {
+            Command::Answer(message) => {
+                responder.answer(Bytes::new(), message)?;
+                return Ok(Step::Ended);
+            }
+            Command::Write(message) => {
+                responder.start(message)?;
+                self.call.room.check_waiting();
+            }
+            Command::Begin(metadata) => responder.begin_with(metadata)?,
+            Command::Finish { trailers, cut } => {
+                if cut || !responder.is_sending() {
+                    let _ = responder.end(trailers); // whoever has gone needs no status
+                    return Ok(Step::Ended);
+                }
+                let linger = Box::pin(sleep(self.call.room.shared.limits.linger));
+                self.ending = Some(Ending { trailers, linger });
+            }
+            Command::Read => {
+                if let Some(reading) = &mut self.reading {
+                    reading.wanted = true;
+                }
+            }
+        }
+        Ok(Step::Again)
+    }
+
+    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        let Some(reading) = self.reading.as_mut().filter(|reading| reading.wanted) else { return Poll::Pending };
+        loop {
+            match reading.assembler.next() {
+                Ok(None) => {}
+                Ok(Some(message)) if message.compressed => {
+                    let text = "the messages of a stream may not be compressed here; send them as they are";
+                    return Poll::Ready(self.refuse(&Status::new(Code::Unimplemented, text)));
+                }
+                Ok(Some(message)) => {
+                    reading.wanted = false;
+                    reading.patience = None;
+                    self.call.room.shared.tell(Event::Message(self.info.id, Some(message.bytes)));
+                    return Poll::Ready(Step::Again);
+                }
+                Err(status) => return Poll::Ready(self.refuse(&status)),
+            }
+            match reading.body.poll_data(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(bytes))) => {
+                    let fed = reading.assembler.feed(&bytes);
+                    give_window_back(&mut reading.body, bytes.len());
+                    if let Err(status) = fed {
+                        return Poll::Ready(self.refuse(&status));
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Step::Lost),
+                Poll::Ready(None) if reading.assembler.is_empty() => {
+                    reading.wanted = false;
+                    self.call.room.shared.tell(Event::Message(self.info.id, None));
+                    return Poll::Ready(Step::Again);
+                }
+                Poll::Ready(None) => {
+                    return Poll::Ready(self.refuse(&Status::new(Code::Internal, "the request ends within a message")));
+                }
+            }
+        }
+        if reading.assembler.is_empty() {
+            return Poll::Pending;
+        }
+        let body_timeout = self.call.room.shared.limits.body_timeout;
+        let patience = reading.patience.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + body_timeout)));
+        if patience.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(self.refuse(&Status::new(Code::DeadlineExceeded, "Deadline Exceeded")));
+        }
+        Poll::Pending
+    }
+
+    fn refuse(&mut self, status: &Status) -> Step {
+        let _ = self.call.responder.refuse(status); // whoever has gone needs no status
+        Step::Lost
+    }
+}
+
+impl Drop for Held {
+    /// Whatever ended the task, the thread's own end included: the call is forgotten, and Python knows.
+    fn drop(&mut self) {
+        let room = &self.call.room;
+        room.forget(self.info.id);
+        if self.holds_connection {
+            self.call.handle.holding.set(self.call.handle.holding.get() - 1);
+        }
+        if !self.told {
+            room.shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
+            room.shared.bridge.tell_cancelled(&self.info);
+        }
+    }
+}
+
+/// Does what Python says, until the call has ended.
+pub(crate) async fn perform(mut held: Held) {
+    loop {
+        match std::future::poll_fn(|cx| held.poll_step(cx)).await {
+            Step::Again => {}
+            Step::Ended => {
+                held.told = true;
+                return;
+            }
+            Step::Lost => return,
+        }
+    }
+}

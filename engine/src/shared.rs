@@ -1,0 +1,186 @@
+//! What all threads of the engine share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::bridge::{Bridge, Event};
+use crate::cache::Cache;
+use crate::classes::Classes;
+use crate::limits::Limits;
+use crate::message::Assembling;
+use crate::notices::Notices;
+use crate::status::CODES;
+
+/// One method that is served.
+#[derive(Debug, Clone)]
+pub struct Method {
+    /// Its path, `/package.Service/Method`.
+    pub path: String,
+    /// Whether its request is a stream.
+    pub streams_in: bool,
+    /// Whether answers to it may be kept.
+    pub cached: bool,
+    /// Whether a connection that carries it is worth more than a lifetime.
+    pub holds_connection: bool,
+}
+
+/// How far the end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// Everything is served.
+    Serving = 0,
+    /// Nobody new is taken; connections are told to go when their calls have ended.
+    Draining = 1,
+    /// Connections end.
+    Ending = 2,
+    /// Threads end, whatever they have.
+    Leaving = 3,
+}
+
+impl Stage {
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Serving,
+            1 => Self::Draining,
+            2 => Self::Ending,
+            _ => Self::Leaving,
+        }
+    }
+}
+
+/// Answers from the cache to one method.
+#[derive(Debug, Default)]
+pub(crate) struct Hits {
+    by_code: [AtomicU64; CODES],
+    nanos: AtomicU64,
+}
+
+impl Hits {
+    pub(crate) fn count(&self, code: u8) {
+        if let Some(count) = self.by_code.get(usize::from(code)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn took(&self, time: Duration) {
+        self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// Numbers that only rise, and how many connections there are.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused_connections: AtomicU64,
+    pub(crate) closed_for_waiting: AtomicU64,
+    pub(crate) closed_for_cancels: AtomicU64,
+    pub(crate) refused_calls: AtomicU64,
+    pub(crate) cancelled_calls: AtomicU64,
+    pub(crate) asked: AtomicU64,
+    /// Bytes that wait for readers, as each thread saw it last.
+    pub(crate) waiting: AtomicUsize,
+}
+
+/// What all threads of the engine share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) by_path: HashMap<String, u16>,
+    pub(crate) hits: Vec<Hits>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) classes: Classes,
+    pub(crate) bridge: Arc<Bridge>,
+    pub(crate) assembling: Arc<Assembling>,
+    pub(crate) counts: Counts,
+    pub(crate) notices: Notices,
+    pub(crate) pending: AtomicUsize,
+    pub(crate) threads: usize,
+    pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
+    stage: AtomicU8,
+}
+
+/// A place among the calls that Python has. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<Shared>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        limits: Limits,
+        methods: Vec<Method>,
+        cache: Arc<Cache>,
+        classes: Classes,
+        bridge: Arc<Bridge>,
+        threads: usize,
+    ) -> Self {
+        let by_path = (0..).zip(&methods).map(|(number, method)| (method.path.clone(), number)).collect();
+        Self {
+            hits: methods.iter().map(|_| Hits::default()).collect(),
+            by_path,
+            methods,
+            cache,
+            classes,
+            notices: Notices::new(Arc::clone(&bridge)),
+            bridge,
+            assembling: Arc::new(Assembling::new(limits.max_assembling)),
+            counts: Counts::default(),
+            pending: AtomicUsize::new(0),
+            threads,
+            tls: RwLock::new(None),
+            stage: AtomicU8::new(Stage::Serving as u8),
+            limits,
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        Stage::of(self.stage.load(Ordering::Acquire))
+    }
+
+    /// Goes on to a stage; never back.
+    pub(crate) fn set_stage(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, Ordering::AcqRel);
+        self.bridge.wake_threads();
+    }
+
+    /// A place for another call; None if there is none.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Option<Pending> {
+        let before = self.pending.fetch_add(1, Ordering::Relaxed);
+        let place = Pending(Arc::clone(self)); // gives the place back where there is none
+        (before < self.limits.max_pending).then_some(place)
+    }
+
+    /// The certificates in force; None: no TLS.
+    pub(crate) fn tls_config(&self) -> Option<Arc<ServerConfig>> {
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A copy of the counters of hits: method, code, how many; and the nanoseconds that all of a method took.
+    pub(crate) fn hit_counts(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
+        let mut counts = Vec::new();
+        for (method, hits) in (0..).zip(&self.hits) {
+            for (code, count) in (0..).zip(&hits.by_code) {
+                let count = count.load(Ordering::Relaxed);
+                if count > 0 {
+                    counts.push((method, code, count));
+                }
+            }
+        }
+        (counts, self.hits.iter().map(|hits| hits.nanos.load(Ordering::Relaxed)).collect())
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        self.bridge.tell(event);
+    }
+}

@@ -1,0 +1,103 @@
+//! How a call ends: a code, a text, and what travels with them as trailers.
+
+use std::borrow::Cow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
+
+/// gRPC's status codes, those that the engine itself ends calls with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    DeadlineExceeded = 4,
+    ResourceExhausted = 8,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+}
+
+/// How many codes there are.
+pub(crate) const CODES: usize = 17;
+
+/// A status with which the engine itself ends a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Status {
+    pub(crate) code: Code,
+    pub(crate) text: Cow<'static, str>,
+}
+
+impl Status {
+    pub(crate) fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    /// The trailers that tell it.
+    pub(crate) fn trailers(&self) -> HeaderMap {
+        let mut trailers = trailers(self.code as u8, &self.text);
+        if self.code == Code::Unimplemented {
+            trailers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity,deflate,gzip"));
+        }
+        trailers
+    }
+}
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// A status as trailers.
+pub(crate) fn trailers(code: u8, text: &str) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(2);
+    trailers.insert(GRPC_STATUS, HeaderValue::from(u16::from(code)));
+    if !text.is_empty() {
+        if let Ok(encoded) = HeaderValue::from_maybe_shared(percent_encoded(text)) {
+            trailers.insert(GRPC_MESSAGE, encoded);
+        }
+    }
+    trailers
+}
+
+/// The head of an answer that begins with a message.
+pub(crate) fn head() -> http::Response<()> {
+    head_with(HeaderMap::with_capacity(1))
+}
+
+/// The head of an answer that carries these fields: metadata, or a status and nothing else.
+pub(crate) fn head_with(mut fields: HeaderMap) -> http::Response<()> {
+    fields.insert(CONTENT_TYPE, GRPC);
+    let mut response = http::Response::new(());
+    *response.headers_mut() = fields;
+    response
+}
+
+/// Text as grpc-message carries it: printable ASCII but for the percent sign, all else as UTF-8 by %XX.
+fn percent_encoded(text: &str) -> Bytes {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut encoded = BytesMut::with_capacity(text.len());
+    for byte in text.bytes() {
+        if (0x20..0x7F).contains(&byte) && byte != b'%' {
+            encoded.put_u8(byte);
+        } else {
+            encoded.put_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+    encoded.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_travels_percent_encoded() {
+        let trailers = trailers(3, "50 % of \u{e4}\n");
+        assert_eq!(trailers["grpc-status"], "3");
+        assert_eq!(trailers["grpc-message"], "50 %25 of %C3%A4%0A");
+    }
+
+    #[test]
+    fn a_call_that_went_well_has_no_text() {
+        assert_eq!(trailers(0, "").len(), 1);
+    }
+}

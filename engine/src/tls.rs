@@ -1,0 +1,82 @@
+//! TLS of a listener: PEM in, a configuration out that offers HTTP/2 alone.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio_rustls::rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+/// The one protocol that is spoken.
+pub(crate) const ALPN: &[u8] = b"h2";
+
+/// Sessions that clients may take up again; each takes about a kilobyte.
+const SESSIONS: usize = 4_096;
+
+/// The configuration of a listener.
+///
+/// # Errors
+///
+/// What is wrong with which of the three, in words.
+pub fn server_config(certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<Arc<ServerConfig>, String> {
+    let chain = certificates(certificate).map_err(|error| problem("certificate", error))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| problem("key", error))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| problem("protocol versions", error))?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(pem) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(pem).map_err(|error| problem("client authorities", error))? {
+                roots.add(authority).map_err(|error| problem("client authorities", error))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| problem("client authorities", error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| problem("certificate and key", error))?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    Ok(Arc::new(config))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| error.to_string())?;
+    if found.is_empty() { Err("holds no certificate".into()) } else { Ok(found) }
+}
+
+fn problem(what: &str, error: impl Display) -> String {
+    format!("{what}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("makes one");
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn a_certificate_with_its_key_is_taken_and_one_with_another_key_is_not() {
+        let (certificate, key) = pair();
+        let config = server_config(certificate.as_bytes(), key.as_bytes(), Some(certificate.as_bytes()));
+        assert_eq!(config.expect("they fit").alpn_protocols, [ALPN]);
+        let error = server_config(certificate.as_bytes(), pair().1.as_bytes(), None).expect_err("they do not");
+        assert!(error.starts_with("certificate and key: "), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_pem_is_named() {
+        let (certificate, key) = pair();
+        assert!(server_config(b"x", key.as_bytes(), None).expect_err("no PEM").starts_with("certificate: "));
+        assert!(server_config(certificate.as_bytes(), b"x", None).expect_err("no PEM").starts_with("key: "));
+    }
+}

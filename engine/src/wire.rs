@@ -1,0 +1,181 @@
+//! A connection's bytes: TCP or a Unix socket, with TLS or without.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+/// A socket. It is made on the thread of the door and goes on to another one, whose runtime it must then belong to.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// It is on its way from one runtime to another.
+    Moving,
+}
+
+/// A socket that belongs to no runtime.
+#[derive(Debug)]
+enum Detached {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Socket {
+    fn detach(&mut self) -> io::Result<Detached> {
+        match std::mem::replace(self, Self::Moving) {
+            Self::Tcp(stream) => Ok(Detached::Tcp(stream.into_std()?)),
+            Self::Unix(stream) => Ok(Detached::Unix(stream.into_std()?)),
+            Self::Moving => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Detached {
+    fn attach(self) -> io::Result<Socket> {
+        Ok(match self {
+            Self::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
+            Self::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
+        })
+    }
+}
+
+/// A connection, as HTTP/2 sees it.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+/// A connection on its way to the thread that will serve it.
+#[derive(Debug)]
+pub(crate) struct MovingWire {
+    wire: Wire,
+    socket: Detached,
+}
+
+impl Wire {
+    /// Takes it from the runtime that it belongs to.
+    pub(crate) fn detach(mut self) -> io::Result<MovingWire> {
+        let socket = self.socket().detach()?;
+        Ok(MovingWire { wire: self, socket })
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+}
+
+impl MovingWire {
+    /// Gives it to the runtime of the current thread.
+    pub(crate) fn attach(self) -> io::Result<Wire> {
+        let Self { mut wire, socket } = self;
+        *wire.socket() = socket.attach()?;
+        Ok(wire)
+    }
+}
+
+fn moving<T>() -> Poll<io::Result<T>> {
+    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Moving => moving(),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Moving => moving(),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Moving => moving(),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Moving => moving(),
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, pieces),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

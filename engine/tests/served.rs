@@ -1,0 +1,234 @@
+//! The engine as a client meets it, with this test in Python's place.
+#![cfg(not(loom))]
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use h2::client::SendRequest;
+use http::{HeaderMap, Request};
+use namesrv_engine::cache::Answer;
+use namesrv_engine::{Command, Engine, Event, Limits, Method, Setup, status_trailers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const KEPT: &str = "/a.B/Kept";
+const STREAM: &str = "/a.B/Stream";
+const SLOW: &str = "/a.B/Slow";
+const NEVER: &[u8] = b"never";
+
+/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; leaves `Slow`.
+fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>) -> bool {
+    let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
+    let patience = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    poll(&mut descriptor, Some(&patience)).expect("polls");
+    for event in engine.take() {
+        match event {
+            Event::Call(call) if call.method == 0 => {
+                let request = call.request.clone().expect("no stream");
+                engine.command(call.id, Command::Answer([b"header ", &request[..]].concat().into()));
+                engine.put(&call, Answer::Message(request), ["tag"], 0);
+            }
+            Event::Call(call) if call.method == 1 => {
+                sent.insert(call.id, 1);
+                engine.command(call.id, Command::Write(Bytes::from_static(b"first")));
+            }
+            Event::Writable(id) => {
+                if sent.insert(id, 2) == Some(1) {
+                    engine.command(id, Command::Write(Bytes::from_static(b"second")));
+                } else {
+                    engine.command(id, Command::Finish { trailers: status_trailers(0, ""), cut: false });
+                }
+            }
+            Event::Stopped => return false,
+            _ => {}
+        }
+    }
+    engine.flush();
+    true
+}
+
+struct Served {
+    engine: Arc<Engine>,
+    address: SocketAddr,
+    python: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn with(limits: Limits) -> Self {
+        let method =
+            |path: &str| Method { path: path.into(), streams_in: false, cached: path == KEPT, holds_connection: false };
+        let methods = vec![method(KEPT), method(STREAM), method(SLOW)];
+        let engine = Arc::new(Engine::new(Setup { limits, methods, threads: 1, permits: false }).expect("descriptors"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        engine.listen(listener.into()).expect("a listener");
+        engine.cache().change([""; 0], Some(Bytes::from_static(b"header ")));
+        engine.start().expect("threads");
+        let python = Arc::clone(&engine);
+        let python = std::thread::spawn(move || {
+            let mut sent = HashMap::new();
+            while decide(&python, &mut sent) {}
+        });
+        Self { engine, address, python: Some(python) }
+    }
+
+    async fn connect(&self) -> SendRequest<Bytes> {
+        let socket = tokio::net::TcpStream::connect(self.address).await.expect("connects");
+        let (client, connection) = h2::client::handshake(socket).await.expect("shakes hands");
+        tokio::spawn(async move { drop(connection.await) });
+        client.ready().await.expect("ready")
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        self.engine.stats().into_iter().find(|(known, _)| *known == name).expect("known").1
+    }
+
+    fn hits(&self) -> u64 {
+        self.engine.hits().0.iter().map(|(_, _, count)| count).sum()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.engine.stop(3);
+        self.engine.join();
+        drop(self.python.take().map(JoinHandle::join));
+    }
+}
+
+/// All that a call brings: the bytes of its messages, and its status.
+async fn call(client: &mut SendRequest<Bytes>, path: &str, message: &[u8], timeout: &str) -> (Bytes, String) {
+    let request = Request::post(format!("http://here{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", timeout);
+    let (response, mut body) = client.send_request(request.body(()).expect("valid"), false).expect("sends");
+    let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+    body.send_data([&[0][..], &length, message].concat().into(), true).expect("sends");
+    let response = response.await.expect("answers");
+    let status =
+        |fields: &HeaderMap| fields.get("grpc-status").map(|value| value.to_str().expect("a number").to_owned());
+    if let Some(status) = status(response.headers()) {
+        return (Bytes::new(), status);
+    }
+    let (mut all, mut body) = (BytesMut::new(), response.into_body());
+    while let Some(chunk) = body.data().await {
+        all.extend_from_slice(&chunk.expect("comes"));
+    }
+    let trailers = body.trailers().await.expect("come").expect("are there");
+    (all.freeze(), status(&trailers).expect("a status"))
+}
+
+#[tokio::test]
+async fn what_was_answered_before_is_answered_again_without_asking_until_it_changes() {
+    let served = Served::with(Limits::default());
+    let mut client = served.connect().await;
+    let expected = (Bytes::from_static(b"\0\0\0\0\x0cheader topic"), "0".to_owned());
+    for hits in 0..3 {
+        assert_eq!(call(&mut client, KEPT, b"topic", "5S").await, expected);
+        assert_eq!((served.hits(), served.stat("asked_calls")), (hits, 1));
+    }
+    served.engine.cache().change(["tag"], Some(Bytes::from_static(b"HEADER ")));
+    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await, expected, "asked again");
+    assert_eq!((served.hits(), served.stat("asked_calls")), (2, 2));
+}
+
+#[tokio::test]
+async fn a_stream_brings_its_messages_in_order_and_then_its_status() {
+    let served = Served::with(Limits::default());
+    let expected = Bytes::from_static(b"\0\0\0\0\x05first\0\0\0\0\x06second");
+    assert_eq!(call(&mut served.connect().await, STREAM, b"", "5S").await, (expected, "0".to_owned()));
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_answers_ends_at_its_deadline_and_one_that_is_not_there_at_once() {
+    let served = Served::with(Limits::default());
+    let mut client = served.connect().await;
+    assert_eq!(call(&mut client, SLOW, NEVER, "50m").await, (Bytes::new(), "4".to_owned()));
+    assert_eq!(call(&mut client, "/a.B/Missing", b"", "5S").await, (Bytes::new(), "12".to_owned()));
+    assert_eq!(served.stat("calls_under_way"), 0);
+}
+
+#[tokio::test]
+async fn beyond_the_calls_under_way_another_one_is_refused_and_hits_are_not() {
+    let served = Served::with(Limits { max_pending: 1, ..Limits::default() });
+    let mut client = served.connect().await;
+    call(&mut client, KEPT, b"topic", "5S").await;
+    let mut other = client.clone();
+    let slow = tokio::spawn(async move { call(&mut other, SLOW, NEVER, "2S").await });
+    while served.stat("calls_under_way") == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(call(&mut client, SLOW, NEVER, "5S").await.1, "8");
+    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
+    assert_eq!(slow.await.expect("ends").1, "4");
+}
+
+#[tokio::test]
+async fn beyond_the_connections_another_one_is_closed() {
+    let served = Served::with(Limits { max_connections: 1, ..Limits::default() });
+    let mut client = served.connect().await;
+    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
+    let socket = tokio::net::TcpStream::connect(served.address).await.expect("connects");
+    let closed = tokio::time::timeout(Duration::from_secs(5), async {
+        let mut byte = [0];
+        matches!(tokio::io::AsyncReadExt::read(&mut { socket }, &mut byte).await, Ok(0) | Err(_))
+    });
+    assert!(closed.await.expect("in time"));
+    assert_eq!(served.stat("refused_connections"), 1);
+}
+
+#[tokio::test]
+async fn readers_that_take_nothing_are_closed_when_all_together_hold_too_much() {
+    let limits = Limits { max_waiting: 1 << 20, cache_bytes: 64 << 20, ..Limits::default() };
+    let served = Served::with(limits);
+    let large = vec![7; 60_000];
+    let mut honest = served.connect().await;
+    assert_eq!(call(&mut honest, KEPT, &large, "5S").await.1, "0");
+    let socket = tokio::net::TcpStream::connect(served.address).await.expect("connects");
+    let mut builder = h2::client::Builder::new();
+    let (client, connection) =
+        builder.initial_window_size(0).handshake::<_, Bytes>(socket).await.expect("shakes hands");
+    let gone = tokio::spawn(connection);
+    let mut client = client.ready().await.expect("ready");
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let request = Request::post(format!("http://here{KEPT}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        let Ok((response, mut body)) = client.send_request(request.body(()).expect("valid"), false) else { break };
+        let length = u32::try_from(large.len()).expect("short").to_be_bytes();
+        if body.send_data([&[0][..], &length, &large].concat().into(), true).is_err() {
+            break;
+        }
+        held.push(response);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(tokio::time::timeout(Duration::from_secs(10), gone).await.expect("it is closed"));
+    assert_eq!(served.stat("closed_for_waiting"), 1);
+    assert_eq!(call(&mut honest, KEPT, &large, "5S").await.1, "0");
+}
+
+#[tokio::test]
+async fn a_drained_connection_ends_when_its_calls_have_ended() {
+    let served = Served::with(Limits::default());
+    let mut client = served.connect().await;
+    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
+    let mut other = client.clone();
+    let under_way = tokio::spawn(async move { call(&mut other, SLOW, NEVER, "300m").await });
+    while served.stat("calls_under_way") == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    served.engine.stop(1);
+    assert_eq!(under_way.await.expect("ends").1, "4", "it is let go on to its own end");
+    tokio::time::timeout(Duration::from_secs(5), async {
+        while served.stat("connections") > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the connection ends");
+}
