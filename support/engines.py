@@ -6,6 +6,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 DEFAULT = "grpcio"
+"""What tests run on unless they are about engines: it is installed everywhere."""
 ENGINES = (DEFAULT, "native", "envoy")
 
 
@@ -18,4 +19,6 @@ def present(engine: str) -> str:
     """The engine itself; skips the test if it is not installed."""
     if engine == "envoy":
         pytest.importorskip("pyvoy", reason="pyvoy is missing")
+    if engine == "native":
+        pytest.importorskip("namesrv_engine", reason="namesrv-engine is not installed (make setup needs cargo for it)")
     return engine

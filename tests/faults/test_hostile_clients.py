@@ -29,7 +29,6 @@ MORE_MEBIBYTES = {"large-metadata": 192 * (1 + SECONDS)}
 """grpcio keeps up to a mebibyte of each call with a megabyte of metadata that is cut off. It is not ours to mend."""
 MORE_DESCRIPTORS = 6
 """Connections of the process that come and go by themselves."""
-WEAK = {("native", "gzip-bomb"): "unpacks what is sent to it, however large: docs/limits.md says trusted networks only"}
 
 
 class Attacked(NamedTuple):
@@ -66,12 +65,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[Attacked]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_others_are_answered_while_a_client_attacks(server: Attacked, attack: str) -> None:
-    if reason := WEAK.get((server.engine, attack)):
-        pytest.skip(f"the native engine {reason}")
     server.check(attack)
 
 
-@pytest.fixture(params=each("grpcio", "envoy"), scope="module")
+@pytest.fixture(params=each(), scope="module")
 def server_with_tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     """A server with TLS for all attacks on it."""
     engine, place = present(request.param), Place.make(tmp_path_factory.mktemp("certificates"))

@@ -42,10 +42,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=each("grpcio", "native"))
 def engine_here(request: pytest.FixtureRequest) -> str:
     """Each engine that runs in any process, such as this one."""
-    return str(request.param)
+    return present(request.param)
 
 
-@pytest.fixture(params=each("grpcio", "envoy"))
+@pytest.fixture(params=each())
 def engine_with_tls(request: pytest.FixtureRequest) -> str:
     """Each engine that has TLS."""
     return present(request.param)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.engines import each
+from support.engines import each, present
 from support.processes import Client, NamesrvProcess
 from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
 
@@ -45,7 +45,7 @@ def programs(request: pytest.FixtureRequest) -> Programs:
 @pytest.fixture(scope="module", params=each("grpcio", "native"))
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
-    return str(request.param)
+    return present(request.param)
 
 
 @pytest.fixture

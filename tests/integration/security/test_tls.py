@@ -166,10 +166,6 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
     assert "tls_cert is not" in refused_start("--tls-client-ca", cert)
 
 
-def test_the_native_engine_is_refused_with_tls(place: Place) -> None:
-    assert "the native engine has no TLS" in refused_start(*place.flags("TLS"), "--engine", "native")
-
-
 def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
     program = [str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", "--allow-insecure", "--log-format", "json"]
     with Process(program) as server:
