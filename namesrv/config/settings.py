@@ -16,7 +16,7 @@ from groundwork.settings import ProgramSettings
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour
 
-Engine = Literal["auto", "grpcio", "native", "envoy"]
+Engine = Literal["auto", "grpcio", "native"]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -36,7 +36,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     engine: Engine = Field(
         "auto",
         description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
-        "trusted network), envoy (needs namesrv[envoy]), or auto: native if it is installed, else grpcio.",
+        "trusted network), or auto: native if it is installed, else grpcio.",
     )
     engine_threads: int = Field(
         1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."
@@ -195,6 +195,13 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _check_engine(cls, value: object) -> object:
+        if value == "envoy":
+            raise ValueError("envoy is no more; use native, or auto, which takes native where it is installed")
+        return value
 
     @field_validator("data_dir", mode="before")
     @classmethod

@@ -15,8 +15,8 @@ from namesrv.config.limits import (
 )
 from namesrv.config.settings import NamesrvSettings
 
-PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
-"""Streams whose end means something by itself. An engine that has to look for ends looks for theirs often."""
+CHANNELS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
+"""Streams that stand for a connection: the end of one is the end of its broker."""
 
 
 def build_server(
@@ -29,15 +29,7 @@ def build_server(
         settings: Its bounds.
         tls: The listener's certificates; None: no TLS.
         shares_port: Whether other processes of this name server listen on the same port.
-
-    Raises:
-        NotInEnvoy: The engine is envoy, and this process is not an Envoy.
     """
-    if engine == "envoy":
-        from namesrv.server.engines.envoy.engine import EnvoyServer  # noqa: PLC0415 - its packages may be missing
-        from namesrv.server.engines.envoy.inside import current  # noqa: PLC0415
-
-        return EnvoyServer(current(), PROMPT_STREAMS, tls)
     if engine == "native":
         return _native_server(settings, tls, shares_port=shares_port)
     options = listener_options(
@@ -71,7 +63,7 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None, *, shares
         keepalive_timeout=settings.keepalive_timeout_millis / 1000,
         max_connection_age=settings.max_connection_age_millis / 1000,
     )
-    return NativeServer(options, PROMPT_STREAMS, tls, shares_port=shares_port)
+    return NativeServer(options, CHANNELS, tls, shares_port=shares_port)
 
 
 def worker_server(target: str) -> grpc.aio.Server:
