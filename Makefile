@@ -93,7 +93,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python tools/generate_clients.py --check
-	@sh engine/lint.sh
+	sh engine/lint.sh
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 from groundwork.endpoints import Endpoint
+from groundwork.files import disk
 
 BACKLOG = 4_096
 """Connections that may wait to be accepted; the system may allow fewer."""
@@ -50,7 +51,7 @@ def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str
 
 
 def _unix(path: str) -> socket.socket:
-    Path(path).unlink(missing_ok=True)
+    disk.remove(Path(path))
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         one.bind(path)
