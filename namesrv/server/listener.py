@@ -48,24 +48,20 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def bind(
-    server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool = False
-) -> int:
+def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
     """Has a server listen where the settings say; returns the port.
 
     Args:
         server: The server, of any engine.
         settings: Where to listen.
         tls: What the listener shows; None: no TLS.
-        shares_port: Whether the supervisor holds the port already for this process.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.
     """
     listen = settings.endpoint
     try:
-        if not shares_port:
-            check_bindable(listen)
+        check_bindable(listen)
         if tls is not None:
             return server.add_secure_port(str(listen), tls.credentials())
         return server.add_insecure_port(str(listen))
