@@ -16,6 +16,7 @@ from namesrv_api.v1 import registration_service_pb2
 from groundwork.connections.channels import ClientSecurity
 from groundwork.connections.security_settings import certificates
 from groundwork.logs import set_log_level
+from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.records.changes import Cause, ConfigPut
@@ -165,6 +166,7 @@ class NamesrvServer:
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
+        tell_systemd("READY=1")
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         try:
             async with asyncio.TaskGroup() as background:
@@ -243,6 +245,7 @@ class NamesrvServer:
     async def _shut_down(self) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way."""
         _log.info("namesrv_stopping")
+        tell_systemd("STOPPING=1")
         await self._health.enter_graceful_shutdown()
         self._manager.frozen = True
         await self._durable.write_last_snapshot()

@@ -9,6 +9,7 @@ from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.logs import set_log_level
+from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
@@ -145,6 +146,7 @@ class ReplicaServer:
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
+        tell_systemd("READY=1")
 
     # Read by the metrics
 
@@ -289,6 +291,7 @@ class ReplicaServer:
     async def _shut_down(self) -> None:
         """Health first, then the streams and the calls."""
         _log.info("namesrv_stopping")
+        tell_systemd("STOPPING=1")
         self._stopping = True
         await self._health.enter_graceful_shutdown()
         if self._copy is not None:

@@ -112,6 +112,13 @@ class NativeServer(grpc.aio.Server):
         self._secured = True
         return self.add_insecure_port(address)
 
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that."""
+        self._secured = with_tls
+        self._sockets += sockets
+        port: int = sockets[0].getsockname()[1]
+        return port
+
     async def start(self) -> None:
         """Begins to accept. Raises CertificateError."""
         self._paths = list(self._registered)
