@@ -57,7 +57,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
         Differences from RocketMQ 4: groups are keyed by cluster and name, so two clusters may have a group of one
         name; an address that comes back under another name leaves its old group; a broker whose id another address
-        takes over is removed at once and not at its expiry.
+        takes over is removed at once and not at its expiry. A registration topic by topic is RocketMQ 5's: each topic
+        that it names is compared, and the others stay.
 
         Raises:
             ChannelGone: The registration names a channel that is not open.
@@ -118,16 +119,16 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         return self._commit(edit, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
-        """Whether a registration's topics count: their version is not held yet, and the broker speaks for its group.
+        """Whether a registration's topics count: the broker speaks for its group, and no version that is held vouches.
 
         That is as the tables are now, and may be otherwise when the registration has its turn.
         """
         if not self._speaks_for_group(registration):
             return False
-        if self.behaviour.delete_topic_with_broker_registration:
+        if registration.topic_by_topic or self.behaviour.delete_topic_with_broker_registration:
             return True
         live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
-        return live is None or live.unconfirmed or live.data_version != registration.data_version
+        return live is None or not _vouches(live, registration.data_version)
 
     # Signs of life
 
@@ -138,12 +139,13 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
         Returns:
             Whether a registration is needed, and the version held; no version if there is no such broker here. An
-            unconfirmed broker needs one, so that it is bound to its channel again.
+            unconfirmed broker needs one, so that it is bound to its channel again, and so does one whose last
+            registration was topic by topic, for which the version does not vouch.
         """
         live = self._live_broker(broker, broker_id, broker_addr)
         if live is None:
             return True, None
-        if live.unconfirmed or live.data_version != data_version:
+        if not _vouches(live, data_version):
             return True, live.data_version
         self._heard(live)
         return False, live.data_version
@@ -288,16 +290,20 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
     def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
         topic_configs = registration.topic_configs or {}
         yield from edit.put_topics(registration.broker, topic_configs.items())
-        exactly = self.behaviour.delete_topic_with_broker_registration
-        if exactly and registration.base_version is None:
+        if self.behaviour.delete_topic_with_broker_registration and registration.base_version is None:
             yield from edit.remove_topics_but(registration.broker, topic_configs.keys())
 
     def _speaks_for_group(self, registration: Registration) -> bool:
-        """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave)."""
+        """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
+
+        As in RocketMQ 5, a slave that registers topic by topic speaks for a group without a master even where no slave
+        stands in for one: its topics can be read there.
+        """
         broker_id = registration.broker_id
         if broker_id == MASTER_ID:
             return True
-        if not self.behaviour.support_acting_master or registration.enable_acting_master is None:
+        may_speak = self.behaviour.support_acting_master or registration.topic_by_topic
+        if not may_speak or registration.enable_acting_master is None:
             return False
         group = self.tables.broker_addr_table.get(registration.broker)
         addrs = {} if group is None else group.addrs
@@ -314,6 +320,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             channel_id=registration.channel_id,
             generation=self._generation + 1,
             timeout_seconds=self._expired_time if timeout is None else timeout,
+            topic_by_topic=registration.topic_by_topic,
         )
 
     def _master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
@@ -345,6 +352,11 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         channel_id = live.channel_id
         is_open = channel_id is not None and channel_id in self.channels
         self._liveness.heard(live, channel_id if is_open else None)
+
+
+def _vouches(live: BrokerLiveInfo, data_version: DataVersion) -> bool:
+    """Whether what is held of a broker is the table that a version is of."""
+    return not live.unconfirmed and not live.topic_by_topic and live.data_version == data_version
 
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
@@ -379,5 +391,7 @@ def _check_base_version(registration: Registration, live: BrokerLiveInfo | None)
         raise NeedFullRegistration("this name server holds no registration of the broker; send the full table")
     if live.unconfirmed:  # topics that operators hold are not in a snapshot file
         raise NeedFullRegistration("this name server has what it holds not from the broker itself; send the full table")
+    if live.topic_by_topic:
+        raise NeedFullRegistration("this name server was told topic by topic; send the full table")
     if live.data_version != base:
         raise NeedFullRegistration(f"this name server holds {live.data_version}, not {base}; send the full table")

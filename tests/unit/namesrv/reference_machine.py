@@ -23,7 +23,7 @@ from namesrv.core.tables import blast_radius, edit, topics
 from namesrv.core.tables import queue_data as queue_data_table
 from support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
-from tests.unit.namesrv.reference_model import ReferenceModel
+from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
 
 ResultT = TypeVar("ResultT")
@@ -133,8 +133,8 @@ class ReferenceMachine(RuleBasedStateMachine):
     def query_of_one(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             answer = self.manager.query_data_version(broker.group, broker.broker_id, key.broker_addr, broker.version)
-            assert answer == (broker.unconfirmed, broker.version)
-            if not broker.unconfirmed:
+            assert answer == (not broker.vouches_for(broker.version), broker.version)
+            if not answer[0]:
                 broker.due = self.now + broker.timeout
 
     def end_channel(self, channel: str) -> None:
@@ -183,14 +183,12 @@ class ReferenceMachine(RuleBasedStateMachine):
     def _live_brokers_agree(self) -> None:
         deadlines = self.manager._liveness._brokers._deadlines
         assert {
-            key: (live.broker, live.broker_id, live.data_version, live.channel_id, live.unconfirmed, deadlines[key])
-            for key, live in self.manager.tables.broker_live_table.items()
-        } == {
-            key: (
-                broker.group, broker.broker_id, broker.version, broker.channel, broker.unconfirmed, broker.due,
+            key: Broker(
+                live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
+                live.unconfirmed, live.topic_by_topic,
             )
-            for key, broker in self.model.brokers.items()
-        }  # fmt: skip
+            for key, live in self.manager.tables.broker_live_table.items()
+        } == self.model.brokers  # fmt: skip
         assert deadlines.keys() == self.model.brokers.keys()
         assert self.manager.unconfirmed == dict.fromkeys(self.model.unconfirmed(), Unconfirmed.GUARD)
         for channel in self.model.open_channels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
@@ -25,6 +25,10 @@ class Broker:
     timeout: float
     due: float
     unconfirmed: bool = False
+    topic_by_topic: bool = False
+
+    def vouches_for(self, version: DataVersion) -> bool:
+        return self.version == version and not self.unconfirmed and not self.topic_by_topic
 
 
 @dataclass
@@ -68,8 +72,7 @@ class ReferenceModel:
         if registration.base_version is not None and (
             live is None
             or (live.group, live.broker_id) != (registration.broker, registration.broker_id)
-            or live.unconfirmed
-            or live.version != registration.base_version
+            or not live.vouches_for(registration.base_version)
         ):
             return NeedFullRegistration
         holder = self._holder(registration)
@@ -92,11 +95,15 @@ class ReferenceModel:
         )
         timeout = TIMEOUT if registration.timeout_seconds is None else registration.timeout_seconds
         version = registration.data_version
-        self.brokers[key] = Broker(group, broker_id, version, registration.channel_id, timeout, now + timeout)
+        by_topic = registration.topic_by_topic
+        self.brokers[key] = Broker(
+            group, broker_id, version, registration.channel_id, timeout, now + timeout, topic_by_topic=by_topic
+        )
         known = (
             before is not None
-            and not before.unconfirmed
-            and (before.group, before.broker_id, before.version) == (group, broker_id, version)
+            and before.vouches_for(version)
+            and (before.group, before.broker_id) == (group, broker_id)
+            and not by_topic
         )
         exactly = self.behaviour.delete_topic_with_broker_registration
         if self._speaks_for_group(registration) and (exactly or not known):
@@ -123,8 +130,9 @@ class ReferenceModel:
     def _speaks_for_group(self, registration: Registration) -> bool:
         if registration.broker_id == 0:
             return True
-        knows_acting = self.behaviour.support_acting_master and registration.enable_acting_master is not None
-        return knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
+        may_speak = self.behaviour.support_acting_master or registration.topic_by_topic
+        knows_acting = registration.enable_acting_master is not None
+        return may_speak and knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
 
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
         self.queues.update({(topic, group): numbers for group, numbers in queues.items()})
@@ -174,10 +182,7 @@ class ReferenceModel:
     def visible(self) -> object:
         """Everything that a reader can see."""
         return (
-            {
-                key: (broker.group, broker.broker_id, broker.version, broker.timeout, broker.unconfirmed)
-                for key, broker in self.brokers.items()
-            },
+            {key: replace(broker, channel=None, due=0.0) for key, broker in self.brokers.items()},
             {group: (facts, self.rule_of(group)) for group, facts in self.facts.items()},
             self.shown(),
             dict(self.filters),

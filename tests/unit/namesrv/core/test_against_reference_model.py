@@ -64,6 +64,9 @@ REGISTRATIONS = st.builds(
     enable_acting_master=st.sampled_from([None, True, True, False]),
     timeout_seconds=st.sampled_from([None, None, 30.0, 300.0]),
 )
+"""Those of agents."""
+PARTIAL_REGISTRATIONS = st.builds(replace, REGISTRATIONS, base_version=st.none(), topic_by_topic=st.just(True))
+"""Those of RocketMQ's own brokers."""
 INTENT_KEYS: st.SearchStrategy[IntentKey] = GROUPS | st.builds(HoldKey, TOPIC_NAMES, st.none() | CLUSTERS)
 OPERATOR = Cause("an operator's call", "an operator", "because")
 
@@ -80,14 +83,17 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     # Brokers
 
-    @rule(registration=REGISTRATIONS, plan=PLANS, data=st.data())
+    @rule(registration=REGISTRATIONS | PARTIAL_REGISTRATIONS, plan=PLANS, data=st.data())
     def register(self, registration: Registration, plan: Plan, data: st.DataObject) -> None:
         channel = data.draw(st.sampled_from([None, *sorted(self.model.open_channels)[:2]]))
         self.register_with(replace(registration, channel_id=channel), plan)
 
-    @rule(number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS, increment=st.booleans())
+    @rule(
+        number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS,
+        kind=st.sampled_from(["whole", "increment", "topic by topic"]),
+    )  # fmt: skip
     def register_again(
-        self, number: int, version: DataVersion | None, topics: dict[str, QueueNumbers], plan: Plan, increment: bool
+        self, number: int, version: DataVersion | None, topics: dict[str, QueueNumbers], plan: Plan, kind: str
     ) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             registration = Registration(
@@ -96,8 +102,9 @@ class TablesAgreeWithTheModel(ReferenceMachine):
                 key.broker_addr,
                 version or broker.version,
                 topics,
-                base_version=broker.version if increment else None,
+                base_version=broker.version if kind == "increment" else None,
                 enable_acting_master=True,
+                topic_by_topic=kind == "topic by topic",
             )
             self.register_with(registration, plan)
 
@@ -167,7 +174,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         if broker is None or (broker.group, broker.broker_id) != (group, broker_id):
             assert answer == (True, None)
         else:
-            assert answer == (broker.unconfirmed or broker.version != version, broker.version)
+            assert answer == (not broker.vouches_for(version), broker.version)
             if not answer[0]:
                 broker.due = self.now + broker.timeout
 
