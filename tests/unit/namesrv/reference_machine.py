@@ -32,7 +32,7 @@ Plan = list[tuple[str, int]]
 """What happens each time that a writer gives way, and to which broker or channel."""
 
 GIVEN_UP = "given up"
-SIGNS_OF_LIFE = ("heartbeat", "query", "channel opens", "channel ends", GIVEN_UP)
+SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel ends", GIVEN_UP)
 PLANS = st.lists(
     st.tuples(st.sampled_from([*SIGNS_OF_LIFE, "time passes", "more time"]), st.integers(0, 3)), max_size=5
 )
@@ -110,6 +110,8 @@ class ReferenceMachine(RuleBasedStateMachine):
                 self.heartbeat(number)
             case "query":
                 self.query_of_one(number)
+            case "by address":
+                self.heartbeat_by_address(number)
             case "channel opens":
                 self.model.open_channels.add(self.manager.open_channel())
             case "channel ends":
@@ -136,6 +138,12 @@ class ReferenceMachine(RuleBasedStateMachine):
             assert answer == (not broker.vouches_for(broker.version), broker.version)
             if not answer[0]:
                 broker.due = self.now + broker.timeout
+
+    def heartbeat_by_address(self, number: int) -> None:
+        for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+            assert self.manager.heartbeat_by_address(key) == broker.topic_by_topic
+            if broker.topic_by_topic:
+                broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
         self.manager.end_channel(channel)
@@ -185,7 +193,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
-                live.unconfirmed, live.topic_by_topic,
+                live.unconfirmed, live.topic_by_topic, key in self.manager._maybe_increments,
             )
             for key, live in self.manager.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip

@@ -26,9 +26,14 @@ class Broker:
     due: float
     unconfirmed: bool = False
     topic_by_topic: bool = False
+    increment_first: bool = False
+    """Whether it has said one topic at most since it came."""
 
     def vouches_for(self, version: DataVersion) -> bool:
         return self.version == version and not self.unconfirmed and not self.topic_by_topic
+
+    def heard_by_address(self, now: float) -> None:
+        self.due = max(now + self.timeout, self.due if self.unconfirmed else 0.0)
 
 
 @dataclass
@@ -99,6 +104,9 @@ class ReferenceModel:
         self.brokers[key] = Broker(
             group, broker_id, version, registration.channel_id, timeout, now + timeout, topic_by_topic=by_topic
         )
+        is_new = before is None or (before.group, before.broker_id) != (group, broker_id)
+        knows_nothing = before is None or is_new or before.unconfirmed or before.increment_first
+        self.brokers[key].increment_first = by_topic and knows_nothing and len(registration.topic_configs or ()) < 2
         known = (
             before is not None
             and before.vouches_for(version)
@@ -182,7 +190,10 @@ class ReferenceModel:
     def visible(self) -> object:
         """Everything that a reader can see."""
         return (
-            {key: replace(broker, channel=None, due=0.0) for key, broker in self.brokers.items()},
+            {
+                key: replace(broker, channel=None, due=0.0, increment_first=False)
+                for key, broker in self.brokers.items()
+            },
             {group: (facts, self.rule_of(group)) for group, facts in self.facts.items()},
             self.shown(),
             dict(self.filters),

@@ -163,13 +163,21 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     # Signs of life
 
-    @rule(number=st.integers(0, 3), kind=st.sampled_from(["heartbeat", "query", "channel opens", "more time"]))
+    @rule(
+        number=st.integers(0, 3),
+        kind=st.sampled_from(["heartbeat", "query", "by address", "channel opens", "more time"]),
+    )
     def sign_of_life(self, kind: str, number: int) -> None:
         self.happens(kind, number)
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
         answer = self.manager.query_data_version(group, broker_id, addr, version)
+        self.check_answer(answer, group, addr, broker_id, version)
+
+    def check_answer(
+        self, answer: tuple[bool, DataVersion | None], group: BrokerKey, addr: str, broker_id: int, version: DataVersion
+    ) -> None:
         broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
         if broker is None or (broker.group, broker.broker_id) != (group, broker_id):
             assert answer == (True, None)
@@ -177,6 +185,17 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             assert answer == (not broker.vouches_for(version), broker.version)
             if not answer[0]:
                 broker.due = self.now + broker.timeout
+
+    @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
+    def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
+        answer = self.manager.query_by_address(group, broker_id, addr, version)
+        broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
+        if broker is None or not broker.topic_by_topic:
+            self.check_answer(answer, group, addr, broker_id, version)
+            return
+        is_same = (broker.group, broker.broker_id, broker.version) == (group, broker_id, version)
+        assert answer == (not is_same or broker.unconfirmed or broker.increment_first, broker.version)
+        broker.heard_by_address(self.now)
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 30.0, 31.0, 119.0, 120.0, 121.0, 300.0, 601.0]))
     def time_passes(self, seconds: float) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import NeedFullRegistration
-from namesrv.core.records.rows import DataVersion, RegisterBrokerResult, TopicConfig
-from support.core_fleet import VERSION, A, B, Fleet
-from tests.unit.namesrv.scenarios.groups import delete_topic, hold, known_route, lift_all, perms, version, wipe
+from namesrv.core.records.rows import DataVersion, LiveKey, RegisterBrokerResult, TopicConfig
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
+from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe
 
 
 def says(
@@ -191,3 +192,106 @@ def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
     fleet.register(channel_id=channel, topic_by_topic=True)
     assert len(fleet.end_channel(channel)) == 1
     assert fleet.topics == set()
+
+
+# Signs of life
+
+
+def ask(fleet: Fleet, version: DataVersion = VERSION, broker_id: int = 0) -> tuple[bool, DataVersion | None]:
+    return fleet.manager.query_by_address(GROUP, broker_id, A, version)
+
+
+def test_any_question_is_a_sign_of_life_also_with_a_version_that_is_not_held(fleet: Fleet) -> None:
+    """A broker whose last increment was lost asks each second, and has 10 s."""
+    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
+    for _ in range(5):
+        fleet.clock.advance(9.0)
+        assert ask(fleet, version(2)) == (True, VERSION)
+    assert fleet.scan() == []
+    fleet.clock.advance(10.5)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_question_is_answered_by_the_version_that_was_registered_last(fleet: Fleet) -> None:
+    says(fleet, "T1", "T2", version=version(1))
+    assert ask(fleet, version(1)) == (False, version(1))
+    says(fleet, "T2", version=version(2))
+    assert ask(fleet, version(2)) == (False, version(2))
+    assert ask(fleet, version(1)) == (True, version(2))
+
+
+def test_who_has_said_one_topic_only_is_asked_to_register_until_it_says_more(fleet: Fleet) -> None:
+    """Of a broker with forceRegister=false: it sends its table only if it is told that something changed."""
+    says(fleet, "T5", version=version(5))
+    assert ask(fleet, version(5)) == (True, version(5))
+    says(fleet, "T6", version=version(6))
+    assert ask(fleet, version(6)) == (True, version(6))
+    says(fleet, "T1", "T5", "T6", version=version(6))
+    assert ask(fleet, version(6)) == (False, version(6))
+
+
+def test_a_broker_in_a_new_role_must_register_and_lives(fleet: Fleet) -> None:
+    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
+    fleet.clock.advance(9.0)
+    assert ask(fleet, broker_id=1) == (True, VERSION)
+    fleet.clock.advance(9.0)
+    assert fleet.scan() == []
+
+
+def test_a_question_about_an_unknown_address_has_no_version(fleet: Fleet) -> None:
+    assert ask(fleet) == (True, None)
+
+
+def test_a_broker_of_an_agent_lives_only_by_the_version_that_it_holds(fleet: Fleet) -> None:
+    fleet.register(timeout_seconds=10.0)
+    fleet.clock.advance(9.0)
+    assert ask(fleet) == (False, VERSION)
+    fleet.clock.advance(9.0)
+    assert ask(fleet, version(2)) == (True, VERSION)
+    assert not fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.clock.advance(2.0)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_heartbeat_names_cluster_and_address_alone(fleet: Fleet) -> None:
+    fleet.register(timeout_seconds=10.0, topic_by_topic=True)
+    for _ in range(3):
+        fleet.clock.advance(9.0)
+        assert fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    assert fleet.scan() == []
+    assert not fleet.manager.heartbeat_by_address(LiveKey("other-cluster", A))
+
+
+def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fleet) -> None:
+    channel = fleet.manager.open_channel()
+    fleet.register(channel_id=channel, timeout_seconds=300.0, topic_by_topic=True)
+    fleet.clock.advance(100.0)
+    fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.clock.advance(100.0)
+    assert run_sync(fleet.manager.idle_channels()) == []
+
+
+def test_a_broker_of_the_snapshot_file_that_asks_each_second_stays_until_it_registers(fleet: Fleet) -> None:
+    """It registers again within 33 s, and has 10 s."""
+    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
+    restarted = Fleet()
+    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    for _ in range(33):
+        restarted.clock.advance(1.0)
+        assert ask(restarted) == (True, VERSION)
+    assert restarted.scan() == []
+    says(restarted, "T3")
+    assert ask(restarted) == (True, VERSION)
+    assert not restarted.manager.unconfirmed
+
+
+def test_a_broker_that_the_guard_holds_is_held_no_less_long_because_it_speaks() -> None:
+    fleet = Fleet(Behaviour(mass_loss_min_brokers=1))
+    fleet.register(timeout_seconds=10.0, topic_by_topic=True)
+    fleet.clock.advance(11.0)
+    assert fleet.scan() == []
+    ask(fleet)
+    fleet.clock.advance(500.0)
+    assert fleet.scan() == []
+    fleet.clock.advance(101.0)
+    assert len(fleet.scan()) == 1
