@@ -173,6 +173,10 @@ class ReferenceMachine(RuleBasedStateMachine):
         for key in groups:
             clusters.setdefault(key.cluster_name, set()).add(key.broker_name)
         assert tables.cluster_addr_table == clusters
+        names: dict[str, list[str]] = {}
+        for key in model.facts:
+            names.setdefault(key.broker_name, []).append(key.cluster_name)
+        assert {name: list(found) for name, found in tables.clusters_by_name.items()} == names
         assert tables.filter_server_table == model.filters
         self._live_brokers_agree()
         rows = {
