@@ -200,9 +200,3 @@ MAX_ADMIN_CALLS_UNDER_WAY = 2_500
 MAX_STREAMS_UNDER_WAY = 75_000
 """The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
 own. Each costs a task, about 30 kB."""
-
-MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
-"""Largest permits file: reading one holds the interpreter for moments at a time."""
-
-MAX_PRINCIPALS = 10_000
-"""Most callers of one permits file."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import structlog
 
+from groundwork.auth.permits import Permits
+from groundwork.auth.permits_file import reloaded_permits
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
@@ -14,8 +16,6 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.named_groups import NamedGroups
-from namesrv.server.auth.permits import Permits
-from namesrv.server.auth.permits_file import read_permits
 
 _log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Security:
         """
         self.tls: ListenerTls | None = settings.listener_tls()
         """None without TLS."""
-        self._permits = _reloaded_permits(settings.permits_file) if settings.permits_file else None
+        self._permits = reloaded_permits(settings.permits_file) if settings.permits_file else None
         _warn(settings, self._permits)
 
     def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
@@ -79,20 +79,6 @@ def _as_client(
     pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
     files = ClientFiles.of(ca, *pair, token, name)
     return None if files is None else ClientSecurity(files)
-
-
-def _reloaded_permits(path: Path) -> HotReloaded[Permits]:
-    def tell(event: str, permits: Permits) -> None:
-        _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
-
-    def kept(error: ValueError) -> None:
-        _log.error("permits_file_refused", problem=str(error), in_force="those read before")
-
-    reloaded = HotReloaded(
-        [path], lambda: read_permits(path), on_reloaded=lambda permits: tell("permits_reloaded", permits), on_kept=kept
-    )
-    tell("permits_loaded", reloaded.value)
-    return reloaded
 
 
 def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> None:

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from groundwork.errors import NotPermitted
 from groundwork.topic_rules import MAX_NAME_LENGTH
-from namesrv.core.errors import NotPermitted
-from namesrv.core.records.rows import BrokerKey
 
 _SECRET = secrets.token_bytes(32)
 _NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
 
 
+Group = tuple[str, str]
+"""The names of a broker group: cluster and broker."""
+
+
 class Permission(Enum):
-    """The permission that a call needs, by its service. The values are words for people."""
+    """The permission that a call of a name server needs, by its service. The values are words for people."""
 
     LOOKUP = "look up"
     """All calls of RouteService."""
@@ -43,9 +46,9 @@ class GroupPattern:
             raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
         return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
 
-    def matches(self, broker: BrokerKey) -> bool:
+    def matches(self, group: Group) -> bool:
         """Whether a group's names fit."""
-        return self._compiled.fullmatch(f"{broker.cluster_name}/{broker.broker_name}") is not None
+        return self._compiled.fullmatch("/".join(group)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,11 @@ class Principal:
         if not granted[permission]:
             raise NotPermitted(self.name, permission.value)
 
-    def check_groups(self, brokers: Iterable[BrokerKey]) -> None:
+    def check_groups(self, groups: Iterable[Group]) -> None:
         """Raises NotPermitted if it may not register one of these groups."""
-        for broker in brokers:
-            if not any(pattern.matches(broker) for pattern in self.register):
-                shown = f"{broker.cluster_name[:MAX_NAME_LENGTH]}/{broker.broker_name[:MAX_NAME_LENGTH]}"
+        for group in groups:
+            if not any(pattern.matches(group) for pattern in self.register):
+                shown = "/".join(name[:MAX_NAME_LENGTH] for name in group)
                 raise NotPermitted(self.name, Permission.REGISTER.value, shown)
 
 

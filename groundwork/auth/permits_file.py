@@ -8,14 +8,23 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from groundwork.auth.permits import GroupPattern, Permits, Principal, token_key
 from groundwork.files.bounded_read import read_at_most
-from namesrv.config.limits import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS
-from namesrv.server.auth.permits import GroupPattern, Permits, Principal, token_key
+from groundwork.files.hot_reload import HotReloaded
+
+MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
+"""Largest permits file: reading one holds the interpreter for moments at a time."""
+
+MAX_PRINCIPALS = 10_000
+"""Most callers of one permits file."""
 
 MAX_IDENTITY_LENGTH = 2_048
 """Longest name in a certificate (SPIFFE: a URI has at most 2,048 bytes)."""
+
+_log = structlog.get_logger(__name__)
 
 _PRINCIPAL_NAME = re.compile(r"[\w.@:/+-]{1,127}", re.ASCII)
 
@@ -69,6 +78,26 @@ def read_permits(path: Path) -> Permits:
         raise PermitsError(f"permits file {path}: {problems}") from None
     except (ValueError, RecursionError) as error:
         raise PermitsError(f"permits file {path}: {error}") from None
+
+
+def reloaded_permits(path: Path) -> HotReloaded[Permits]:
+    """The permits of a file, read again when it changes; a change that cannot be used leaves those before in force.
+
+    Raises:
+        PermitsError: It cannot be used now.
+    """
+
+    def tell(event: str, permits: Permits) -> None:
+        _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
+
+    def kept(error: ValueError) -> None:
+        _log.error("permits_file_refused", problem=str(error), in_force="those read before")
+
+    reloaded = HotReloaded(
+        [path], lambda: read_permits(path), on_reloaded=lambda permits: tell("permits_reloaded", permits), on_kept=kept
+    )
+    tell("permits_loaded", reloaded.value)
+    return reloaded
 
 
 def _parsed(path: Path, data: bytes) -> Any:
