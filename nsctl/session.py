@@ -58,6 +58,9 @@ Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' f
 AgentServerName = Annotated[
     str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
 ]
+AgentTokenFile = Annotated[
+    str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
+]
 Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
 
 
@@ -129,7 +132,8 @@ def add_command(
             else:
                 endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
                 # What a context has of these is for name servers: a token of theirs is nothing for an agent to see.
-                files = files and replace(files, token=None, server_name=tls["tls_server_name"])
+                token = tls["token_file"] and Path(tls["token_file"]).expanduser()
+                files = files and replace(files, token=token, server_name=tls["tls_server_name"])
             security = None if files is None else ClientSecurity(files)
         except (ContextError, CertificateError) as error:
             sys.stderr.write(f"{PROGRAM}: {error}\n")
@@ -155,7 +159,8 @@ def add_command(
     parameters = []
     if agents is not None:
         parameters.append(inspect.Parameter("agents", inspect.Parameter.KEYWORD_ONLY, annotation=agents))
-        del common["namesrv"], common["token_file"]
+        del common["namesrv"]
+        common["token_file"] = (AgentTokenFile, None)
         common["tls_server_name"] = (AgentServerName, None)
     parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters += [

@@ -32,6 +32,23 @@ class Permission(Enum):
     """All calls of AdminService, also those that only read: they show who did what."""
 
 
+class AgentAction(Enum):
+    """What a call of an agent does. The values are the keys of the file."""
+
+    READ = "read"
+    """Shows the agent's status, its broker's topics and clients."""
+    CLIENTS = "clients"
+    """What producers and consumers do: channels, heartbeats, the members of a consumer group."""
+    FILTER_SERVERS = "filter_servers"
+    """Registers a filter server of the broker."""
+    TOPICS = "topics"
+    """Makes, changes and deletes topics of the broker."""
+    OPERATE = "operate"
+    """Changes the broker's role and permission."""
+    REPLICATE = "replicate"
+    """Copies the topics, as agents of slaves do."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupPattern:
     """Names of broker groups, ``CLUSTER/BROKER``, where ``*`` stands for any characters of a name."""
@@ -61,6 +78,8 @@ class Principal:
     register: tuple[GroupPattern, ...] = ()
     """Groups for which it may make the calls of RegistrationService."""
     administer: bool = False
+    agents: Mapping[AgentAction, tuple[GroupPattern, ...]] = field(default_factory=dict)
+    """What it may have agents do, of the brokers of which groups."""
 
     def check(self, permission: Permission) -> None:
         """Raises NotPermitted if it lacks a permission altogether."""
@@ -78,6 +97,12 @@ class Principal:
             if not any(pattern.matches(group) for pattern in self.register):
                 shown = "/".join(name[:MAX_NAME_LENGTH] for name in group)
                 raise NotPermitted(self.name, Permission.REGISTER.value, shown)
+
+    def check_agent(self, actions: Iterable[AgentAction], group: Group) -> None:
+        """Raises NotPermitted if it may have the agent of a group's broker do none of these."""
+        actions = tuple(actions)
+        if not any(pattern.matches(group) for action in actions for pattern in self.agents.get(action, ())):
+            raise NotPermitted(self.name, " or ".join(action.value for action in actions), "/".join(group))
 
 
 @dataclass(frozen=True, slots=True)

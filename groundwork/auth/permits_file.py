@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from groundwork.auth.permits import GroupPattern, Permits, Principal, token_key
+from groundwork.auth.permits import AgentAction, GroupPattern, Permits, Principal, token_key
 from groundwork.files.bounded_read import read_at_most
 from groundwork.files.hot_reload import HotReloaded
 
@@ -43,14 +43,38 @@ def _pattern(text: str) -> str:
     return GroupPattern.parse(text).text
 
 
+_Patterns = list[Annotated[str, AfterValidator(_pattern)]]
+
+
+class _Agents(BaseModel):
+    """A field for each AgentAction."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    read: _Patterns = []
+    clients: _Patterns = []
+    filter_servers: _Patterns = []
+    topics: _Patterns = []
+    operate: _Patterns = []
+    replicate: _Patterns = []
+
+    def granted(self) -> dict[AgentAction, tuple[GroupPattern, ...]]:
+        return {
+            action: tuple(map(GroupPattern.parse, patterns))
+            for action in AgentAction
+            if (patterns := getattr(self, action.value))
+        }
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     certificates: list[Annotated[str, Field(min_length=1, max_length=MAX_IDENTITY_LENGTH)]] = []
     token_sha256: list[Annotated[str, AfterValidator(_digest)]] = []
     look_up: bool = False
-    register_: list[Annotated[str, AfterValidator(_pattern)]] = Field([], alias="register")
+    register_: _Patterns = Field([], alias="register")
     administer: bool = False
+    agents: _Agents = _Agents()
 
 
 class _File(BaseModel):
@@ -100,6 +124,14 @@ def reloaded_permits(path: Path) -> HotReloaded[Permits]:
     return reloaded
 
 
+def warn_of_permits(permits: Permits, *, with_tls: bool, client_ca: Path | None) -> None:
+    """Logs what is unwise about permits on a listener, with TLS or without, that may ask for certificates."""
+    if permits.by_token and not with_tls:
+        _log.warning("tokens_without_tls", problem="bearer tokens travel readable")
+    if permits.by_certificate and client_ca is None:
+        _log.warning("permits_without_client_certificates", problem="no caller can show one: tls_client_ca is not set")
+
+
 def _parsed(path: Path, data: bytes) -> Any:
     text = data.decode()
     return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -120,7 +152,9 @@ def _permits(file: _File) -> Permits:
         if not row.certificates and not row.token_sha256:
             raise ValueError(f"principals.{name}: has neither certificates nor token_sha256, so nobody can be it")
         patterns = tuple(GroupPattern.parse(text) for text in row.register_)
-        principal = Principal(name, lookup=row.look_up, register=patterns, administer=row.administer)
+        principal = Principal(
+            name, lookup=row.look_up, register=patterns, administer=row.administer, agents=row.agents.granted()
+        )
         for identity in row.certificates:
             if (other := by_certificate.setdefault(identity, principal)) is not principal:
                 raise ValueError(f"principals.{name}: the certificate {identity!r} is {other.name}'s already")

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from groundwork.auth.permits import Permits
-from groundwork.auth.permits_file import reloaded_permits
+from groundwork.auth.permits_file import reloaded_permits, warn_of_permits
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
@@ -86,9 +86,5 @@ def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> No
     if not settings.endpoint.is_loopback and not settings.listens_with_tls:
         what = "everybody on the network can read and change what is said here"
         _log.warning("listener_without_tls", listen=settings.listen, problem=what)
-    if permits is None:
-        return
-    if permits.value.by_token and not settings.listens_with_tls:
-        _log.warning("tokens_without_tls", problem="bearer tokens travel readable")
-    if permits.value.by_certificate and settings.tls_client_ca is None:
-        _log.warning("permits_without_client_certificates", problem="no caller can show one: tls_client_ca is not set")
+    if permits is not None:
+        warn_of_permits(permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
