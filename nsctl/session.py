@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.namesrv_client.connection import SERVICES
+from groundwork.printable import say
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
@@ -86,7 +86,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """A line for people, beside what programs read."""
-        sys.stderr.write(f"{PROGRAM}: {text}\n")
+        say(PROGRAM, text)
 
     def found(self, code: int) -> None:
         """Remembers an exit code; the largest wins."""
@@ -136,7 +136,7 @@ def add_command(
                 files = files and replace(files, token=token, server_name=tls["tls_server_name"])
             security = None if files is None else ClientSecurity(files)
         except (ContextError, CertificateError) as error:
-            sys.stderr.write(f"{PROGRAM}: {error}\n")
+            say(PROGRAM, str(error))
             raise typer.Exit(USAGE) from error
         session = Session(endpoints, timeout, output, security, services)
         try:

@@ -15,6 +15,7 @@ import structlog
 
 from groundwork.event_loops import make_observable
 from groundwork.logs import configure_logs
+from groundwork.printable import say
 from groundwork.settings import EXIT_BAD_START
 from groundwork.stack_dumps import dump_stacks_on_signal
 from namesrv.config.settings import NamesrvSettings
@@ -106,7 +107,7 @@ async def _exit_code(settings: NamesrvSettings, stop: asyncio.Event, place: Work
     try:
         await serve_until(settings, stop, place)
     except (CannotListen, DataDirError) as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        say(PROGRAM, str(error))
         return EXIT_BAD_START
     except BaseException:  # noqa: BLE001 - whatever it is ends the process
         _log.exception("namesrv_failed")
