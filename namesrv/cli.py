@@ -14,6 +14,7 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
+from groundwork.printable import printable
 from groundwork.settings import add_command, exit_with
 from groundwork.stack_dumps import dump_stacks_on_signal
 from groundwork.stop_event import stop_event
@@ -86,7 +87,7 @@ def healthcheck(
     except ValueError as error:
         exit_with(PROGRAM, f"--endpoint: {error}")
     if problem is not None:
-        typer.echo(problem, err=True)
+        typer.echo(printable(problem), err=True)
         raise typer.Exit(1)
 
 

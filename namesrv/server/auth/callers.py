@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import grpc
 
-from namesrv.core.errors import NotAuthenticated
-from namesrv.server.auth.permits import Permission, Permits, Principal
+from groundwork.auth.identity import of_certificate, of_token, shown_names
+from groundwork.auth.permits import Permission, Permits, Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-MAX_SHOWN_NAME = 127
-"""Characters that name a certificate that the permits do not know."""
 
 _caller: ContextVar[Principal | None] = ContextVar("caller", default=None)
 """The caller of the call that is being answered: each call runs in a task, or at least a context, of its own."""
@@ -41,38 +37,6 @@ def identify(context: Context, permits: Permits) -> Principal:
     Raises:
         NotAuthenticated: The call shows neither, or a token that the permits do not know.
     """
-    principal = _of_token(context, permits) or _of_certificate(context, permits)
+    principal = of_token(context, permits) or of_certificate(list(shown_names(context)), permits)
     _caller.set(principal)
     return principal
-
-
-def _of_token(context: Context, permits: Permits) -> Principal | None:
-    """None if the call carries none."""
-    values = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    if not values:
-        return None
-    if len(values) > 1:
-        raise NotAuthenticated("there is more than one authorization in the metadata; send one")
-    scheme, _, token = str(values[0]).partition(" ")
-    if scheme.lower() != "bearer":
-        raise NotAuthenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
-    principal = permits.of_token(token.strip())
-    if principal is None:
-        raise NotAuthenticated("the bearer token is not one of the permits")
-    return principal
-
-
-def _of_certificate(context: Context, permits: Permits) -> Principal:
-    names = list(_certificate_names(context))
-    if not names:
-        raise NotAuthenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
-    # A caller with a certificate that the permits do not know has a name, but may do nothing.
-    return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
-
-
-def _certificate_names(context: Context) -> Iterator[str]:
-    """URIs and DNS names of the client certificate; its common name if it has neither. None without a certificate."""
-    shown = context.auth_context()
-    names = [*shown.get("peer_uri", ()), *shown.get("peer_dns", ())]
-    for name in names or shown.get("x509_common_name", ()):
-        yield name.decode("utf-8", "replace")
