@@ -166,6 +166,18 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self._wire.engine.write(self.call.id, self._encoded(message))
         self._wire.flush_soon()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the client has taken the last message of the stream, so that another one can leave at once."""
+        return self._begun and not (self._writing or self._gone or self._done)
+
+    def write_to_all(self, streams: Sequence[Call], message: bytes) -> None:
+        """Sends one message to streams that are free: one step for all of them."""
+        for stream in streams:
+            stream._writing = True  # noqa: SLF001 - it is one of us
+        self._wire.engine.write_all([stream.call.id for stream in streams], message)
+        self._wire.flush_soon()
+
     async def send_initial_metadata(self, initial_metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Sends metadata before the first message."""
         self._initial = tuple(initial_metadata)
