@@ -111,7 +111,6 @@ bench-full: setup  ## Measure everything (an hour and a half), and write docs/pe
 	$(BIN)/python -m bench.event_loop --json bench/results/event_loop.json
 	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
 	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
-	$(BIN)/python -m bench.workers
 	$(BIN)/python -m tools.faults.load.detection --json bench/results/detection.json
 	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
 	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md

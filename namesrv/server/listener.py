@@ -50,16 +50,13 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def bind(
-    server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool = False
-) -> int:
+def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
     """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
 
     Args:
         server: The server, of any engine.
         settings: Where to listen.
         tls: What the listener shows; None: no TLS.
-        shares_port: Whether the supervisor holds the port already for this process.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's, or what systemd hands over does not fit.
@@ -71,8 +68,7 @@ def bind(
     except ValueError as error:
         raise CannotListen(f"socket activation: {error}") from error
     try:
-        if not shares_port:
-            check_bindable(listen)
+        check_bindable(listen)
         if tls is not None:
             return server.add_secure_port(str(listen), tls.credentials())
         return server.add_insecure_port(str(listen))
@@ -117,7 +113,7 @@ def add_services(
         handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     if doorkeeper is None:  # with permits not everybody may see who is connected
-        # Takes any kind of server. On native and envoy it sees none: there is no server of grpcio.
+        # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, health.SERVICE_NAME])
