@@ -120,7 +120,7 @@ def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
     print("+", *serve, flush=True)
     with Process(serve) as namesrv:
         started = namesrv.wait_for("namesrv_started")
-        print(run(programs / "nsctl", "--namesrv", started["listen"], "status"))
+        print(run(programs / "nsctl", "status", "--namesrv", started["listen"]))
         code = namesrv.terminate()
     if (started["engine"], code) != ("native", 0):
         raise DistributionError(f"served on {started['engine']} ({started['engine_because']}), ended with {code}")
