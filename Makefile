@@ -19,7 +19,7 @@ FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.PHONY: help setup engine protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,11 @@ $(READY): requirements/dev.txt pyproject.toml hatch_build.py $(PROTOS)
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install --disable-pip-version-check --no-deps --editable .
 	$(BIN)/python -m route_pipeline.java
+	@$(MAKE) --no-print-directory engine
 	@touch $@
+
+engine:  ## Build the native engine and install it, where cargo 1.85 or later is found
+	@sh engine/install.sh $(BIN)/pip
 
 protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
@@ -89,6 +93,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python tools/generate_clients.py --check
+	sh engine/lint.sh
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard

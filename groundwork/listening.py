@@ -13,26 +13,12 @@ def check_bindable(listen: Endpoint) -> None:
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
     """
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        socket.create_server(listen, family=_family(listen)).close()
+        socket.create_server(listen, family=family).close()
     except OSError as error:
-        raise _cannot_listen(listen, error) from error
-
-
-def bind(listen: Endpoint) -> socket.socket:
-    """Holds a port without listening on it, for a program that will listen: Linux lets both bind it.
-
-    Raises:
-        OSError: The port is in use, or the address is not this machine's; the text says which.
-    """
-    taken = socket.socket(_family(listen))
-    try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(listen)
-    except OSError as error:
-        taken.close()
-        raise _cannot_listen(listen, error) from error
-    return taken
+        reason = str(error.strerror).partition(" (while")[0]
+        raise OSError(f"cannot listen on {listen}: {reason}") from error
 
 
 def listener_options(
@@ -78,12 +64,3 @@ def listener_options(
         ("grpc.http2.min_ping_interval_without_data_ms", ping_interval),
         ("grpc.so_reuseport", int(shares_port)),
     ]
-
-
-def _family(listen: Endpoint) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-
-
-def _cannot_listen(listen: Endpoint, error: OSError) -> OSError:
-    reason = str(error.strerror).partition(" (while")[0]
-    return OSError(f"cannot listen on {listen}: {reason}")

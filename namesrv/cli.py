@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -21,7 +21,6 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.process.event_loop import run_in_loop
 from namesrv.process.workers import Workers
-from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 
 PROGRAM = "namesrv"
 
@@ -39,8 +38,6 @@ def serve(settings: NamesrvSettings) -> None:
     dump_stacks_on_signal()
     if settings.workers > 1:
         raise typer.Exit(_supervise(settings))
-    if settings.engine == "envoy":
-        _become_envoy(settings)
     from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:
@@ -65,13 +62,6 @@ def _supervise(settings: NamesrvSettings) -> int:
         return run_in_loop(supervise_until_signal(), asyncio_debug=settings.asyncio_debug)
     except OSError as error:
         exit_with(PROGRAM, f"setting listen: {error}")
-
-
-def _become_envoy(settings: NamesrvSettings) -> NoReturn:
-    try:
-        become_envoy(settings)
-    except CannotLaunch as error:
-        exit_with(PROGRAM, str(error))
 
 
 @app.callback()

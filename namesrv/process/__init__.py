@@ -1,4 +1,4 @@
-"""A name server as one process or several: the event loop, the workers, and the program inside Envoy.
+"""A name server as one process or several: the event loop and the workers.
 
 Only the command line imports it. Begin reading in ``serving``.
 """

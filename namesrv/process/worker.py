@@ -19,7 +19,6 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.process.event_loop import run_in_loop
 from namesrv.process.serving import serve_until
-from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 from namesrv.server.listener import CannotListen
 from namesrv.server.worker_role import WorkerRole
 from namesrv.storage.data_dir import DataDirError
@@ -36,12 +35,10 @@ def main() -> None:
     settings = NamesrvSettings(**told["settings"])
     place = WorkerRole(told["socket"], told["owns_tables"])
     try:
-        if settings.engine == "envoy":
-            become_envoy(settings, place)
         configure_logs(settings.log_format, settings.log_level)
         tune_garbage_collection()
         run_in_loop(_serve(settings, place), asyncio_debug=settings.asyncio_debug)
-    except (CannotLaunch, CannotListen, DataDirError) as error:
+    except (CannotListen, DataDirError) as error:
         exit_with("namesrv", str(error))
 
 

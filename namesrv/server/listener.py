@@ -98,7 +98,7 @@ def add_services(
         handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     if doorkeeper is None:  # with permits not everybody may see who is connected
-        # Takes either kind of server. On native it sees only the inner fallback server, on envoy none.
+        # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, health.SERVICE_NAME])

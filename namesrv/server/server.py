@@ -31,6 +31,7 @@ from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import RegistrationCounter
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server, worker_server
 from namesrv.server.listener import (
     ADMIN_SERVICE,
@@ -46,6 +47,7 @@ from namesrv.server.listener import (
 from namesrv.server.observability.exports import Observability
 from namesrv.server.observability.metrics import NamesrvMetrics, Sources
 from namesrv.server.route_logging import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.server.rpc.kept_answers import serve_from
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
@@ -84,12 +86,14 @@ class NamesrvServer:
         settings = self._config.settings
         set_log_level(settings.log_level)
         try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
-        except ValueError as error:
+        except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         shares_port = place is not None
-        self._grpc = build_server(settings, self._security.tls, shares_port=shares_port)
+        self._grpc = build_server(self._engine.name, settings, self._security.tls, shares_port=shares_port)
         port = bind(self._grpc, settings, self._security.tls, shares_port=shares_port)
         self.endpoint = settings.endpoint._replace(port=port)
         self._for_workers = worker_server(place.target) if place is not None else None
@@ -112,6 +116,8 @@ class NamesrvServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
         self._observation = self._observed(settings, product_env_credentials)
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, self._manager)
         self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
 
     def _empty_manager(
@@ -139,7 +145,7 @@ class NamesrvServer:
             self._durable.snapshot_age_seconds,
         )
         try:
-            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources))
+            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -158,7 +164,8 @@ class NamesrvServer:
             name=identity.name,
             epoch=identity.epoch,
             listen=str(self.endpoint),
-            engine=settings.engine,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
@@ -207,6 +214,8 @@ class NamesrvServer:
             watchers,
             product_env=self._product_env,
             started_at_millis=started_at_millis,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
         )
         queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
         changes = AdminChanges.of(manager, self._writer, self._durable, self._config)
@@ -216,6 +225,7 @@ class NamesrvServer:
             (ADMIN_SERVICE, (*queries, *changes)),
         ]
         doorkeeper = self._security.doorkeeper(self._manager)
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
         for server in filter(None, (self._grpc, self._for_workers)):
             add_services(server, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)

@@ -40,7 +40,7 @@ def imports(engine: Engine, image: str, module: str) -> bool:
         ("broker-agent", "pyarrow"),
         ("broker-agent", "pip"),
         ("broker-agent", "grpc_tools"),
-        ("broker-agent", "pygrpc_native"),
+        ("broker-agent", "namesrv_engine"),
         ("broker-agent", "grpc_reflection"),
         ("broker-agent", "grpc_channelz"),
         ("broker-agent", "uvloop"),
@@ -53,7 +53,6 @@ def test_an_image_lacks_what_it_does_not_need(engine: Engine, image: str, module
 @pytest.mark.parametrize(
     ("image", "module"),
     [
-        ("namesrv", "pygrpc_native"),
         ("namesrv", "grpc_reflection"),
         ("broker-agent", "tenacity"),
         ("broker-agent", "grpc"),

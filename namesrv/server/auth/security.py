@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -31,7 +32,9 @@ class Security:
         """
         self.tls: ListenerTls | None = settings.listener_tls()
         """None without TLS."""
-        self._permits = _reloaded_permits(settings.permits_file) if settings.permits_file else None
+        self.on_permits_reloaded: Callable[[], None] = lambda: None
+        """Called, in any thread, when permits were read anew."""
+        self._permits = self._reloaded_permits(settings.permits_file) if settings.permits_file else None
         _warn(settings, self._permits)
 
     def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
@@ -49,6 +52,21 @@ class Security:
         while self.tls is not None or self._permits is not None:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.to_thread(self._look)
+
+    def _reloaded_permits(self, path: Path) -> HotReloaded[Permits]:
+        def tell(event: str, permits: Permits) -> None:
+            _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
+
+        def reloaded(permits: Permits) -> None:
+            self.on_permits_reloaded()
+            tell("permits_reloaded", permits)
+
+        def kept(error: ValueError) -> None:
+            _log.error("permits_file_refused", problem=str(error), in_force="those read before")
+
+        permits = HotReloaded([path], lambda: read_permits(path), on_reloaded=reloaded, on_kept=kept)
+        tell("permits_loaded", permits.value)
+        return permits
 
     def _look(self) -> None:
         if self.tls is not None:
@@ -79,20 +97,6 @@ def _as_client(
     pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
     files = ClientFiles.of(ca, *pair, token, name)
     return None if files is None else ClientSecurity(files)
-
-
-def _reloaded_permits(path: Path) -> HotReloaded[Permits]:
-    def tell(event: str, permits: Permits) -> None:
-        _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
-
-    def kept(error: ValueError) -> None:
-        _log.error("permits_file_refused", problem=str(error), in_force="those read before")
-
-    reloaded = HotReloaded(
-        [path], lambda: read_permits(path), on_reloaded=lambda permits: tell("permits_reloaded", permits), on_kept=kept
-    )
-    tell("permits_loaded", reloaded.value)
-    return reloaded
 
 
 def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> None:

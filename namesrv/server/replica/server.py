@@ -19,6 +19,7 @@ from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import ReplicaManager
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server
 from namesrv.server.listener import (
     ADMIN_SERVICE,
@@ -37,6 +38,7 @@ from namesrv.server.replica.forwarding import OPTIONS, ForwardedService
 from namesrv.server.replica.leader_stream import LeaderStream
 from namesrv.server.replica.metrics import ReplicaMetrics
 from namesrv.server.replica.one_copy import Copy
+from namesrv.server.rpc.kept_answers import serve_from
 from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.server.worker_role import WorkerRole
@@ -69,13 +71,15 @@ class ReplicaServer:
         set_log_level(settings.log_level)
         self._settings = settings
         try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             credentials = follow_security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
-        except ValueError as error:
+        except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         self._place = place
-        self._grpc = build_server(settings, self._security.tls, shares_port=place is not None)
+        self._grpc = build_server(self._engine.name, settings, self._security.tls, shares_port=place is not None)
         self.endpoint = settings.endpoint
         if place is None:
             self._bind()
@@ -109,7 +113,12 @@ class ReplicaServer:
 
     def _observed(self) -> Observability:
         try:
-            return Observability(self._settings, lambda registry: ReplicaMetrics(registry, self, self._stall_detector))
+            return Observability(
+                self._settings,
+                lambda registry: ReplicaMetrics(registry, self, self._stall_detector),
+                self._grpc,
+                self._engine,
+            )
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -154,7 +163,8 @@ class ReplicaServer:
             name=self._name,
             follows=[str(leader) for leader in settings.leaders],
             listen=str(self.endpoint),
-            engine=settings.engine,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
@@ -234,8 +244,11 @@ class ReplicaServer:
                 self._config,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,
+                engine=self._engine,
             ),
         )
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, manager)
         self._copies += 1
         self._was_warm = manager.warm
         self._running[self._copy] = self._background.create_task(self._copy.run())
@@ -261,6 +274,7 @@ class ReplicaServer:
             self._stall_detector,
             lambda: self._copy.route if self._copy else None,
             self.status,
+            engine=self._engine,
         )
         others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
         route = (CallsOfCopy(others, lambda: self._served().route), status)
@@ -279,6 +293,7 @@ class ReplicaServer:
             observers=self._observation.observers,
             doorkeeper=self._security.doorkeeper(None),
         )
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
 
     async def _reached(self, revision: int) -> None:
         """Waits until lookups here see a revision of the owner, for a bounded time."""

@@ -23,9 +23,9 @@ TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
 
 
-@pytest.fixture(params=each("grpcio", "envoy"))
+@pytest.fixture(params=each())
 def safe_engine(request: pytest.FixtureRequest) -> str:
-    """The engines that differ most in how a process starts, listens and ends."""
+    """Each engine in turn."""
     return present(request.param)
 
 
@@ -44,7 +44,7 @@ def test_whoever_is_asked_what_was_changed_over_a_connection_is_found_over_it(en
             assert follower.route("N0") is owner.route("N0") is None
             assert follower.admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=TIMEOUT).intents
             assert health(follower, "namesrv_api.v1.RegistrationService") == "SERVING"
-            # Compared until they agree: on envoy they differed for a moment on a busy machine, and it is not known why.
+            # Compared until they agree: on a busy machine they differed for a moment, and it is not known why.
             eventually(lambda: (rows(follower), rows(owner)), lambda seen: seen[0] == seen[1])
             eventually(lambda: (live_brokers(follower), live_brokers(owner)), lambda seen: seen[0] == seen[1])
 
