@@ -29,7 +29,6 @@ def listener_options(
     max_pending_requests: int,
     keepalive_time_millis: int,
     keepalive_timeout_millis: int,
-    shares_port: bool = False,
 ) -> list[tuple[str, int]]:
     """Options of gRPC for a listener; an engine ignores those that it does not know.
 
@@ -41,8 +40,6 @@ def listener_options(
             gRPC answers CANCELLED to the rest.
         keepalive_time_millis: Silence after which a peer is pinged.
         keepalive_timeout_millis: Time for its answer.
-        shares_port: Whether other processes listen on the same port. By default gRPC shares it, silently, with another
-            server of this user, which gets half of the calls.
     """
     ping_interval = (
         keepalive_time_millis * 4 // 5
@@ -62,5 +59,6 @@ def listener_options(
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_interval),
         ("grpc.http2.min_ping_interval_without_data_ms", ping_interval),
-        ("grpc.so_reuseport", int(shares_port)),
+        # By default gRPC shares the port, silently, with another server of this user, which gets half of the calls.
+        ("grpc.so_reuseport", 0),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Literal, Self
 
@@ -61,12 +60,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         ge=0,
         le=2_592_000_000,
         description="Age at which the native engine tells a connection without a channel to go; 0 never does.",
-    )
-    workers: int = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Processes that answer on the one port: one owns the tables, the others follow it. Linux only.",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
     permits_file: Path | None = Field(
@@ -284,16 +277,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         for name in ("product_env_token_file", "product_env_tls_server_name"):
             if getattr(self, name) is not None and self.product_env_tls_ca is None:
                 raise ValueError(f"{name} is set, but product_env_tls_ca is not: it is for calls over TLS")
-        return self
-
-    @model_validator(mode="after")
-    def _check_workers(self) -> Self:
-        if self.workers == 1:
-            return self
-        if sys.platform != "linux":
-            raise ValueError(f"workers is {self.workers}: only Linux spreads connections over processes")
-        if self.follow:
-            raise ValueError(f"workers is {self.workers}, and follow is set: start several copies instead")
         return self
 
     @model_validator(mode="after")

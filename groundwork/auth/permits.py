@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from groundwork.errors import NotPermitted
 from groundwork.topic_rules import MAX_NAME_LENGTH
-from namesrv.core.errors import NotPermitted
-from namesrv.core.records.rows import BrokerKey
 
 _SECRET = secrets.token_bytes(32)
 _NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
 
 
+Group = tuple[str, str]
+"""The names of a broker group: cluster and broker."""
+
+
 class Permission(Enum):
-    """The permission that a call needs, by its service. The values are words for people."""
+    """The permission that a call of a name server needs, by its service. The values are words for people."""
 
     LOOKUP = "look up"
     """All calls of RouteService."""
@@ -27,6 +30,23 @@ class Permission(Enum):
     """All calls of RegistrationService, for some broker groups."""
     ADMINISTER = "administer"
     """All calls of AdminService, also those that only read: they show who did what."""
+
+
+class AgentAction(Enum):
+    """What a call of an agent does. The values are the keys of the file."""
+
+    READ = "read"
+    """Shows the agent's status, its broker's topics and clients."""
+    CLIENTS = "clients"
+    """What producers and consumers do: channels, heartbeats, the members of a consumer group."""
+    FILTER_SERVERS = "filter_servers"
+    """Registers a filter server of the broker."""
+    TOPICS = "topics"
+    """Makes, changes and deletes topics of the broker."""
+    OPERATE = "operate"
+    """Changes the broker's role and permission."""
+    REPLICATE = "replicate"
+    """Copies the topics, as agents of slaves do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +63,9 @@ class GroupPattern:
             raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
         return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
 
-    def matches(self, broker: BrokerKey) -> bool:
+    def matches(self, group: Group) -> bool:
         """Whether a group's names fit."""
-        return self._compiled.fullmatch(f"{broker.cluster_name}/{broker.broker_name}") is not None
+        return self._compiled.fullmatch("/".join(group)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,8 @@ class Principal:
     register: tuple[GroupPattern, ...] = ()
     """Groups for which it may make the calls of RegistrationService."""
     administer: bool = False
+    agents: Mapping[AgentAction, tuple[GroupPattern, ...]] = field(default_factory=dict)
+    """What it may have agents do, of the brokers of which groups."""
 
     def check(self, permission: Permission) -> None:
         """Raises NotPermitted if it lacks a permission altogether."""
@@ -69,12 +91,18 @@ class Principal:
         if not granted[permission]:
             raise NotPermitted(self.name, permission.value)
 
-    def check_groups(self, brokers: Iterable[BrokerKey]) -> None:
+    def check_groups(self, groups: Iterable[Group]) -> None:
         """Raises NotPermitted if it may not register one of these groups."""
-        for broker in brokers:
-            if not any(pattern.matches(broker) for pattern in self.register):
-                shown = f"{broker.cluster_name[:MAX_NAME_LENGTH]}/{broker.broker_name[:MAX_NAME_LENGTH]}"
+        for group in groups:
+            if not any(pattern.matches(group) for pattern in self.register):
+                shown = "/".join(name[:MAX_NAME_LENGTH] for name in group)
                 raise NotPermitted(self.name, Permission.REGISTER.value, shown)
+
+    def check_agent(self, actions: Iterable[AgentAction], group: Group) -> None:
+        """Raises NotPermitted if it may have the agent of a group's broker do none of these."""
+        actions = tuple(actions)
+        if not any(pattern.matches(group) for action in actions for pattern in self.agents.get(action, ())):
+            raise NotPermitted(self.name, " or ".join(action.value for action in actions), "/".join(group))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config.limits import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS
-from namesrv.core.errors import NotPermitted
-from namesrv.core.records.rows import BrokerKey
-from namesrv.server.auth.permits import GroupPattern, Permission, Permits, Principal
-from namesrv.server.auth.permits_file import PermitsError, read_permits
+from groundwork.auth.permits import GroupPattern, Permission, Permits, Principal
+from groundwork.auth.permits_file import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS, PermitsError, read_permits
+from groundwork.errors import NotPermitted
 
 TOML = """
 [principals.broker-a]
@@ -96,16 +94,16 @@ def test_a_group_is_permitted_by_the_whole_of_both_names(
 ) -> None:
     broker = principal(permits, "broker-a.example")
     if fits:
-        broker.check_groups([BrokerKey(cluster, name)])
+        broker.check_groups([(cluster, name)])
     else:
         with pytest.raises(NotPermitted):
-            broker.check_groups([BrokerKey("DefaultCluster", "broker-a"), BrokerKey(cluster, name)])
+            broker.check_groups([("DefaultCluster", "broker-a"), (cluster, name)])
 
 
 def test_an_error_shows_no_more_of_a_long_name_than_a_name_may_have() -> None:
     nobody = Principal("nobody", register=(GroupPattern.parse("a/a"),))
     with pytest.raises(NotPermitted) as raised:
-        nobody.check_groups([BrokerKey("c" * 10_000, "b" * 10_000)])
+        nobody.check_groups([("c" * 10_000, "b" * 10_000)])
     assert len(raised.value.message) < 400
 
 
