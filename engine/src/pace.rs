@@ -11,8 +11,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
+
+use crate::crossing::{Crossing, Place};
 
 /// What every connection of HTTP/2 begins with.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -59,57 +62,56 @@ struct Seen {
 
 /// Follows the frames in what is read, whatever pieces it comes in.
 #[derive(Debug, Default)]
-struct FrameScan {
-    head: [u8; 9],
-    have: usize,
-    skip: usize,
-}
+struct FrameScan(Place);
 
 impl FrameScan {
     fn scan(&mut self, mut bytes: &[u8]) -> Seen {
         let mut seen = Seen::default();
+        let place = &mut self.0;
         while !bytes.is_empty() {
-            if self.skip > 0 {
-                let skipped = self.skip.min(bytes.len());
-                self.skip -= skipped;
+            if place.rest > 0 {
+                let skipped = place.rest.min(bytes.len());
+                place.rest -= skipped;
                 bytes = &bytes[skipped..];
                 continue;
             }
-            let taken = (self.head.len() - self.have).min(bytes.len());
-            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-            self.have += taken;
+            let taken = (place.head.len() - place.have).min(bytes.len());
+            place.head[place.have..place.have + taken].copy_from_slice(&bytes[..taken]);
+            place.have += taken;
             bytes = &bytes[taken..];
-            if self.have == self.head.len() {
-                self.have = 0;
-                self.count(&mut seen);
+            if place.have == place.head.len() {
+                place.have = 0;
+                count(place, &mut seen);
             }
         }
         seen
     }
+}
 
-    fn count(&mut self, seen: &mut Seen) {
-        const DATA: u8 = 0;
-        const HEADERS: u8 = 1;
-        const CONTINUATION: u8 = 9;
-        const END_STREAM: u8 = 1;
-        let [high, middle, low, kind, flags, ..] = self.head;
-        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        self.skip = length;
-        let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
-        match kind {
-            DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
-            HEADERS => {
-                seen.calls += 1;
-                seen.turn += block;
-            }
-            CONTINUATION => {
-                seen.control += 1;
-                seen.turn += 1 + block;
-            }
-            _ => {
-                seen.control += 1;
-                seen.turn += 1;
-            }
+/// Counts a frame whose head is whole.
+fn count(place: &mut Place, seen: &mut Seen) {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const CONTINUATION: u8 = 9;
+    const END_STREAM: u8 = 1;
+    let [high, middle, low, kind, flags, ..] = place.head;
+    let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+    place.rest = length;
+    let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
+    match kind {
+        DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
+        HEADERS => {
+            place.highest = place.highest.max(place.stream());
+            seen.calls += 1;
+            seen.turn += block;
+        }
+        CONTINUATION => {
+            seen.control += 1;
+            seen.turn += 1 + block;
+        }
+        _ => {
+            seen.control += 1;
+            seen.turn += 1;
         }
     }
 }
@@ -155,12 +157,23 @@ pub(crate) struct Paced<T> {
     turn: u32,
     turn_bytes: usize,
     pause: Option<Pin<Box<Sleep>>>,
-    alive: Rc<Cell<bool>>,
+    signs: Rc<Signs>,
+    /// From the farewell on, what is read goes through this.
+    crossing: Option<Crossing>,
+}
+
+/// What a connection and those who read from it tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Signs {
+    /// Something was read.
+    pub(crate) alive: Cell<bool>,
+    /// The client is being told to go.
+    pub(crate) farewell: Cell<bool>,
 }
 
 impl<T> Paced<T> {
-    /// Around a connection whose preface has been read already. Anything that is read sets `alive`.
-    pub(crate) fn new(inner: T, alive: Rc<Cell<bool>>) -> Self {
+    /// Around a connection whose preface has been read already.
+    pub(crate) fn new(inner: T, signs: Rc<Signs>) -> Self {
         Self {
             inner,
             replay: true,
@@ -169,7 +182,8 @@ impl<T> Paced<T> {
             turn: 0,
             turn_bytes: 0,
             pause: None,
-            alive,
+            signs,
+            crossing: None,
         }
     }
 
@@ -185,7 +199,7 @@ impl<T> Paced<T> {
         let seen = self.scan.scan(bytes);
         self.turn += seen.turn;
         self.turn_bytes += bytes.len();
-        self.alive.set(true);
+        self.signs.alive.set(true);
         self.budget.calls += seen.calls;
         if seen.control > 0 {
             self.budget.spend(seen.control, Instant::now());
@@ -213,6 +227,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if this.signs.farewell.get() {
+            return this.poll_crossing(cx, buffer);
+        }
         if this.turn >= CAREFUL_FROM {
             let mut few = [0; CAREFUL_READ];
             let room = few.len().min(buffer.remaining());
@@ -226,6 +243,31 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
         this.came(&buffer.filled()[before..]);
         this.or_next_turn(polled)
+    }
+}
+
+impl<T: AsyncRead + Unpin> Paced<T> {
+    /// Reads, and leaves out what must be.
+    fn poll_crossing(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.0));
+        let mut polled = Poll::Ready(Ok(()));
+        if crossing.out().is_empty() {
+            let mut few = [0; CAREFUL_READ];
+            let mut part = ReadBuf::new(&mut few);
+            polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
+            crossing.put(part.filled());
+            self.came(part.filled());
+            if !part.filled().is_empty() && crossing.out().is_empty() {
+                cx.waker().wake_by_ref(); // an empty answer would mean the end
+                polled = Poll::Pending;
+            }
+        }
+        let out = crossing.out();
+        let passed = out.len().min(buffer.remaining());
+        buffer.put_slice(&out[..passed]);
+        out.advance(passed);
+        self.crossing = Some(crossing);
+        self.or_next_turn(polled)
     }
 }
 
@@ -333,16 +375,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_comes_says_that_a_peer_is_alive() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let alive = Rc::new(Cell::new(false));
-        let mut paced = Paced::new(server, Rc::clone(&alive));
+        let signs = Rc::new(Signs::default());
+        let mut paced = Paced::new(server, Rc::clone(&signs));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
         let mut byte = [0];
         tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
-        assert!(!alive.get());
+        assert!(!signs.alive.get());
         client.write_all(&[1]).await.expect("room");
         paced.read_exact(&mut byte).await.expect("reads");
-        assert!(alive.get());
+        assert!(signs.alive.get());
     }
 
     #[tokio::test(start_paused = true)]
