@@ -22,9 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub const KEPT: &str = "/a.B/Kept";
 pub const STREAM: &str = "/a.B/Stream";
 pub const SLOW: &str = "/a.B/Slow";
+pub const HOLDING: &str = "/a.B/Holding";
 pub const NEVER: &[u8] = b"never";
 
-/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; leaves `Slow`.
+/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; leaves the others.
 fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>) -> bool {
     let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -63,9 +64,13 @@ pub struct Served {
 
 impl Served {
     pub fn with(limits: Limits) -> Self {
-        let method =
-            |path: &str| Method { path: path.into(), streams_in: false, cached: path == KEPT, holds_connection: false };
-        let methods = vec![method(KEPT), method(STREAM), method(SLOW)];
+        let method = |path: &str| Method {
+            path: path.into(),
+            streams_in: false,
+            cached: path == KEPT,
+            holds_connection: path == HOLDING,
+        };
+        let methods = vec![method(KEPT), method(STREAM), method(SLOW), method(HOLDING)];
         let overloaded = Overloaded { text: "no room".into(), details: Bytes::from_static(b"details") };
         let setup = Setup { limits, methods, threads: 1, permits: false, overloaded };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));

@@ -7,6 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+/// Codes of errors (RFC 9113, 7).
+pub const REFUSED_STREAM: u32 = 7;
+pub const ENHANCE_YOUR_CALM: u32 = 11;
+
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RST_STREAM: u8 = 3;
@@ -45,6 +49,23 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// A field that is not indexed.
+pub fn field(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| {
+        let mut length = text.len().saturating_sub(127);
+        let mut raw = vec![u8::try_from(text.len().min(127)).expect("a byte")];
+        if text.len() >= 127 {
+            while length >= 128 {
+                raw.push(u8::try_from(length % 128 + 128).expect("a byte"));
+                length /= 128;
+            }
+            raw.push(u8::try_from(length).expect("a byte"));
+        }
+        [raw, text.as_bytes().to_vec()].concat()
+    };
+    [vec![0], text(name), text(value)].concat()
+}
+
 /// A block of fields, none of which is indexed.
 pub fn block(path: &str, timeout: &str) -> Vec<u8> {
     let fields = [
@@ -56,8 +77,7 @@ pub fn block(path: &str, timeout: &str) -> Vec<u8> {
         ("content-type", "application/grpc"),
         ("grpc-timeout", timeout),
     ];
-    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
-    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+    fields.iter().flat_map(|(name, value)| field(name, value)).collect()
 }
 
 /// A connection.
@@ -119,7 +139,7 @@ impl Raw {
     }
 
     /// All frames that still come.
-    pub async fn to_the_end(&mut self) -> Vec<Frame> {
+    pub async fn rest(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             frames.push(frame);
