@@ -1,5 +1,6 @@
 //! One connection: its preface, its turns, its keepalive, its end.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,13 +57,20 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
         Ok(Err(foreign)) => return turn_away(&room, wire, &peer, &foreign, tls).await,
         Err(_) => return,
     }
+    let Ok(turn) = room.newcomers.acquire().await else { return };
     let signs = Rc::new(Signs::default());
     signs.alive.set(true);
     let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(Paced::new(wire, Rc::clone(&signs)))).await else {
         return;
     };
     let handle = room.enter();
-    Connection::new(http2, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), signs).await;
+    let mut connection = Connection::new(http2, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), signs);
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
+    tokio::task::yield_now().await; // the calls that it brought have their turn, too
+    drop(turn);
+    if first.is_pending() {
+        connection.await;
+    }
     room.leave(&handle);
 }
 
@@ -190,7 +198,13 @@ impl Connection {
                 );
                 return true; // what it holds must be given back, whether or not it reads a farewell
             }
-            if too_many_cancels {
+            let flood = self.signs.flood.get();
+            if flood {
+                shared.counts.closed_for_floods.fetch_add(1, Ordering::Relaxed);
+                let text = "a connection that sends little but SETTINGS, PING and the like is closed";
+                shared.notices.tell("too_many_frames_of_control", &self.peer.address, text);
+            }
+            if too_many_cancels || flood {
                 self.closing = true;
                 self.http2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             } else if stage == Stage::Ending {
@@ -270,6 +284,7 @@ impl Future for Connection {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
+        this.signs.turn.set(this.signs.turn.get() + 1);
         if this.poll_end(cx) || this.poll_keepalive(cx) {
             return Poll::Ready(());
         }

@@ -217,6 +217,7 @@ impl Engine {
             ("refused_connections", counts.refused_connections.load(Relaxed)),
             ("closed_for_waiting", counts.closed_for_waiting.load(Relaxed)),
             ("closed_for_cancels", counts.closed_for_cancels.load(Relaxed)),
+            ("closed_for_floods", counts.closed_for_floods.load(Relaxed)),
             ("refused_calls", counts.refused_calls.load(Relaxed)),
             ("cancelled_calls", counts.cancelled_calls.load(Relaxed)),
             ("asked_calls", counts.asked.load(Relaxed)),

@@ -45,6 +45,8 @@ mod responder;
 #[cfg(not(loom))]
 mod room;
 #[cfg(not(loom))]
+mod scan;
+#[cfg(not(loom))]
 mod script;
 #[cfg(not(loom))]
 mod shared;

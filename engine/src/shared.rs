@@ -80,6 +80,7 @@ pub(crate) struct Counts {
     pub(crate) refused_connections: AtomicU64,
     pub(crate) closed_for_waiting: AtomicU64,
     pub(crate) closed_for_cancels: AtomicU64,
+    pub(crate) closed_for_floods: AtomicU64,
     pub(crate) refused_calls: AtomicU64,
     pub(crate) cancelled_calls: AtomicU64,
     pub(crate) asked: AtomicU64,
