@@ -57,8 +57,7 @@ _JAVA_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _SHOWN_CHARACTERS = 500
 _SETTLED_ANSWERS = 20
 """Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
-_OPTIONAL_PACKAGES = {"native": "namesrv_engine", "envoy": "pyvoy"}
-_TLS_ENGINES = ("grpcio", "native", "envoy")
+_OPTIONAL_PACKAGES = {"native": "namesrv_engine"}
 
 
 def own_engines() -> list[str]:
@@ -69,7 +68,7 @@ def own_engines() -> list[str]:
 def own_servers() -> list[str]:
     """The same, plain and with TLS."""
     engines = own_engines()
-    return [*engines, *(name + TLS for name in engines if name in _TLS_ENGINES)]
+    return [*engines, *(name + TLS for name in engines)]
 
 
 def all_servers() -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from groundwork.connections.certificates import KeyPair, Validity, read_authorities, read_key_pair
+from groundwork.connections.certificates import KeyPair, Validity, names_of, read_authorities, read_key_pair
 from groundwork.files.hot_reload import HotReloaded
 
 ENDS_SOON_DAYS = 14
@@ -44,6 +44,8 @@ class ShownFiles:
     pair: KeyPair
     authorities: bytes | None
     """PEM; None: clients are not asked for certificates."""
+    names: frozenset[str]
+    """URIs and DNS names of the certificate; its common names if it has neither."""
     configuration: grpc.ServerCertificateConfiguration
     """The same, for grpcio."""
 
@@ -71,6 +73,11 @@ class ListenerTls:
     def validity(self) -> Validity:
         """When the certificate in force is valid."""
         return self._loaded.value.pair.validity
+
+    @property
+    def names(self) -> frozenset[str]:
+        """URIs and DNS names of the certificate in force; its common names if it has neither."""
+        return self._loaded.value.names
 
     @property
     def generation(self) -> int:
@@ -113,7 +120,7 @@ class ListenerTls:
         pair = read_key_pair(files.certificate, files.key)
         authorities = read_authorities(files.client_authorities) if files.client_authorities else None
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
-        return ShownFiles(pair, authorities, configuration)
+        return ShownFiles(pair, authorities, names_of(pair.certificate), configuration)
 
     def _reloaded(self, loaded: ShownFiles) -> None:
         self._tell("tls_reloaded", loaded.pair.validity)

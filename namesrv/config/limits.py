@@ -209,9 +209,3 @@ MAX_CALLS_UNDER_WAY = (
 MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
 """Most bytes of answers, of all connections together, that wait in the native engine for readers who take nothing; over
 it the connections that hold most are closed."""
-
-MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
-"""Largest permits file: reading one holds the interpreter for moments at a time."""
-
-MAX_PRINCIPALS = 10_000
-"""Most callers of one permits file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Literal, Self
 
@@ -16,7 +15,7 @@ from groundwork.settings import ProgramSettings
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour
 
-Engine = Literal["auto", "grpcio", "native", "envoy"]
+Engine = Literal["auto", "grpcio", "native"]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -36,7 +35,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     engine: Engine = Field(
         "auto",
         description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
-        "trusted network), envoy (needs namesrv[envoy]), or auto: native if it is installed, else grpcio.",
+        "trusted network), or auto: native if it is installed, else grpcio.",
     )
     engine_threads: int = Field(
         1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."
@@ -61,12 +60,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         ge=0,
         le=2_592_000_000,
         description="Age at which the native engine tells a connection without a channel to go; 0 never does.",
-    )
-    workers: int = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Processes that answer on the one port: one owns the tables, the others follow it. Linux only.",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
     permits_file: Path | None = Field(
@@ -196,6 +189,13 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _check_engine(cls, value: object) -> object:
+        if value == "envoy":
+            raise ValueError("envoy is no more; use native, or auto, which takes native where it is installed")
+        return value
+
     @field_validator("data_dir", mode="before")
     @classmethod
     def _check_data_dir(cls, value: object) -> object:
@@ -277,16 +277,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         for name in ("product_env_token_file", "product_env_tls_server_name"):
             if getattr(self, name) is not None and self.product_env_tls_ca is None:
                 raise ValueError(f"{name} is set, but product_env_tls_ca is not: it is for calls over TLS")
-        return self
-
-    @model_validator(mode="after")
-    def _check_workers(self) -> Self:
-        if self.workers == 1:
-            return self
-        if sys.platform != "linux":
-            raise ValueError(f"workers is {self.workers}: only Linux spreads connections over processes")
-        if self.follow:
-            raise ValueError(f"workers is {self.workers}, and follow is set: start several copies instead")
         return self
 
     @model_validator(mode="after")

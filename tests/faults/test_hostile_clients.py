@@ -21,8 +21,6 @@ from tools.faults.load.hostile import Held, register_topics, under_attack
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
 """How long each attack lasts; 10 in the long profile."""
-SECONDS_ON = {"envoy": SECONDS / 2}
-"""The engine that takes longest to start is attacked for a shorter time, so that CI does not wait for it."""
 MOST_MEBIBYTES = 192 + 16 * SECONDS
 """What the server may have grown by: buffers of the connections, and what allocators keep of them."""
 MORE_MEBIBYTES = {"large-metadata": 192 * (1 + SECONDS)}
@@ -46,7 +44,7 @@ class Attacked(NamedTuple):
         with connected(self.process.endpoint, self.files) as client:
             register_topics(client)
             before = Held.of(self.process)
-            load = under_attack(client, self.process.endpoint.port, attack, SECONDS_ON.get(self.engine, SECONDS))
+            load = under_attack(client, self.process.endpoint.port, attack, SECONDS)
             assert load.errors == []
             assert load.seconds
             assert self.process._popen.poll() is None
@@ -73,7 +71,7 @@ def test_others_are_answered_while_a_client_attacks(server: Attacked, attack: st
     server.check(attack)
 
 
-@pytest.mark.parametrize("server", each("native"), indirect=True)
+@pytest.mark.parametrize("server", [pytest.param("native", marks=pytest.mark.engines)], indirect=True)
 @pytest.mark.parametrize("attack", FRAME_ATTACKS)
 def test_on_native_others_are_answered_while_a_client_attacks_by_the_rules(server: Attacked, attack: str) -> None:
     server.check(attack)

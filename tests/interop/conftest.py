@@ -42,7 +42,7 @@ def programs(request: pytest.FixtureRequest) -> Programs:
     return found
 
 
-@pytest.fixture(scope="module", params=each("grpcio", "native"))
+@pytest.fixture(scope="module", params=each())
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
     return present(request.param)

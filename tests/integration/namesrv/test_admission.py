@@ -57,8 +57,8 @@ class Slow:
 
 
 @pytest.mark.parametrize("flooded", [*CALLS, "stream"])
-def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine_here: str, flooded: str) -> None:
-    asyncio.run(_flood(engine_here, flooded))
+def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine: str, flooded: str) -> None:
+    asyncio.run(_flood(engine, flooded))
 
 
 async def _flood(engine: str, flooded: str) -> None:

@@ -6,13 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
 from support import metrics_page
 from support.agents import Agent, AgentClient
-from support.engines import each
 from support.processes import NamesrvProcess, eventually
 from support.registrations import registration
 from support.secured import Place, connected
@@ -46,7 +44,6 @@ def documented(*prefixes: str) -> dict[str, Described]:
     }
 
 
-@pytest.mark.parametrize("engine", each("grpcio", "native"), indirect=True)
 def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(
     engine: str, place: Place, tmp_path: Path
 ) -> None:

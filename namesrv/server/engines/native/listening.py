@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 from groundwork.endpoints import Endpoint
+from groundwork.files import disk
 
 BACKLOG = 4_096
 """Connections that may wait to be accepted; the system may allow fewer."""
@@ -14,12 +15,11 @@ BACKLOG = 4_096
 _UNIX = "unix:"
 
 
-def listen(target: str, *, shares_port: bool = False) -> tuple[list[socket.socket], int]:
+def listen(target: str) -> tuple[list[socket.socket], int]:
     """Listens at ``HOST:PORT`` or ``unix:PATH``.
 
     Args:
         target: Where; port 0 takes any free one.
-        shares_port: Whether other processes listen on the same port.
 
     Returns:
         The sockets, and the port; 1 for a Unix socket, as grpcio has it.
@@ -35,8 +35,6 @@ def listen(target: str, *, shares_port: bool = False) -> tuple[list[socket.socke
         for family, kind, protocol, _, address in _addresses(host, port):
             one = opened.enter_context(socket.socket(family, kind, protocol))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shares_port:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
             one.bind((address[0], port, *address[2:]))
@@ -53,7 +51,7 @@ def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str
 
 
 def _unix(path: str) -> socket.socket:
-    Path(path).unlink(missing_ok=True)
+    disk.remove(Path(path))
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         one.bind(path)

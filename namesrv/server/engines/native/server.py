@@ -69,21 +69,17 @@ class Options:
 class NativeServer(grpc.aio.Server):
     """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
 
-    def __init__(
-        self, options: Options, holding: frozenset[str], tls: ListenerTls | None, *, shares_port: bool = False
-    ) -> None:
+    def __init__(self, options: Options, holding: frozenset[str], tls: ListenerTls | None) -> None:
         """Makes it.
 
         Args:
             options: How the engine is to be.
             holding: Streams that keep their connection from growing too old.
             tls: The certificates to show; None: no TLS.
-            shares_port: Whether other processes listen on the same port.
         """
         self._options = options
         self._holding = holding
         self._tls = tls
-        self._shares_port = shares_port
         self._sockets: list[socket.socket] = []
         self._secured = False
         self._registered: dict[str, Handler] = {}
@@ -112,7 +108,7 @@ class NativeServer(grpc.aio.Server):
 
     def add_insecure_port(self, address: str) -> int:
         """Listens without TLS. Raises OSError."""
-        sockets, port = listen(address, shares_port=self._shares_port)
+        sockets, port = listen(address)
         self._sockets += sockets
         return port
 
@@ -120,6 +116,13 @@ class NativeServer(grpc.aio.Server):
         """Listens with TLS. Raises OSError."""
         self._secured = True
         return self.add_insecure_port(address)
+
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that."""
+        self._secured = with_tls
+        self._sockets += sockets
+        port: int = sockets[0].getsockname()[1]
+        return port
 
     async def start(self) -> None:
         """Begins to accept. Raises CertificateError."""

@@ -65,7 +65,6 @@ NEVER = [
     "tlsCert",
     "tlsClientCa",
     "tlsKey",
-    "workers",
 ]
 
 
