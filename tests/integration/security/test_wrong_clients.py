@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.version import __version__
-from support.engines import each, present
+from support.engines import present
 from support.processes import BIN, NamesrvProcess
 from support.secured import Place
 
@@ -44,14 +44,14 @@ def test_a_wheel_that_cannot_be_used_is_one_line_that_says_what_to_install(wheel
     assert f"install namesrv-engine=={__version__}, or use --engine grpcio" in done.stderr
 
 
-@pytest.fixture(params=each("native"), scope="module")
+@pytest.fixture(params=[pytest.param("native", marks=pytest.mark.engines)], scope="module")
 def plain(request: pytest.FixtureRequest) -> Iterator[NamesrvProcess]:
     """A name server without TLS."""
     with NamesrvProcess(engine=present(request.param)) as process:
         yield process
 
 
-@pytest.fixture(params=each("native"), scope="module")
+@pytest.fixture(params=[pytest.param("native", marks=pytest.mark.engines)], scope="module")
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
     """A name server with TLS."""
     place, engine = Place.make(tmp_path_factory.mktemp("certificates")), present(request.param)
