@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,8 +105,12 @@ def read_permits(path: Path) -> Permits:
         raise PermitsError(f"permits file {path}: {error}") from None
 
 
-def reloaded_permits(path: Path) -> HotReloaded[Permits]:
+def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None) -> HotReloaded[Permits]:
     """The permits of a file, read again when it changes; a change that cannot be used leaves those before in force.
+
+    Args:
+        path: The file.
+        on_reloaded: Called, in the thread that reads, when others than before are in force.
 
     Raises:
         PermitsError: It cannot be used now.
@@ -114,12 +119,14 @@ def reloaded_permits(path: Path) -> HotReloaded[Permits]:
     def tell(event: str, permits: Permits) -> None:
         _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
 
+    def reloaded_now(permits: Permits) -> None:
+        on_reloaded()
+        tell("permits_reloaded", permits)
+
     def kept(error: ValueError) -> None:
         _log.error("permits_file_refused", problem=str(error), in_force="those read before")
 
-    reloaded = HotReloaded(
-        [path], lambda: read_permits(path), on_reloaded=lambda permits: tell("permits_reloaded", permits), on_kept=kept
-    )
+    reloaded = HotReloaded([path], lambda: read_permits(path), on_reloaded=reloaded_now, on_kept=kept)
     tell("permits_loaded", reloaded.value)
     return reloaded
 

@@ -38,10 +38,16 @@ class ListenerFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class ShownFiles:
+    """What a listener shows, and what it checks clients' certificates with."""
+
     pair: KeyPair
+    authorities: bytes | None
+    """PEM; None: clients are not asked for certificates."""
     names: frozenset[str]
+    """URIs and DNS names of the certificate; its common names if it has neither."""
     configuration: grpc.ServerCertificateConfiguration
+    """The same, for grpcio."""
 
 
 class ListenerTls:
@@ -78,6 +84,11 @@ class ListenerTls:
         """How often the files have been read and found good."""
         return self._loaded.generation
 
+    @property
+    def shown(self) -> ShownFiles:
+        """What is shown to new connections."""
+        return self._loaded.value
+
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials for a port of any gRPC server; each is for one port."""
         given, first = self._loaded.refreshed()
@@ -104,14 +115,14 @@ class ListenerTls:
         """
         self._loaded.refreshed()
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> ShownFiles:
         files = self._files
         pair = read_key_pair(files.certificate, files.key)
         authorities = read_authorities(files.client_authorities) if files.client_authorities else None
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
-        return _Loaded(pair, names_of(pair.certificate), configuration)
+        return ShownFiles(pair, authorities, names_of(pair.certificate), configuration)
 
-    def _reloaded(self, loaded: _Loaded) -> None:
+    def _reloaded(self, loaded: ShownFiles) -> None:
         self._tell("tls_reloaded", loaded.pair.validity)
 
     def _kept(self, error: ValueError) -> None:

@@ -200,3 +200,12 @@ MAX_ADMIN_CALLS_UNDER_WAY = 2_500
 MAX_STREAMS_UNDER_WAY = 75_000
 """The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
 own. Each costs a task, about 30 kB."""
+
+MAX_CALLS_UNDER_WAY = (
+    MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
+)
+"""All of them, which the native engine counts before Python hears of a call."""
+
+MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
+"""Most bytes of answers, of all connections together, that wait in the native engine for readers who take nothing; over
+it the connections that hold most are closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -31,7 +32,10 @@ class Security:
         """
         self.tls: ListenerTls | None = settings.listener_tls()
         """None without TLS."""
-        self._permits = reloaded_permits(settings.permits_file) if settings.permits_file else None
+        self.on_permits_reloaded: Callable[[], None] = lambda: None
+        """Called, in any thread, when permits were read anew."""
+        path = settings.permits_file
+        self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         _warn(settings, self._permits)
 
     def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
@@ -49,6 +53,9 @@ class Security:
         while self.tls is not None or self._permits is not None:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.to_thread(self._look)
+
+    def _permits_reloaded(self) -> None:
+        self.on_permits_reloaded()  # whatever it has become meanwhile
 
     def _look(self) -> None:
         if self.tls is not None:
