@@ -19,7 +19,7 @@ from groundwork.namesrv_client.aio import AioNamesrvClient
 from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.settings import add_command, exit_with
 from groundwork.stop_event import stop_event
-from namesrv_console.connections import Connections, http_logger
+from namesrv_console.connections import WAITING_CONNECTIONS, Connections, http_logger
 from namesrv_console.fleet import Fleet
 from namesrv_console.listener_tls import PageTls
 from namesrv_console.log_in import LogIn
@@ -97,7 +97,7 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
         assert runner.server is not None, "it has been set up"
         listen, context = settings.listen_endpoint, None if page.tls is None else page.tls.context
         listener = await asyncio.get_running_loop().create_server(
-            connections.guarding(runner.server), listen.host, listen.port, ssl=context
+            connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
         )
         _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
         await _until(stop, fleet.run(), connections.watch(), *((page.tls.watch(),) if page.tls else ()))

@@ -15,8 +15,13 @@ from aiohttp.typedefs import Handler, Middleware
 from groundwork.flood_log import FloodLog
 from groundwork.places import PlaceRules, Places
 
-RULES = PlaceRules(most=1_024, most_by_address=256, request_seconds=30.0, patience_seconds=5.0)
-"""A browser has six connections; a proxy in front has those of all its viewers."""
+RULES = PlaceRules(most=2_048, most_by_address=512, request_seconds=30.0, patience_seconds=5.0)
+"""A browser has six connections; a proxy in front has those of all its viewers. An address has places for several times
+``WAITING_CONNECTIONS``: a newcomer asks some turns of the event loop after it has come, and must not be gone by then.
+"""
+
+WAITING_CONNECTIONS = 64
+"""Connections that the kernel keeps until they are taken, and that one turn of the event loop takes."""
 
 LOOK_SECONDS = 0.5
 """Between two looks for connections whose time is over."""
