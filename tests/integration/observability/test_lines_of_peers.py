@@ -11,7 +11,7 @@ import pytest
 from groundwork.endpoints import Endpoint
 from support.agents import Agent
 from support.processes import NamesrvProcess, Process, eventually
-from tools.faults.load.attacks import LOOKUP, call, hello
+from tools.faults.load.frames import LOOKUP, call, hello
 
 AGENT_STATUS = "/broker_agent_api.v1.BrokerAgentService/GetAgentStatus"
 HEARTBEAT = "/broker_agent_api.v1.ClientService/Heartbeat"
