@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from namesrv.config.settings import NamesrvSettings
+from namesrv.remoting.front import RemotingFront
 from namesrv.server.listener import CannotListen
 from namesrv.server.replica.server import ReplicaServer
 from namesrv.server.server import NamesrvServer
@@ -32,5 +33,9 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: Wor
         if data_dir:
             resources.callback(data_dir.close)
         follows = settings.follow or (place is not None and not place.owns_tables)
-        server = ReplicaServer(settings, place) if follows else NamesrvServer(settings, data_dir, place)
-        await server.run(stop)
+        is_worker = place is not None and not place.owns_tables  # its owner listens for RocketMQ's protocol
+        make_front = RemotingFront if settings.remoting_listen and not is_worker else None
+        if follows:
+            await ReplicaServer(settings, place, make_front).run(stop)
+        else:
+            await NamesrvServer(settings, data_dir, place, make_front).run(stop)

@@ -32,6 +32,7 @@ from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import RegistrationCounter
 from namesrv.server.engines.factory import build_server, worker_server
+from namesrv.server.fronts import FrontChanges, FrontParts, MakeFront, front_on
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     REGISTRATION_SERVICE,
@@ -67,13 +68,20 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerRole | None = None) -> None:
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        data_dir: DataDir | None,
+        place: WorkerRole | None = None,
+        make_front: MakeFront | None = None,
+    ) -> None:
         """Loads what is durable and binds the listener.
 
         Args:
             settings: How to serve.
             data_dir: Where everything durable is; None: nowhere.
             place: Where other processes of this name server follow this one; None: there are none.
+            make_front: Makes the listener of another protocol; None: there is none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -111,6 +119,8 @@ class NamesrvServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
         self._observation = self._observed(settings, product_env_credentials)
+        self._doorkeeper = self._security.doorkeeper(self._manager)
+        self._front = front_on(make_front, settings, self._doorkeeper)
         self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
 
     def _empty_manager(
@@ -161,6 +171,7 @@ class NamesrvServer:
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
+            remoting=self._front and str(self._front.endpoint),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
@@ -186,6 +197,7 @@ class NamesrvServer:
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
+            *((self._front.run(),) if self._front is not None else ()),
         ]
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
@@ -214,10 +226,13 @@ class NamesrvServer:
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, (*queries, *changes)),
         ]
-        doorkeeper = self._security.doorkeeper(self._manager)
+        if self._front is not None:
+            changes_of_front = FrontChanges(self._writer, self._channels, self._registrations, changes)
+            parts_of_front = FrontParts(manager, self._durable.warm_up, queries, self._product_env, changes_of_front)
+            self._front.serve(parts_of_front)
         observers = self._observation.observers
         for server in filter(None, (self._grpc, self._for_workers)):
-            add_services(server, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
+            add_services(server, settings, services, self._health, observers=observers, doorkeeper=self._doorkeeper)
 
     async def _set_health(self) -> None:
         """Sets the health: all services serve from the start; lookups only once the name server is warm."""
@@ -246,6 +261,8 @@ class NamesrvServer:
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
         grace = self._config.settings.shutdown_grace_millis / 1000
+        if self._front is not None:
+            await self._front.close(grace)
         if self._for_workers is not None:
             await self._for_workers.stop(grace)
         try:

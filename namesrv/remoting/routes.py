@@ -1,0 +1,256 @@
+"""Routes as RocketMQ's JSON, joined from pieces that are kept, or kept whole by their layout.
+
+A route does not name its topic, so all topics with the same queues on the same groups have the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import structlog
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.records.changes import Change, FilterServersPut, GroupPut, GroupRemoved
+from namesrv.core.records.rows import BrokerData, BrokerKey, TopicQueues
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
+
+MAX_KEPT_BYTES = 32 * 1024 * 1024
+"""Most bytes of whole answers that are kept. Beyond it all are dropped, and made again as they are asked for."""
+
+MAX_PIECES = 200_000
+"""Most pieces that are kept: each is about 300 bytes."""
+
+MAX_NAMES_TOLD = 1_000
+"""Most broker names in two clusters that a log line is written for."""
+
+_ROUTE = route_data_pb2.TopicRouteData
+_SEVEN_BITS = 0x7F
+_log = structlog.get_logger(__name__)
+
+
+class _Piece(NamedTuple):
+    """A row of a route as JSON."""
+
+    cluster_name: str
+    name: str
+    """Of the broker group; of a filter server's broker, the address."""
+    json: bytes
+
+
+class RouteJson:
+    """Routes and broker groups of one manager, as RocketMQ's clients read them."""
+
+    def __init__(self, manager: RouteInfoManager, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._manager = manager
+        self._max_kept_bytes = max_kept_bytes
+        self._kept: tuple[dict[TopicQueues, bytes], dict[TopicQueues, bytes]] = ({}, {})
+        """Whole answers by layout: in standard JSON, and with numbers as keys without quotes."""
+        self._kept_bytes = 0
+        self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})
+        self._told: set[str] = set()
+        self.hidden_groups = 0
+        """How often a group was left out because another cluster has one of its name."""
+        manager.change_log.listen(self._on_change)
+
+    def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
+        """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.
+
+        Args:
+            topic: The topic.
+            zone_name: Leaves groups of other zones out where their master is live.
+            bare_keys: Numbers as keys have no quotes, as clients before 4.9.4 want them.
+        """
+        queues = self._manager.tables.topic_queue_table.get(topic)
+        if queues is None:
+            return None
+        kept = self._kept[bare_keys]
+        is_plain = zone_name is None and not self._has_more_than_its_layout(topic)
+        if is_plain:
+            body = kept.get(queues)
+            if body is not None:
+                return body
+        encoded = self._manager.pickup_topic_route_data(topic, zone_name)
+        assert encoded is not None, "the topic is there"
+        body = self.of_encoded(encoded, bare_keys=bare_keys)
+        if is_plain:
+            self._kept_bytes += len(body)
+            if self._kept_bytes > self._max_kept_bytes:
+                self._drop_kept()
+                self._kept_bytes = len(body)
+            kept[queues] = body
+        return body
+
+    def of_encoded(self, route: bytes, *, bare_keys: bool = False) -> bytes:
+        """An encoded TopicRouteData as JSON."""
+        rows: dict[int, list[_Piece]] = {}
+        order_topic_conf = b""
+        for number, field, payload in _fields(route):
+            if number == _ROUTE.ORDER_TOPIC_CONF_FIELD_NUMBER:
+                order_topic_conf = b'"orderTopicConf":' + json.dumps(payload.decode()).encode() + b","
+            elif number in _ENCODERS:
+                rows.setdefault(number, []).append(self._piece(number, field, payload, bare_keys=bare_keys))
+        groups = rows.get(_ROUTE.BROKER_DATAS_FIELD_NUMBER, [])
+        queues = rows.get(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, [])
+        if len({group.name for group in groups}) < len(groups):
+            shown = self._shown_clusters(group.name for group in groups)
+            groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
+            queues = [queue for queue in queues if shown.get(queue.name) == queue.cluster_name]
+        filters = {filters.name: filters.json for filters in rows.get(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, [])}
+        return b"".join(
+            (
+                b'{"brokerDatas":[',
+                _joined(groups),
+                b'],"filterServerTable":{',
+                b",".join(filters.values()),
+                b"},",
+                order_topic_conf,
+                b'"queueDatas":[',
+                _joined(queues),
+                b"]}",
+            )
+        )
+
+    def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
+        """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
+        tables = self._manager.tables
+        shown: dict[str, BrokerData] = {}
+        for key, group in tables.broker_addr_table.items():
+            if shown.setdefault(key.broker_name, group) is not group:
+                self._tell_hidden(key.broker_name)
+        yield b'{"brokerAddrTable":{'
+        for count, (name, group) in enumerate(shown.items()):
+            comma = b"," if count else b""
+            yield comma + json.dumps(name).encode() + b":" + self._group(group, bare_keys=bare_keys)
+            yield None
+        clusters = {cluster: sorted(names) for cluster, names in tables.cluster_addr_table.items()}
+        yield b'},"clusterAddrTable":' + json.dumps(clusters, separators=(",", ":")).encode() + b"}"
+
+    def member_group(self, key: BrokerKey, *, bare_keys: bool = False) -> bytes:
+        """A BrokerMemberGroup in JSON; without members if there is no such group (RocketMQ: getBrokerMemberGroup)."""
+        group = self._manager.tables.broker_addr_table.get(key)
+        addrs = _addrs({} if group is None else group.addrs, bare_keys=bare_keys)
+        names = (json.dumps(name).encode() for name in (key.broker_name, key.cluster_name))
+        return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (addrs, *names)
+
+    # Details
+
+    def _has_more_than_its_layout(self, topic: str) -> bool:
+        """Whether the topic's route depends on more than its queues and their groups."""
+        if topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
+            return True
+        manager = self._manager
+        enabled = manager.behaviour.order_message_enable
+        return enabled and manager.kv_config.get(ORDER_TOPIC_CONFIG, topic) is not None
+
+    def _on_change(self, change: Change) -> None:
+        if any(isinstance(row, GroupPut | GroupRemoved | FilterServersPut) for row in change.rows):
+            self._drop_kept()
+
+    def _drop_kept(self) -> None:
+        for kept in self._kept:
+            kept.clear()
+        self._kept_bytes = 0
+
+    def _group(self, group: BrokerData, *, bare_keys: bool) -> bytes:
+        (found,) = _fields(group.fragment)
+        return self._piece(*found, bare_keys=bare_keys).json
+
+    def _piece(self, number: int, field: bytes, payload: bytes, *, bare_keys: bool) -> _Piece:
+        pieces = self._pieces[bare_keys]
+        piece = pieces.get(field)
+        if piece is None:
+            if len(pieces) >= MAX_PIECES:
+                pieces.clear()
+            piece = pieces[field] = _ENCODERS[number](payload, bare_keys)
+        return piece
+
+    def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
+        """The cluster of the group that is shown for each name: the one that registered first."""
+        wanted = set(names)
+        shown: dict[str, str] = {}
+        for cluster_name, broker_name in self._manager.tables.broker_addr_table:
+            if broker_name in wanted and shown.setdefault(broker_name, cluster_name) != cluster_name:
+                self._tell_hidden(broker_name)
+        return shown
+
+    def _tell_hidden(self, broker_name: str) -> None:
+        """RocketMQ's protocol has no cluster in routes: groups of one name in two clusters would be mixed up."""
+        self.hidden_groups += 1
+        if broker_name not in self._told and len(self._told) < MAX_NAMES_TOLD:
+            self._told.add(broker_name)
+            _log.warning("broker_name_in_two_clusters", broker=broker_name, shown="the group that registered first")
+
+
+def _joined(pieces: list[_Piece]) -> bytes:
+    return b",".join([piece.json for piece in pieces])
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, whole field and payload of each field of a message that has fields with a length only."""
+    at = 0
+    while at < len(message):
+        begin, number = at, message[at] >> 3
+        at += 1
+        length = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            length |= (byte & _SEVEN_BITS) << shift
+            if byte <= _SEVEN_BITS:
+                break
+            shift += 7
+        end = at + length
+        yield number, message[begin:end], message[at:end]
+        at = end
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _queue_data(payload: bytes, _bare_keys: bool) -> _Piece:
+    row = route_data_pb2.QueueData.FromString(payload)
+    values = {
+        "brokerName": row.broker_name,
+        "perm": row.perm,
+        "readQueueNums": row.read_queue_nums,
+        "topicSysFlag": row.topic_sys_flag,
+        "writeQueueNums": row.write_queue_nums,
+    }
+    return _Piece(row.cluster_name, row.broker_name, _dumps(values))
+
+
+def _broker_data(payload: bytes, bare_keys: bool) -> _Piece:
+    row = route_data_pb2.BrokerData.FromString(payload)
+    addrs = _addrs({member.broker_id: member.broker_addr for member in row.broker_addrs}, bare_keys=bare_keys)
+    values: dict[str, object] = {
+        "brokerName": row.broker_name,
+        "cluster": row.cluster_name,
+        "enableActingMaster": row.enable_acting_master,
+    }
+    if row.HasField("zone_name"):
+        values["zoneName"] = row.zone_name
+    return _Piece(row.cluster_name, row.broker_name, b'{"brokerAddrs":%b,%b' % (addrs, _dumps(values)[1:]))
+
+
+def _filter_servers(payload: bytes, _bare_keys: bool) -> _Piece:
+    row = route_data_pb2.FilterServerData.FromString(payload)
+    member = _dumps({row.broker_addr: list(row.filter_servers)})[1:-1]
+    return _Piece(row.cluster_name, row.broker_addr, member)
+
+
+def _addrs(addrs: Mapping[int, str], *, bare_keys: bool) -> bytes:
+    form = "%d:%s" if bare_keys else '"%d":%s'
+    members = (form % (broker_id, json.dumps(addrs[broker_id])) for broker_id in sorted(addrs))
+    return f"{{{','.join(members)}}}".encode()
+
+
+_ENCODERS: dict[int, Callable[[bytes, bool], _Piece]] = {
+    _ROUTE.QUEUE_DATAS_FIELD_NUMBER: _queue_data,
+    _ROUTE.BROKER_DATAS_FIELD_NUMBER: _broker_data,
+    _ROUTE.FILTER_SERVERS_FIELD_NUMBER: _filter_servers,
+}
