@@ -59,6 +59,7 @@ class Fleet:
         timeout_seconds: float | None = None,
         zone_name: str | None = None,
         enable_acting_master: bool | None = None,
+        topic_by_topic: bool = False,
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
@@ -74,6 +75,7 @@ class Fleet:
             timeout_seconds=timeout_seconds,
             zone_name=zone_name,
             enable_acting_master=enable_acting_master,
+            topic_by_topic=topic_by_topic,
         )
         return run_sync(self.manager.register_broker(registration))
 

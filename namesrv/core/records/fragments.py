@@ -112,4 +112,5 @@ def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_dat
         has_channel=live.channel_id is not None,
         heartbeat_timeout_millis=round(live.timeout_seconds * 1000),
         unconfirmed=live.unconfirmed,
+        topic_by_topic=live.topic_by_topic,
     )

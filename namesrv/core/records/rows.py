@@ -158,6 +158,8 @@ class BrokerLiveInfo:
     """How long the broker may be silent."""
     unconfirmed: bool = False
     """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
+    topic_by_topic: bool = False
+    """Whether its last registration was: then the version vouches for no topic table."""
     key: LiveKey = field(init=False, compare=False, repr=False)
     """Key of this row: made once, as a removal asks for it a dozen times."""
 
@@ -174,12 +176,19 @@ class BrokerLiveInfo:
             and self.data_version == other.data_version
             and self.timeout_seconds == other.timeout_seconds
             and self.unconfirmed == other.unconfirmed
+            and self.topic_by_topic == other.topic_by_topic
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody)."""
+    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody).
+
+    There are two kinds. An agent sends its whole topic table, or an increment that names its base: the version vouches
+    for the table, and an equal one need not be read again. RocketMQ's brokers send tables of which nobody knows whether
+    they are whole: one topic right after it changed, a table in parts, and each under the version of the whole. Such a
+    registration is taken topic by topic, whatever its version.
+    """
 
     broker: BrokerKey
     broker_id: int
@@ -197,6 +206,8 @@ class Registration:
     enable_acting_master: bool | None = None
     timeout_seconds: float | None = None
     """How long this broker may be silent; None means the name server's setting."""
+    topic_by_topic: bool = False
+    """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
 
     @property
     def live_key(self) -> LiveKey:

@@ -241,6 +241,7 @@ def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
         generation=row.generation,
         timeout_seconds=row.heartbeat_timeout_millis / 1000,
         unconfirmed=row.unconfirmed,
+        topic_by_topic=row.topic_by_topic,
     )
 
 

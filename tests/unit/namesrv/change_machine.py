@@ -104,7 +104,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
     @rule(
         cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, broker_id=_IDS, version=_VERSIONS, topics=_TOPICS,
         filter_servers=_FILTERS, zone_name=_ZONES, acting=st.sampled_from([None, False, True]),
-        base_version=st.none() | _VERSIONS, data=st.data(),
+        base_version=st.none() | _VERSIONS, by_topic=st.booleans(), data=st.data(),
     )  # fmt: skip
     def register(
         self,
@@ -118,13 +118,15 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         zone_name: str | None,
         acting: bool | None,
         base_version: DataVersion | None,
+        by_topic: bool,
         data: st.DataObject,
     ) -> None:
         channel = data.draw(st.sampled_from([None, *self.channels]))
         with contextlib.suppress(StaleStateVersion, NeedFullRegistration):
             self.fleet.register(
                 addr, broker_id, topics, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
-                channel_id=channel, base_version=base_version, zone_name=zone_name, enable_acting_master=acting,
+                channel_id=channel, base_version=None if by_topic else base_version, zone_name=zone_name,
+                enable_acting_master=acting, topic_by_topic=by_topic,
             )  # fmt: skip
 
     @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)

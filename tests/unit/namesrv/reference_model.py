@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
@@ -25,6 +25,15 @@ class Broker:
     timeout: float
     due: float
     unconfirmed: bool = False
+    topic_by_topic: bool = False
+    increment_first: bool = False
+    """Whether it has said one topic at most since it came."""
+
+    def vouches_for(self, version: DataVersion) -> bool:
+        return self.version == version and not self.unconfirmed and not self.topic_by_topic
+
+    def heard_by_address(self, now: float) -> None:
+        self.due = max(now + self.timeout, self.due if self.unconfirmed else 0.0)
 
 
 @dataclass
@@ -68,8 +77,7 @@ class ReferenceModel:
         if registration.base_version is not None and (
             live is None
             or (live.group, live.broker_id) != (registration.broker, registration.broker_id)
-            or live.unconfirmed
-            or live.version != registration.base_version
+            or not live.vouches_for(registration.base_version)
         ):
             return NeedFullRegistration
         holder = self._holder(registration)
@@ -92,11 +100,18 @@ class ReferenceModel:
         )
         timeout = TIMEOUT if registration.timeout_seconds is None else registration.timeout_seconds
         version = registration.data_version
-        self.brokers[key] = Broker(group, broker_id, version, registration.channel_id, timeout, now + timeout)
+        by_topic = registration.topic_by_topic
+        self.brokers[key] = Broker(
+            group, broker_id, version, registration.channel_id, timeout, now + timeout, topic_by_topic=by_topic
+        )
+        is_new = before is None or (before.group, before.broker_id) != (group, broker_id)
+        knows_nothing = before is None or is_new or before.unconfirmed or before.increment_first
+        self.brokers[key].increment_first = by_topic and knows_nothing and len(registration.topic_configs or ()) < 2
         known = (
             before is not None
-            and not before.unconfirmed
-            and (before.group, before.broker_id, before.version) == (group, broker_id, version)
+            and before.vouches_for(version)
+            and (before.group, before.broker_id) == (group, broker_id)
+            and not by_topic
         )
         exactly = self.behaviour.delete_topic_with_broker_registration
         if self._speaks_for_group(registration) and (exactly or not known):
@@ -123,8 +138,9 @@ class ReferenceModel:
     def _speaks_for_group(self, registration: Registration) -> bool:
         if registration.broker_id == 0:
             return True
-        knows_acting = self.behaviour.support_acting_master and registration.enable_acting_master is not None
-        return knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
+        may_speak = self.behaviour.support_acting_master or registration.topic_by_topic
+        knows_acting = registration.enable_acting_master is not None
+        return may_speak and knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
 
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
         self.queues.update({(topic, group): numbers for group, numbers in queues.items()})
@@ -175,7 +191,7 @@ class ReferenceModel:
         """Everything that a reader can see."""
         return (
             {
-                key: (broker.group, broker.broker_id, broker.version, broker.timeout, broker.unconfirmed)
+                key: replace(broker, channel=None, due=0.0, increment_first=False)
                 for key, broker in self.brokers.items()
             },
             {group: (facts, self.rule_of(group)) for group, facts in self.facts.items()},
