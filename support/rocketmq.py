@@ -8,7 +8,6 @@ import ssl
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 VERSION = 513
@@ -45,7 +44,7 @@ class RemotingClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _kind: type | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -132,7 +131,7 @@ def registration_body(topics: Sequence[str | dict[str, Any]], counter: int = 1, 
     """A RegisterBrokerBody of topics by name, or as they are."""
     configs = [topic if isinstance(topic, dict) else topic_config(topic) for topic in topics]
     version = data_version(counter)
-    table = {"dataVersion": version, "mappingDataVersion": version}
+    table: dict[str, Any] = {"dataVersion": version, "mappingDataVersion": version}
     table |= {"topicConfigTable": {config["topicName"]: config for config in configs}, **wrapper}
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": table}).encode()
 

@@ -206,10 +206,3 @@ MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
 
 MAX_PRINCIPALS = 10_000
 """Most callers of one permits file."""
-
-MAX_REMOTING_CONNECTIONS = 20_000
-"""Most connections of RocketMQ's protocol: each takes a file descriptor and about 10 kB."""
-
-MAX_REMOTING_UNSENT_BYTES = 256 * 1024 * 1024
-"""Most bytes on their way to peers of RocketMQ's protocol that do not read, of all together: a list of all topics has
-some megabytes, and asking for it costs nothing."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from namesrv.core import errors
 from namesrv.remoting.codes import GO_AWAY_VERSION, ResponseCode
 from namesrv.remoting.headers import Request, answer
-
-MAX_REMARK_CHARACTERS = 1_000
-"""Longest text about a refused request: it may repeat a part of it."""
+from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 
 _CODES: dict[type[errors.CallRefused], ResponseCode] = {
     errors.TopicNotFound: ResponseCode.TOPIC_NOT_EXIST,

@@ -17,19 +17,11 @@ from namesrv.remoting.calls.table import Calls, InTurn
 from namesrv.remoting.codes import ResponseCode
 from namesrv.remoting.frames import BrokenFrame, FrameReader
 from namesrv.remoting.headers import Request, answer, request_of
+from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from namesrv.remoting.memory import FrameMemory
 
 FRAMES_IN_A_TURN = 200
 """Requests of one connection that are answered before the event loop serves others: about two milliseconds."""
-
-MAX_WAITING_REQUESTS = 32
-"""Most requests of one connection that wait for the one before them. Beyond it nothing more is read from it."""
-
-MAX_UNSENT_BYTES = 1024 * 1024
-"""Bytes on their way to a peer that does not read, from which on nothing more is read from it."""
-
-FRAME_SECONDS = 30.0
-"""Time for a frame to arrive whole."""
 
 _log = structlog.get_logger(__name__)
 

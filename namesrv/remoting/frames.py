@@ -5,11 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""Largest frame, the four bytes of its length included (RocketMQ: NettyEncoder's FRAME_MAX_LENGTH)."""
-
-MAX_HEADER_BYTES = 512 * 1024
-"""Largest header: it carries the largest value of the KV configuration, with every character escaped."""
+from namesrv.remoting.limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 
 JSON_HEADER = 0
 BINARY_HEADER = 1

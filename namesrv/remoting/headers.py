@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 from namesrv.remoting.codes import OWN_VERSION
 from namesrv.remoting.frames import BINARY_HEADER, JSON_HEADER, BrokenFrame, Frame
-
-MAX_FIELDS = 1_000
-"""Most fields of a header: honest ones have a dozen."""
+from namesrv.remoting.limits import MAX_FIELDS
 
 _ANSWER_FLAG = 1
 _ONE_WAY_FLAG = 2

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from namesrv.core.errors import InvalidField
-
-MAX_LENIENT_TOKENS = 50_000
-"""Most keys and values in one value that standard JSON refuses, such as the mapping of one static topic: a twentieth of
-a second."""
-
-MAX_DEPTH = 32
-"""Deepest nesting in such a value."""
+from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS
 
 _scan = json.JSONDecoder(strict=False).raw_decode
 _BLANKS = re.compile(r"[ \t\r\n]*")

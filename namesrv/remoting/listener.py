@@ -12,18 +12,12 @@ from typing import Literal
 import structlog
 
 from groundwork.endpoints import Endpoint
-from namesrv.config.limits import MAX_REMOTING_CONNECTIONS, MAX_REMOTING_UNSENT_BYTES
 from namesrv.core.errors import CallRefused
 from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.connection import Connection
+from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls
-
-IDLE_SECONDS = 120.0
-"""Silence after which a connection is ended (RocketMQ: serverChannelMaxIdleTimeSeconds)."""
-
-HANDSHAKE_SECONDS = 10.0
-"""Time for TLS to agree."""
 
 SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
@@ -54,8 +48,8 @@ class RemotingListener:
         tls: RemotingTls | None,
         tls_mode: TlsMode,
         slow_reader_seconds: float,
-        max_connections: int = MAX_REMOTING_CONNECTIONS,
-        max_unsent_bytes: int = MAX_REMOTING_UNSENT_BYTES,
+        max_connections: int = MAX_CONNECTIONS,
+        max_unsent_bytes: int = MAX_ALL_UNSENT_BYTES,
     ) -> None:
         """Takes the port; connections are taken once it runs.
 

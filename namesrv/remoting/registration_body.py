@@ -14,9 +14,7 @@ from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import DataVersion, QueueNumbers
 from namesrv.core.slices import Sliced
 from namesrv.remoting.json_reader import ObjectReader, read_json
-
-MAX_INFLATED_BYTES = 64 * 1024 * 1024
-"""Largest body after it was unpacked: four times the largest frame. A table of 200,000 topics has 30 MB."""
+from namesrv.remoting.limits import MAX_INFLATED_BYTES
 
 READ_SLICE = 250
 """Topics that are read before giving way: about a millisecond."""

@@ -17,12 +17,7 @@ from namesrv.core.records.rows import BrokerData, BrokerKey, TopicQueues
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
-
-MAX_KEPT_BYTES = 32 * 1024 * 1024
-"""Most bytes of whole answers that are kept. Beyond it all are dropped, and made again as they are asked for."""
-
-MAX_PIECES = 200_000
-"""Most pieces that are kept: each is about 300 bytes."""
+from namesrv.remoting.limits import MAX_KEPT_BYTES, MAX_PIECES
 
 MAX_NAMES_TOLD = 1_000
 """Most broker names in two clusters that a log line is written for."""

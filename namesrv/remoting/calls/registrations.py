@@ -13,7 +13,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
-from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded
+from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, RemovalReason
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
@@ -89,7 +89,7 @@ class RegistrationCalls:
         with self._tally.counting("query") as outcome:
             broker, address = fields.broker(request), fields.broker_addr(request)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self._manager.query_data_version(broker, fields.broker_id(request), address, version)
+            changed, held = self._manager.query_by_address(broker, fields.broker_id(request), address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b"" if held is None else _data_version(held)
         return answer(request, ResponseCode.SUCCESS, body, {"changed": "true" if changed else "false"})
@@ -99,11 +99,8 @@ class RegistrationCalls:
         self._check(caller, request)
         with self._tally.counting("heartbeat") as outcome:
             cluster_name, address = fields.text(request, "clusterName"), fields.broker_addr(request)
-            live = self._manager.tables.broker_live_table.get(LiveKey(cluster_name, address))
-            if live is None:
-                raise BrokerNotRegistered(cluster_name, request.fields.get("brokerName", "")[:127], address)
-            self._manager.broker_heartbeat(live.broker, live.broker_id, address)
-            outcome.result = "unchanged"
+            if self._manager.heartbeat_by_address(LiveKey(cluster_name, address)):
+                outcome.result = "unchanged"
         return answer(request, ResponseCode.SUCCESS)
 
     async def register_topic(self, request: Request, caller: Caller) -> bytes:
@@ -156,6 +153,7 @@ class RegistrationCalls:
             zone_name=zone_name,
             enable_acting_master=acting,
             timeout_seconds=_timeout_seconds(request) if acting else None,
+            topic_by_topic=True,
         )
 
     async def _body(self, request: Request, broker: BrokerKey) -> RegistrationBody:
