@@ -123,6 +123,14 @@ def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInf
     return iter(sorted(lives, key=lambda live: (live.cluster_name, live.broker_name, live.broker_id)))
 
 
+def broker_groups(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerData]:
+    """The broker groups of one name server, in the order in which they came."""
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_BROKER_GROUPS])
+    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
+        assert isinstance(message, pb.StreamRouteSnapshotResponse)
+        yield from message.chunk.broker_datas
+
+
 def topics(
     session: Session,
     contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only topics whose name has this in it.")] = "",

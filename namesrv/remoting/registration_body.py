@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ from groundwork.endpoints import Endpoint
 from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion, QueueNumbers
+from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping
 from namesrv.core.slices import Sliced
 from namesrv.remoting.json_reader import ObjectReader, read_json
 from namesrv.remoting.limits import MAX_INFLATED_BYTES
+from namesrv.remoting.static_mapping import mapping_of
 
 READ_SLICE = 250
 """Topics that are read before giving way: about a millisecond."""
@@ -40,8 +41,8 @@ class RegistrationBody:
     data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
     topic_configs: dict[str, QueueNumbers] = field(default_factory=dict)
     filter_servers: tuple[str, ...] = ()
-    mappings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Static topics' mappings by topic, as they came."""
+    mappings: dict[str, StaticMapping] = field(default_factory=dict)
+    """Static topics' mappings by topic."""
     skipped: int = 0
     """Topics that break a rule."""
     problems: list[str] = field(default_factory=list)
@@ -150,6 +151,18 @@ class _Topics:
             return self._skip(parts[0], "has other numbers than read queues, write queues and permission")
         return self._add(parts[0], (read, write, perm, 0))
 
+    def add_mapping(self, key: str, value: object) -> None:
+        """Adds a TopicQueueMappingInfo, or counts its topic as passed over."""
+        topic = value.get("topic") or key if isinstance(value, dict) else key
+        try:
+            mapping = mapping_of(value)
+            if topic not in self._known and topic not in self.body.topic_configs:
+                check_topic(topic)
+        except ValueError as error:
+            return self._skip(str(topic), str(error))
+        self.body.mappings[topic] = mapping
+        return None
+
     def _add(self, topic: str, numbers: tuple[Any, Any, Any, Any]) -> None:
         checked = self._shared.get(numbers) if _are_numbers(numbers) else None
         if checked is None:
@@ -227,8 +240,8 @@ def _read_mappings(reader: ObjectReader, topics: _Topics, *, keep: bool) -> Slic
     inner = reader.opened()
     for count, topic in enumerate(inner, 1):
         mapping = inner.take()
-        if keep and isinstance(mapping, dict):
-            topics.body.mappings[topic] = mapping
+        if keep:
+            topics.add_mapping(topic, mapping)
         if count % READ_SLICE == 0:
             yield
     reader.close(inner)
@@ -260,9 +273,7 @@ def _read_compressed(data: bytes, topics: _Topics) -> Sliced[None]:
     if parts.ended:  # versions before 5 end here
         return
     for count in range(1, parts.count() + 1):
-        mapping = read_json(parts.text())
-        if isinstance(mapping, dict) and isinstance(mapping.get("topic"), str):
-            body.mappings[mapping["topic"]] = mapping
+        topics.add_mapping("", read_json(parts.text()))
         if count % READ_SLICE == 0:
             yield
 

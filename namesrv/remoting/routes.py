@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import structlog
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.records.changes import Change, FilterServersPut, GroupPut, GroupRemoved
@@ -19,12 +18,8 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.remoting.limits import MAX_KEPT_BYTES, MAX_PIECES
 
-MAX_NAMES_TOLD = 1_000
-"""Most broker names in two clusters that a log line is written for."""
-
 _ROUTE = route_data_pb2.TopicRouteData
 _SEVEN_BITS = 0x7F
-_log = structlog.get_logger(__name__)
 
 
 class _Piece(NamedTuple):
@@ -34,6 +29,8 @@ class _Piece(NamedTuple):
     name: str
     """Of the broker group; of a filter server's broker, the address."""
     json: bytes
+    mapping: tuple[bytes, bytes] | None = None
+    """Of a group's queues of a static topic: its mapping, before the topic's name and after it."""
 
 
 class RouteJson:
@@ -46,9 +43,6 @@ class RouteJson:
         """Whole answers by layout: in standard JSON, and with numbers as keys without quotes."""
         self._kept_bytes = 0
         self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})
-        self._told: set[str] = set()
-        self.hidden_groups = 0
-        """How often a group was left out because another cluster has one of its name."""
         manager.change_log.listen(self._on_change)
 
     def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
@@ -70,8 +64,8 @@ class RouteJson:
                 return body
         encoded = self._manager.pickup_topic_route_data(topic, zone_name)
         assert encoded is not None, "the topic is there"
-        body = self.of_encoded(encoded, bare_keys=bare_keys)
-        if is_plain:
+        body, names_topic = self._of_encoded(topic, encoded, bare_keys=bare_keys)
+        if is_plain and not names_topic:
             self._kept_bytes += len(body)
             if self._kept_bytes > self._max_kept_bytes:
                 self._drop_kept()
@@ -79,8 +73,12 @@ class RouteJson:
             kept[queues] = body
         return body
 
-    def of_encoded(self, route: bytes, *, bare_keys: bool = False) -> bytes:
-        """An encoded TopicRouteData as JSON."""
+    def of_encoded(self, topic: str, route: bytes, *, bare_keys: bool = False) -> bytes:
+        """A topic's encoded TopicRouteData as JSON."""
+        return self._of_encoded(topic, route, bare_keys=bare_keys)[0]
+
+    def _of_encoded(self, topic: str, route: bytes, *, bare_keys: bool) -> tuple[bytes, bool]:
+        """The same, and whether it names the topic."""
         rows: dict[int, list[_Piece]] = {}
         order_topic_conf = b""
         for number, field, payload in _fields(route):
@@ -95,7 +93,8 @@ class RouteJson:
             groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
             queues = [queue for queue in queues if shown.get(queue.name) == queue.cluster_name]
         filters = {filters.name: filters.json for filters in rows.get(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, [])}
-        return b"".join(
+        mappings = [queue.mapping for queue in queues if queue.mapping is not None]
+        body = b"".join(
             (
                 b'{"brokerDatas":[',
                 _joined(groups),
@@ -105,17 +104,19 @@ class RouteJson:
                 order_topic_conf,
                 b'"queueDatas":[',
                 _joined(queues),
-                b"]}",
+                b"]",
+                _mappings(topic, mappings) if mappings else b"",
+                b"}",
             )
         )
+        return body, bool(mappings)
 
     def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
         """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
         tables = self._manager.tables
         shown: dict[str, BrokerData] = {}
         for key, group in tables.broker_addr_table.items():
-            if shown.setdefault(key.broker_name, group) is not group:
-                self._tell_hidden(key.broker_name)
+            shown.setdefault(key.broker_name, group)
         yield b'{"brokerAddrTable":{'
         for count, (name, group) in enumerate(shown.items()):
             comma = b"," if count else b""
@@ -165,19 +166,8 @@ class RouteJson:
 
     def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
         """The cluster of the group that is shown for each name: the one that registered first."""
-        wanted = set(names)
-        shown: dict[str, str] = {}
-        for cluster_name, broker_name in self._manager.tables.broker_addr_table:
-            if broker_name in wanted and shown.setdefault(broker_name, cluster_name) != cluster_name:
-                self._tell_hidden(broker_name)
-        return shown
-
-    def _tell_hidden(self, broker_name: str) -> None:
-        """RocketMQ's protocol has no cluster in routes: groups of one name in two clusters would be mixed up."""
-        self.hidden_groups += 1
-        if broker_name not in self._told and len(self._told) < MAX_NAMES_TOLD:
-            self._told.add(broker_name)
-            _log.warning("broker_name_in_two_clusters", broker=broker_name, shown="the group that registered first")
+        clusters = self._manager.tables.clusters_by_name
+        return {name: next(iter(clusters[name])) for name in names if name in clusters}
 
 
 def _joined(pieces: list[_Piece]) -> bytes:
@@ -207,7 +197,7 @@ def _dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _queue_data(payload: bytes, _bare_keys: bool) -> _Piece:
+def _queue_data(payload: bytes, bare_keys: bool) -> _Piece:
     row = route_data_pb2.QueueData.FromString(payload)
     values = {
         "brokerName": row.broker_name,
@@ -216,7 +206,24 @@ def _queue_data(payload: bytes, _bare_keys: bool) -> _Piece:
         "topicSysFlag": row.topic_sys_flag,
         "writeQueueNums": row.write_queue_nums,
     }
-    return _Piece(row.cluster_name, row.broker_name, _dumps(values))
+    mapping = _mapping(row, bare_keys=bare_keys) if row.HasField("mapping") else None
+    return _Piece(row.cluster_name, row.broker_name, _dumps(values), mapping)
+
+
+def _mapping(row: route_data_pb2.QueueData, *, bare_keys: bool) -> tuple[bytes, bytes]:
+    """A group's TopicQueueMappingInfo under its name, before the topic's name and after it."""
+    mapping = row.mapping
+    form = "%d:%d" if bare_keys else '"%d":%d'
+    ids = ",".join(form % (queue.topic_queue_id, queue.broker_queue_id) for queue in mapping.queue_ids)
+    name, rest = _dumps(row.broker_name), {"dirty": mapping.dirty, "epoch": mapping.epoch, "scope": mapping.scope}
+    before = b'%b:{"bname":%b,"currIdMap":{%b},%b,"topic":' % (name, name, ids.encode(), _dumps(rest)[1:-1])
+    return before, b',"totalQueues":%d}' % mapping.total_queue_nums
+
+
+def _mappings(topic: str, mappings: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The field topicQueueMappingByBroker, which a static topic's route has."""
+    name = _dumps(topic)
+    return b',"topicQueueMappingByBroker":{%b}' % b",".join(before + name + after for before, after in mappings)
 
 
 def _broker_data(payload: bytes, bare_keys: bool) -> _Piece:

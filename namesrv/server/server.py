@@ -46,7 +46,7 @@ from namesrv.server.listener import (
 )
 from namesrv.server.observability.exports import Observability
 from namesrv.server.observability.metrics import NamesrvMetrics, Sources
-from namesrv.server.route_logging import listen_for_mass_loss
+from namesrv.server.route_logging import listen_for_mass_loss, listen_for_names_in_two_clusters
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
@@ -105,6 +105,7 @@ class NamesrvServer:
         self._started_at_millis = clock.wall_millis()
         self._manager = self._empty_manager(settings, clock, data_dir)
         listen_for_mass_loss(self._manager)
+        listen_for_names_in_two_clusters(self._manager)
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))

@@ -11,8 +11,11 @@ from route_pipeline.log.store import RouteStore
 
 
 def read_parquet(spark: SparkSession, folder: Path) -> DataFrame:
-    """A folder of Parquet. The path has its scheme, because a cluster's default file system may be another one."""
-    return spark.read.parquet(f"file:{folder}")
+    """A folder of Parquet, in which what an older version did not write is null.
+
+    The path has its scheme, because a cluster's default file system may be another one.
+    """
+    return spark.read.option("mergeSchema", "true").parquet(f"file:{folder}")
 
 
 def read_changes(spark: SparkSession, store: RouteStore) -> DataFrame:

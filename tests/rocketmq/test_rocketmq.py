@@ -41,7 +41,7 @@ def test_a_broker_registers_with_all_its_topics(master: Broker, namesrv: Namesrv
     with namesrv.connect() as client:
         assert client.addrs("TBW102") == {0: master.addr}
         assert client.addrs("broker-a") == {0: master.addr}
-    assert not namesrv.events("topics_passed_over")
+    assert not namesrv.events("topics_skipped")
     assert not namesrv.events("internal_defect")
 
 

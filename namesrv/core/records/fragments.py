@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers
+from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers, StaticMapping
 
 _LENGTH_DELIMITED = 2
 
@@ -44,10 +44,20 @@ def frame(field_number: int, payload: bytes) -> bytes:
     return b"".join((tag(field_number), varint(len(payload)), payload))
 
 
-def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm: int | None = None) -> bytes:
+def queue_data_fragment(
+    broker: BrokerKey, numbers: QueueNumbers, mapping: StaticMapping | None = None, reported_perm: int | None = None
+) -> bytes:
     """A QueueData, framed as the field queue_datas."""
+    message = queue_data(broker, numbers, mapping, reported_perm)
+    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
+
+
+def queue_data(
+    broker: BrokerKey, numbers: QueueNumbers, mapping: StaticMapping | None = None, reported_perm: int | None = None
+) -> route_data_pb2.QueueData:
+    """A QueueData as a message."""
     read_queue_nums, write_queue_nums, perm, topic_sys_flag = numbers
-    message = route_data_pb2.QueueData(
+    return route_data_pb2.QueueData(
         broker_name=broker.broker_name,
         cluster_name=broker.cluster_name,
         read_queue_nums=read_queue_nums,
@@ -55,8 +65,22 @@ def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm:
         perm=perm,
         topic_sys_flag=topic_sys_flag,
         reported_perm=reported_perm,
+        mapping=None if mapping is None else _mapping(mapping),
     )
-    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
+
+
+def _mapping(mapping: StaticMapping) -> route_data_pb2.StaticTopicMapping:
+    scope, total_queues, epoch, is_dirty, queue_ids = mapping
+    return route_data_pb2.StaticTopicMapping(
+        scope=scope,
+        total_queue_nums=total_queues,
+        epoch=epoch,
+        dirty=is_dirty,
+        queue_ids=[
+            route_data_pb2.StaticQueueId(topic_queue_id=topic_queue_id, broker_queue_id=broker_queue_id)
+            for topic_queue_id, broker_queue_id in queue_ids
+        ],
+    )
 
 
 def broker_data_fragment(group: BrokerData) -> bytes:

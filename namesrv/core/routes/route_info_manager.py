@@ -21,6 +21,7 @@ from namesrv.core.records.rows import (
     Registration,
     RemovalReason,
     RemovedBroker,
+    ReportedQueues,
 )
 from namesrv.core.routes.broker_removals import BrokerRemovals
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
@@ -114,7 +115,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         for count, (broker, numbers) in enumerate(queues.items(), 1):
             if broker not in self.tables.broker_addr_table:
                 raise BrokerNotRegistered(*broker)
-            yield from edit.put_topics(broker, [(topic, numbers)])
+            reported = yield from edit.with_mappings(broker, {topic: numbers}, {})
+            yield from edit.put_topics(broker, reported.items())
             if count % GROUP_SLICE == 0:
                 yield
         self._check_not_frozen()
@@ -214,10 +216,14 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         return replaced
 
     def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
-        topic_configs = registration.topic_configs or {}
-        yield from edit.put_topics(registration.broker, topic_configs.items())
-        if self.behaviour.delete_topic_with_broker_registration and registration.base_version is None:
-            yield from edit.remove_topics_but(registration.broker, topic_configs.keys())
+        broker, topic_configs, mappings = registration.broker, registration.topic_configs or {}, registration.mappings
+        reported: Mapping[str, ReportedQueues] = topic_configs
+        if registration.topic_by_topic:
+            reported = yield from edit.with_mappings(broker, topic_configs, mappings)
+        yield from edit.put_topics(broker, reported.items())
+        exactly = self.behaviour.delete_topic_with_broker_registration and not mappings  # as in RocketMQ
+        if exactly and registration.base_version is None:
+            yield from edit.remove_topics_but(broker, topic_configs.keys())
 
     def _speaks_for_group(self, registration: Registration) -> bool:
         """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).

@@ -46,7 +46,7 @@ class LookupCalls:
         encoded = await self._product_env.route(topic, _zone_name(request))
         if encoded is None:
             return no_such_topic(request, topic)
-        body = self._served.routes.of_encoded(encoded, bare_keys=fields.bare_keys(request))
+        body = self._served.routes.of_encoded(topic, encoded, bare_keys=fields.bare_keys(request))
         return answer(request, ResponseCode.SUCCESS, body)
 
     def member_group(self, request: Request, _caller: Caller) -> bytes:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
@@ -28,13 +27,11 @@ from namesrv.server.auth.callers import caller_of
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.counters import RegistrationCounter
-from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered
+from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered, log_topics_skipped
 from namesrv.server.services import field_rules
 
 SMALL_BODY_BYTES = 64 * 1024
 """Bodies up to this size are read without waiting for large ones: about a millisecond."""
-
-_log = structlog.get_logger(__name__)
 
 
 class RegistrationCalls:
@@ -139,9 +136,9 @@ class RegistrationCalls:
         key, live = LiveKey(broker.cluster_name, broker_addr), self._manager.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
-        body = await self._body(request, broker)
+        body = await self._body(request)
         acting = fields.switch(request, "enableActingMaster")
-        return Registration(
+        registration = Registration(
             broker=broker,
             broker_id=broker_id,
             broker_addr=broker_addr,
@@ -154,20 +151,20 @@ class RegistrationCalls:
             enable_acting_master=acting,
             timeout_seconds=_timeout_seconds(request) if acting else None,
             topic_by_topic=True,
+            mappings=body.mappings,
         )
+        if body.skipped:
+            self._tally.topics_skipped += body.skipped
+            log_topics_skipped(registration, body.skipped, body.problems)
+        return registration
 
-    async def _body(self, request: Request, broker: BrokerKey) -> RegistrationBody:
+    async def _body(self, request: Request) -> RegistrationBody:
         crc32 = fields.number(request, "bodyCrc32")
         steps = read_registration(request.body, crc32, self._manager.tables.topic_queue_table)
         if len(request.body) <= SMALL_BODY_BYTES:
-            body = await self._writer.beside_changes(steps)
-        else:
-            async with self._turn:
-                body = await self._writer.beside_changes(steps)
-        if body.skipped:
-            names = broker._asdict()
-            _log.warning("topics_passed_over", **names, topics=body.skipped, first=body.problems)
-        return body
+            return await self._writer.beside_changes(steps)
+        async with self._turn:
+            return await self._writer.beside_changes(steps)
 
     def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""

@@ -50,11 +50,21 @@ def test_an_increment_and_the_full_table_under_the_same_version_are_both_taken(c
     assert client.ask(105, {"topic": "Old"}).json["queueDatas"][0]["perm"] == 6
 
 
+def test_a_static_topics_mapping_is_given_back_as_it_came(client: RemotingClient) -> None:
+    mapping = {"bname": "broker-a", "currIdMap": {"0": 0, "1": 1}, "dirty": False, "epoch": 1795340517986}
+    mapping |= {"scope": "__global__", "topic": "Static", "totalQueues": 2}
+    register(client, ["Static", "Plain"], topicQueueMappingInfoMap={"Static": mapping})
+    for version, key in ((513, b'"currIdMap":{"0":0'), (399, b'"currIdMap":{0:0')):
+        assert key in client.ask(105, {"topic": "Static"}, version=version).body
+    assert client.ask(105, {"topic": "Static"}).json["topicQueueMappingByBroker"] == {"broker-a": mapping}
+    assert "topicQueueMappingByBroker" not in client.ask(105, {"topic": "Plain"}).json
+
+
 def test_one_odd_topic_refuses_no_other_and_is_told_in_the_log(namesrv: NamesrvProcess, client: RemotingClient) -> None:
     assert register(client, ["Good", topic_config("not a name")]).code == 0
     assert client.ask(105, {"topic": "Good"}).code == 0
-    line = namesrv.wait_for("topics_passed_over")
-    assert (line["topics"], line["broker_name"]) == (1, "broker-a")
+    line = namesrv.wait_for("topics_skipped")
+    assert (line["skipped"], line["broker"]) == (1, "broker-a")
 
 
 def test_a_body_that_is_not_what_its_sender_took_the_checksum_of_changes_nothing(client: RemotingClient) -> None:

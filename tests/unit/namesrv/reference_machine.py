@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.liveness import deadline_heap
-from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.records.rows import BrokerKey, LiveKey, StaticMapping
 from namesrv.core.routes import route_info_manager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
@@ -36,6 +36,11 @@ SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel e
 PLANS = st.lists(
     st.tuples(st.sampled_from([*SIGNS_OF_LIFE, "time passes", "more time"]), st.integers(0, 3)), max_size=5
 )
+MAPPINGS = st.builds(
+    StaticMapping, st.just("__global__"), st.integers(0, 4), st.integers(0, 1), st.booleans(),
+    st.sampled_from([(), ((0, 0),), ((0, 1), (2, 0))]),
+)  # fmt: skip
+"""Mappings of static topics."""
 LOSS_PLANS = st.lists(st.tuples(st.sampled_from(SIGNS_OF_LIFE), st.integers(0, 3)), max_size=5)
 """Here time stands still, so that it does not matter when exactly the guard looks at the clock."""
 
@@ -168,10 +173,14 @@ class ReferenceMachine(RuleBasedStateMachine):
         for key in groups:
             clusters.setdefault(key.cluster_name, set()).add(key.broker_name)
         assert tables.cluster_addr_table == clusters
+        names: dict[str, list[str]] = {}
+        for key in model.facts:
+            names.setdefault(key.broker_name, []).append(key.cluster_name)
+        assert {name: list(found) for name, found in tables.clusters_by_name.items()} == names
         assert tables.filter_server_table == model.filters
         self._live_brokers_agree()
         rows = {
-            (topic, data.broker): data.numbers
+            (topic, data.broker): data.reported
             for topic, queues in tables.topic_queue_table.copy().items()
             for data in map(tables.queue_datas.by_fragment.__getitem__, queues)
         }
@@ -179,7 +188,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert rows == shown
         assert len(tables.topic_queue_table) == len({topic for topic, _ in shown})
         held = {
-            (topic, group): data.numbers
+            (topic, group): data.reported
             for topic, holders in tables.held_queue_table.items()
             for group, data in holders.items()
         }

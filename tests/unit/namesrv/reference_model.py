@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
+from namesrv.core.records.rows import (
+    BrokerKey,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    Registration,
+    ReportedQueues,
+    WriteRule,
+)
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""
@@ -43,7 +52,7 @@ class Lost:
     at: float
     broker: Broker
     facts: tuple[str | None, bool | None]
-    queues: dict[str, QueueNumbers]
+    queues: dict[str, ReportedQueues]
     """Of its group, if that went with it."""
     filters: tuple[str, ...] | None
 
@@ -54,7 +63,7 @@ class ReferenceModel:
     brokers: dict[LiveKey, Broker] = field(default_factory=dict)
     facts: dict[BrokerKey, tuple[str | None, bool | None]] = field(default_factory=dict)
     """Zone of each group, and whether it enables an acting master."""
-    queues: dict[Place, QueueNumbers] = field(default_factory=dict)
+    queues: dict[Place, ReportedQueues] = field(default_factory=dict)
     """As reported, those of held topics among them."""
     filters: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     intents: dict[IntentKey, Intent] = field(default_factory=dict)
@@ -117,15 +126,29 @@ class ReferenceModel:
         if self._speaks_for_group(registration) and (exactly or not known):
             topics = registration.topic_configs
             assert topics is not None, "they are given where they count"
-            if exactly and registration.base_version is None:
+            reported = self._reported(registration, topics)
+            if exactly and registration.base_version is None and not (by_topic and registration.mappings):
                 self._drop_queues(group)
-            self.queues.update({(topic, group): numbers for topic, numbers in topics.items()})
+            self.queues.update(reported)
         if registration.filter_servers is not None:
             self.filters.pop(key, None)
             if registration.filter_servers:
                 self.filters[key] = registration.filter_servers
         self.recent.pop(key, None)
         self.held.pop(key, None)
+
+    def _reported(self, registration: Registration, topics: Mapping[str, QueueNumbers]) -> dict[Place, ReportedQueues]:
+        group, mappings = registration.broker, registration.mappings
+        if not registration.topic_by_topic:
+            return {(topic, group): numbers for topic, numbers in topics.items()}
+        reported: dict[Place, ReportedQueues] = {}
+        for topic in {*topics, *mappings}:
+            present = self.queues.get((topic, group), ())
+            numbers = topics[topic] if topic in topics else present[:4]
+            mapping = (mappings[topic],) if topic in mappings else present[4:]
+            if numbers:
+                reported[topic, group] = (*numbers, *mapping)
+        return reported
 
     def _holder(self, registration: Registration) -> LiveKey | None:
         """Who holds the id under another address."""
@@ -143,7 +166,8 @@ class ReferenceModel:
         return may_speak and knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
 
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
-        self.queues.update({(topic, group): numbers for group, numbers in queues.items()})
+        for group, numbers in queues.items():
+            self.queues[topic, group] = (*numbers, *self.queues.get((topic, group), ())[4:])
 
     # Removal
 
@@ -172,7 +196,7 @@ class ReferenceModel:
         topic, group = place
         return HoldKey(topic, None) in self.intents or HoldKey(topic, group.cluster_name) in self.intents
 
-    def shown(self) -> dict[Place, QueueNumbers]:
+    def shown(self) -> dict[Place, ReportedQueues]:
         """Queues that are in routes, with the permission that is reported."""
         return {place: numbers for place, numbers in self.queues.items() if not self.is_held(place)}
 

@@ -228,8 +228,9 @@ def _queue_data(where: str, message: route_data_pb2.QueueData) -> tuple[BrokerKe
     field_rules.check_name(f"{where}.cluster_name", message.cluster_name)
     field_rules.check_name(f"{where}.broker_name", message.broker_name)
     _check_queue_numbers(where, f"the group {message.broker_name!r}", message)
-    if message.HasField("reported_perm"):
-        raise InvalidField(f"{where}.reported_perm", "is set; only answers have it")
+    for part in ("reported_perm", "mapping"):
+        if message.HasField(part):
+            raise InvalidField(f"{where}.{part}", "is set; only answers have it")
     numbers = message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
     return BrokerKey(message.cluster_name, message.broker_name), numbers
 

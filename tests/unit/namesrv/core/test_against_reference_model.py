@@ -26,13 +26,14 @@ from namesrv.core.records.rows import (
     QueueNumbers,
     Registration,
     RemovalReason,
+    StaticMapping,
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced, run_sync
 from tests.properties import examples
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest
-from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, Plan, ReferenceMachine, small_slices
+from tests.unit.namesrv.reference_machine import LOSS_PLANS, MAPPINGS, PLANS, Plan, ReferenceMachine, small_slices
 from tests.unit.namesrv.reference_model import ReferenceModel
 from tests.unit.namesrv.reference_operators import (
     SYNC_MEMBER_TOPIC,
@@ -65,7 +66,13 @@ REGISTRATIONS = st.builds(
     timeout_seconds=st.sampled_from([None, None, 30.0, 300.0]),
 )
 """Those of agents."""
-PARTIAL_REGISTRATIONS = st.builds(replace, REGISTRATIONS, base_version=st.none(), topic_by_topic=st.just(True))
+PARTIAL_REGISTRATIONS = st.builds(
+    replace,
+    REGISTRATIONS,
+    base_version=st.none(),
+    topic_by_topic=st.just(True),
+    mappings=st.dictionaries(TOPIC_NAMES, MAPPINGS, max_size=2),
+)
 """Those of RocketMQ's own brokers."""
 INTENT_KEYS: st.SearchStrategy[IntentKey] = GROUPS | st.builds(HoldKey, TOPIC_NAMES, st.none() | CLUSTERS)
 OPERATOR = Cause("an operator's call", "an operator", "because")
@@ -90,10 +97,16 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     @rule(
         number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS,
-        kind=st.sampled_from(["whole", "increment", "topic by topic"]),
+        kind=st.sampled_from(["whole", "increment", "topic by topic"]), mapping=st.none() | MAPPINGS,
     )  # fmt: skip
     def register_again(
-        self, number: int, version: DataVersion | None, topics: dict[str, QueueNumbers], plan: Plan, kind: str
+        self,
+        number: int,
+        version: DataVersion | None,
+        topics: dict[str, QueueNumbers],
+        plan: Plan,
+        kind: str,
+        mapping: StaticMapping | None,
     ) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             registration = Registration(
@@ -105,6 +118,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
                 base_version=broker.version if kind == "increment" else None,
                 enable_acting_master=True,
                 topic_by_topic=kind == "topic by topic",
+                mappings={} if mapping is None else {"T1": mapping},
             )
             self.register_with(registration, plan)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion
+from namesrv.core.records.rows import DataVersion, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.remoting.json_reader import ObjectReader, read_json
 from namesrv.remoting.registration_body import RegistrationBody, inflated, read_registration
@@ -92,7 +92,7 @@ def test_mappings_with_numbers_as_keys_are_kept_and_cost_no_topic() -> None:
     wrapper = {"topicQueueMappingDetailMap": {"TS": detail}, "topicQueueMappingInfoMap": {"TS": mapping}}
     found = read(unquoted(body({"TS": topic("TS")}, **wrapper)).encode())
     assert found.topic_configs == {"TS": (4, 4, 6, 0)}
-    assert found.mappings == {"TS": {**mapping, "currIdMap": {"0": 0, "1": 1}}}
+    assert found.mappings == {"TS": StaticMapping("__global__", 2, 0, False, ((0, 0), (1, 1)))}
 
 
 def test_a_body_of_version_4_and_the_bare_wrapper_of_version_3_are_read() -> None:
@@ -108,7 +108,7 @@ def test_a_compressed_body_is_known_by_its_first_byte(mappings: list[str] | None
     found = read(compressed(["A", "B"], mappings))
     assert found.data_version == DataVersion(1795340540541, 8, 1)
     assert found.topic_configs == {"A": (4, 5, 6, 0), "B": (4, 5, 6, 0)}
-    assert found.mappings == ({} if mappings is None else {"TS": {"topic": "TS", "currIdMap": {"0": 1}}})
+    assert found.mappings == ({} if mappings is None else {"TS": StaticMapping("", 0, 0, False, ((0, 1),))})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,25 @@ def test_one_odd_topic_is_passed_over_and_counted(odd: Any) -> None:
     found = read(json.dumps(body({"": odd, "T": topic("T")})).encode())
     assert found.topic_configs == {"T": (4, 4, 6, 0)}
     assert (found.skipped, len(found.problems)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [],
+        {"scope": 1},
+        {"scope": "x" * 200},
+        {"totalQueues": "4"},
+        {"epoch": 2**70},
+        {"currIdMap": []},
+        {"currIdMap": {"x": 1}},
+        {"currIdMap": {"1": "1"}},
+        {"currIdMap": {"9999999999": 1}},
+    ],
+)
+def test_an_odd_mapping_is_passed_over_and_its_topic_stays(odd: Any) -> None:
+    found = read(json.dumps(body({"T": topic("T")}, topicQueueMappingInfoMap={"T": odd})).encode())
+    assert (found.topic_configs, found.mappings, found.skipped) == ({"T": (4, 4, 6, 0)}, {}, 1)
 
 
 def test_a_checksum_of_the_body_as_sent_is_compared_and_its_top_bit_is_not() -> None:

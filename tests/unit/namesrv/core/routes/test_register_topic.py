@@ -27,8 +27,11 @@ def fleet() -> Fleet:
 
 
 def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **changes: int | None) -> route_data_pb2.QueueData:
-    numbers: dict[str, int | None] = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **changes}
-    return route_data_pb2.QueueData(broker_name=name, cluster_name=cluster, **numbers)
+    row = route_data_pb2.QueueData(broker_name=name, cluster_name=cluster)
+    for field, number in {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **changes}.items():
+        if number is not None:
+            setattr(row, field, number)
+    return row
 
 
 def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, tuple[int, int, int, int]]:
