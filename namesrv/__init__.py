@@ -1,6 +1,6 @@
 """The name server: the route tables of a fleet of brokers, in memory, over gRPC.
 
-Rooms, each importing only those after it: ``cli``, ``process`` (event loops and workers), ``server`` (gRPC),
+Rooms, each importing only those after it: ``cli``, ``process`` (the event loop), ``server`` (gRPC),
 ``storage`` (files), ``config`` (settings and limits), ``core`` (the tables, pure). Begin reading in ``core.routes``.
 """
 

@@ -66,6 +66,8 @@ def status(session: Session) -> None:
                 "topics": value.topic_count,
                 "loop_lag_millis": round(value.loop_lag_millis, 1),
                 "tasks": value.task_count,
+                "engine": value.engine,
+                "engine_because": value.engine_because,
                 "started_at": iso(value.started_at_millis),
             }
         )

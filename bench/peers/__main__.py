@@ -30,7 +30,7 @@ _CEILING = "lookups"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, prints the tables, writes the JSON file."""
     options = _parser().parse_args(arguments)
-    open_many_files()  # envoy, for one, takes no more connections than it has descriptors for
+    open_many_files()  # for 1,024 connections and more
     known = {workload.name: workload for workload in all_workloads(options.scale)}
     names = options.workload or (_QUICK if options.quick else known)
     records = []

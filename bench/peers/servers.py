@@ -57,19 +57,18 @@ _JAVA_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _SHOWN_CHARACTERS = 500
 _SETTLED_ANSWERS = 20
 """Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
-_OPTIONAL_PACKAGES = {"native": "pygrpc_native", "envoy": "pyvoy"}
-_TLS_ENGINES = ("grpcio", "envoy")
+_OPTIONAL_PACKAGES = {"native": "namesrv_engine"}
 
 
 def own_engines() -> list[str]:
     """The engines of this name server that can run here."""
-    return [name for name in get_args(Engine) if find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
+    return [name for name in get_args(Engine) if name != "auto" and find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
 
 
 def own_servers() -> list[str]:
     """The same, plain and with TLS."""
     engines = own_engines()
-    return [*engines, *(name + TLS for name in engines if name in _TLS_ENGINES)]
+    return [*engines, *(name + TLS for name in engines)]
 
 
 def all_servers() -> list[str]:

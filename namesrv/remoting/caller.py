@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeVar, cast
 
+from groundwork.auth.permits import Permission
 from namesrv.core.errors import CallRefused, NotPermitted
 from namesrv.remoting.headers import Request
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.callers import Context, identify
-from namesrv.server.auth.permits import Permission
 from namesrv.server.background.channel_streams import ChannelStreams
 
 ANONYMOUS = "remoting:anonymous"

@@ -69,8 +69,6 @@ NEVER = [
     "tlsCert",
     "tlsClientCa",
     "tlsKey",
-    "trustedNetwork",
-    "workers",
 ]
 
 
