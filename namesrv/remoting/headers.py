@@ -22,6 +22,10 @@ _FIXED = struct.Struct(">hBhii")
 """Code, language, version, opaque, flag."""
 _SHORT, _INT = struct.Struct(">H"), struct.Struct(">i")
 _PREFIX = struct.Struct(">II")
+_BARE_SUCCESS = (
+    b'{"code":0,"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % OWN_VERSION
+)
+"""The header of a success without fields, before its number is put in: that of every route."""
 
 
 class Request(NamedTuple):
@@ -76,15 +80,10 @@ def answer(
     """
     if request.encoding == BINARY_HEADER:
         header = _binary_header(request.opaque, code, fields or {}, remark or "")
-    elif fields is None and remark is None:
-        # The order is RocketMQ's, where it is that of the letters.
-        header = b'{"code":%d,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
-            code,
-            request.opaque,
-            OWN_VERSION,
-        )
-    else:
+    elif code or fields is not None or remark is not None:
         header = _json_header(request.opaque, code, fields, remark)
+    else:
+        header = _BARE_SUCCESS % request.opaque
     prefix = _PREFIX.pack(4 + len(header) + len(body), request.encoding << 24 | len(header))
     return b"".join((prefix, header, body))
 
@@ -97,12 +96,20 @@ def _of_json(frame: Frame) -> Request:
         raise BrokenFrame("a header that is no JSON") from None
     if type(values) is not dict or end != len(text):
         raise BrokenFrame("a header that is no JSON object")
+    # Most requests are lookups, and this is most of what one costs: so no loops, and no calls but these.
     find: Callable[..., Any] = values.get
-    numbers = find("code"), find("opaque", 0), find("flag", 0), find("version", 0)
-    for value in numbers:
-        if type(value) is not int or not _LOWEST <= value <= _HIGHEST:
-            raise BrokenFrame("a header whose code, opaque, flag or version is no number of 32 bits")
-    return Request(*numbers, _fields_of_json(find("extFields")), JSON_HEADER, frame.body)
+    code, opaque, flag, version = find("code"), find("opaque", 0), find("flag", 0), find("version", 0)
+    if not (type(code) is type(opaque) is type(flag) is type(version) is int) or not (
+        _LOWEST <= code <= _HIGHEST
+        and _LOWEST <= opaque <= _HIGHEST
+        and _LOWEST <= flag <= _HIGHEST
+        and _LOWEST <= version <= _HIGHEST
+    ):
+        raise BrokenFrame("a header whose code, opaque, flag or version is no number of 32 bits")
+    fields = find("extFields")
+    return Request(
+        code, opaque, flag, version, {} if fields is None else _fields_of_json(fields), JSON_HEADER, frame.body
+    )
 
 
 def _fields_of_json(values: object) -> Mapping[str, str]:
