@@ -41,6 +41,7 @@ GENERATED_IN_WHEEL = (
     "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
 )
 NOT_IN_WHEEL = ("tests/", "demo/", "bench/", "docs/")
+NOT_IN_SDIST = ("gen/", ".venv/", ".ci/", "build/", "engine/target/")
 CLIENT_CHECK = """
 import sys, grpc
 from namesrv_api.v1 import route_service_pb2_grpc
@@ -90,7 +91,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     missing = [name for name in NEEDED_IN_SDIST if name not in sources]
     missing += [name for name in GENERATED_IN_WHEEL if name not in files]
     surplus = [name for name in files if name.startswith(NOT_IN_WHEEL)]
-    surplus += [name for name in sources if name.startswith(("gen/", ".venv/", ".ci/"))]
+    surplus += [name for name in sources if name.startswith(NOT_IN_SDIST)]
     if missing or surplus:
         raise DistributionError(f"missing: {missing}; not to be there: {surplus}")
 
@@ -119,7 +120,7 @@ def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
     print("+", *serve, flush=True)
     with Process(serve) as namesrv:
         started = namesrv.wait_for("namesrv_started")
-        print(run(programs / "nsctl", "--namesrv", started["listen"], "status"))
+        print(run(programs / "nsctl", "status", "--namesrv", started["listen"]))
         code = namesrv.terminate()
     if (started["engine"], code) != ("native", 0):
         raise DistributionError(f"served on {started['engine']} ({started['engine_because']}), ended with {code}")

@@ -14,18 +14,20 @@ from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.served import Served
 from namesrv.remoting.tls import RemotingTls
 from namesrv.server.auth.admission import Authorizer
+from namesrv.server.counters import FrontCounter
 from namesrv.server.fronts import FrontParts
 
 
 class RemotingFront:
     """RocketMQ's protocol beside gRPC. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, doorkeeper: Authorizer | None) -> None:
+    def __init__(self, settings: NamesrvSettings, doorkeeper: Authorizer | None, counter: FrontCounter) -> None:
         """Takes the port.
 
         Args:
             settings: Where to listen, with what TLS, and what callers may do.
             doorkeeper: Knows the permits; None: there are none.
+            counter: Counts connections and requests.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -38,6 +40,7 @@ class RemotingFront:
         self._listener = RemotingListener(
             endpoint,
             _NOT_READY,
+            counter,
             tls=tls,
             tls_mode=mode,
             slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,

@@ -18,6 +18,7 @@ from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls
+from namesrv.server.counters import FrontCounter
 
 SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
@@ -44,6 +45,7 @@ class RemotingListener:
         self,
         listen: Endpoint,
         calls: Calls,
+        counter: FrontCounter,
         *,
         tls: RemotingTls | None,
         tls_mode: TlsMode,
@@ -56,6 +58,7 @@ class RemotingListener:
         Args:
             listen: Where.
             calls: What answers requests, to begin with.
+            counter: Counts connections and requests.
             tls: What is shown over TLS; None where that is disabled.
             tls_mode: Whether connections are with TLS, without, or either.
             slow_reader_seconds: How long a peer may take no answers.
@@ -67,10 +70,7 @@ class RemotingListener:
         """
         self.calls = calls
         self.memory = FrameMemory()
-        self.counts: dict[int, int] = {}
-        """Requests that were answered, by their code."""
-        self.refused: dict[int, int] = {}
-        """Those of them that ended in an error."""
+        self._counter = counter
         self._tls = tls
         self._tls_mode = tls_mode
         self._slow_reader_seconds = slow_reader_seconds
@@ -91,9 +91,6 @@ class RemotingListener:
             raise OSError(f"cannot listen on {listen}: {reason}") from error
         self._socket.setblocking(False)
         self.endpoint = listen._replace(port=self._socket.getsockname()[1])
-
-    def __len__(self) -> int:
-        return len(self._connections)
 
     async def run(self) -> None:
         """Takes connections, and ends those that are overdue. Runs until cancelled."""
@@ -121,11 +118,13 @@ class RemotingListener:
     def opened(self, connection: Connection) -> None:
         """A connection is there."""
         self._connections.add(connection)
+        self._counter.connections = len(self._connections)
 
     def closed(self, connection: Connection) -> None:
         """It has ended."""
         self._connections.discard(connection)
         self._stuck.discard(connection)
+        self._counter.connections = len(self._connections)
         if not self._connections:
             self._all_closed.set()
 
@@ -149,11 +148,10 @@ class RemotingListener:
         self._told_at, self._not_told = now, 0
 
     def answered(self, code: int, problem: CallRefused | None) -> None:
-        """Counts a request. Unknown codes are not counted, or they would fill memory."""
-        counts = self.counts
-        counts[code] = counts.get(code, 0) + 1
+        """Counts a request of a known code."""
+        self._counter.answered[code] += 1
         if problem is not None:
-            self.refused[code] = self.refused.get(code, 0) + 1
+            self._counter.refused[code] += 1
 
     # Details
 

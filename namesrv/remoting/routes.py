@@ -214,7 +214,8 @@ def _mapping(row: route_data_pb2.QueueData, *, bare_keys: bool) -> tuple[bytes, 
     """A group's TopicQueueMappingInfo under its name, before the topic's name and after it."""
     mapping = row.mapping
     form = "%d:%d" if bare_keys else '"%d":%d'
-    ids = ",".join(form % (queue.topic_queue_id, queue.broker_queue_id) for queue in mapping.queue_ids)
+    queues = zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True)
+    ids = ",".join(form % queue for queue in queues)
     name, rest = _dumps(row.broker_name), {"dirty": mapping.dirty, "epoch": mapping.epoch, "scope": mapping.scope}
     before = b'%b:{"bname":%b,"currIdMap":{%b},%b,"topic":' % (name, name, ids.encode(), _dumps(rest)[1:-1])
     return before, b',"totalQueues":%d}' % mapping.total_queue_nums

@@ -13,7 +13,7 @@ from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.counters import RegistrationCounter
+from namesrv.server.counters import FrontCounter, RegistrationCounter
 from namesrv.server.listener import CannotListen
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 from namesrv.server.services.route.cluster_test import ClusterTest
@@ -59,16 +59,18 @@ class Front(Protocol):
         """Ends all connections, after what is on its way has been sent or the time is over."""
 
 
-MakeFront = Callable[[NamesrvSettings, Authorizer | None], Front]
+MakeFront = Callable[[NamesrvSettings, Authorizer | None, FrontCounter], Front]
 """Makes a front that listens already. Raises OSError, or ValueError for certificates."""
 
 
-def front_on(make: MakeFront | None, settings: NamesrvSettings, doorkeeper: Authorizer | None) -> Front | None:
+def front_on(
+    make: MakeFront | None, settings: NamesrvSettings, doorkeeper: Authorizer | None, counter: FrontCounter
+) -> Front | None:
     """Makes the front, if there is one. Raises CannotListen."""
     if make is None:
         return None
     try:
-        return make(settings, doorkeeper)
+        return make(settings, doorkeeper, counter)
     except OSError as error:
         raise CannotListen(f"setting remoting_listen: {error}") from error
     except ValueError as error:

@@ -31,7 +31,7 @@ from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.counters import RegistrationCounter
+from namesrv.server.counters import FrontCounter, RegistrationCounter
 from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server
 from namesrv.server.fronts import FrontChanges, FrontParts, MakeFront, front_on
@@ -116,11 +116,12 @@ class NamesrvServer:
         self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
+        self._front_counter = FrontCounter()
         self._observation = self._observed(settings, product_env_credentials)
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)
         self._doorkeeper = self._security.doorkeeper(self._manager)
-        self._front = front_on(make_front, settings, self._doorkeeper)
+        self._front = front_on(make_front, settings, self._doorkeeper, self._front_counter)
         self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
 
     def _empty_manager(
@@ -146,6 +147,7 @@ class NamesrvServer:
             self._registrations,
             partial(certificates, self._security.tls, client),
             self._durable.snapshot_age_seconds,
+            self._front_counter if settings.remoting_listen else None,
         )
         try:
             return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)

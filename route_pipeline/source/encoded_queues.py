@@ -93,7 +93,7 @@ def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
         return None
     mapping = queue.mapping
     values = {
-        "currIdMap": {str(ids.topic_queue_id): ids.broker_queue_id for ids in mapping.queue_ids},
+        "currIdMap": dict(zip(map(str, mapping.topic_queue_ids), mapping.broker_queue_ids, strict=False)),
         "dirty": mapping.dirty,
         "epoch": mapping.epoch,
         "scope": mapping.scope,

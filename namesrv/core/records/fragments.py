@@ -45,19 +45,18 @@ def frame(field_number: int, payload: bytes) -> bytes:
 
 
 def queue_data_fragment(
-    broker: BrokerKey, numbers: QueueNumbers, mapping: StaticMapping | None = None, reported_perm: int | None = None
+    broker: BrokerKey, numbers: QueueNumbers, mapping: bytes = b"", reported_perm: int | None = None
 ) -> bytes:
-    """A QueueData, framed as the field queue_datas."""
-    message = queue_data(broker, numbers, mapping, reported_perm)
-    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
+    """A QueueData, framed as the field queue_datas. A mapping must be framed as ``mapping_field`` makes it."""
+    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, queue_data(broker, numbers, mapping, reported_perm))
 
 
 def queue_data(
-    broker: BrokerKey, numbers: QueueNumbers, mapping: StaticMapping | None = None, reported_perm: int | None = None
-) -> route_data_pb2.QueueData:
-    """A QueueData as a message."""
+    broker: BrokerKey, numbers: QueueNumbers, mapping: bytes = b"", reported_perm: int | None = None
+) -> bytes:
+    """An encoded QueueData; as ``queue_data_fragment``."""
     read_queue_nums, write_queue_nums, perm, topic_sys_flag = numbers
-    return route_data_pb2.QueueData(
+    message = route_data_pb2.QueueData(
         broker_name=broker.broker_name,
         cluster_name=broker.cluster_name,
         read_queue_nums=read_queue_nums,
@@ -65,22 +64,27 @@ def queue_data(
         perm=perm,
         topic_sys_flag=topic_sys_flag,
         reported_perm=reported_perm,
-        mapping=None if mapping is None else _mapping(mapping),
     )
+    return message.SerializeToString() + mapping  # the field with the highest number
 
 
-def _mapping(mapping: StaticMapping) -> route_data_pb2.StaticTopicMapping:
+def mapping_field(mapping: StaticMapping | None) -> bytes:
+    """A static topic's mapping, framed as the field mapping of a QueueData; empty for another topic.
+
+    A topic may have tens of thousands of queues: encoding them takes milliseconds, and is done once.
+    """
+    if mapping is None:
+        return b""
     scope, total_queues, epoch, is_dirty, queue_ids = mapping
-    return route_data_pb2.StaticTopicMapping(
+    message = route_data_pb2.StaticTopicMapping(
         scope=scope,
         total_queue_nums=total_queues,
         epoch=epoch,
         dirty=is_dirty,
-        queue_ids=[
-            route_data_pb2.StaticQueueId(topic_queue_id=topic_queue_id, broker_queue_id=broker_queue_id)
-            for topic_queue_id, broker_queue_id in queue_ids
-        ],
+        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in queue_ids],
+        broker_queue_ids=[broker_queue_id for _, broker_queue_id in queue_ids],
     )
+    return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, message.SerializeToString())
 
 
 def broker_data_fragment(group: BrokerData) -> bytes:

@@ -253,7 +253,7 @@ def reported_of(row: route_data_pb2.QueueData) -> ReportedQueues:
     if not row.HasField("mapping"):
         return numbers
     mapping = row.mapping
-    queue_ids = tuple((ids.topic_queue_id, ids.broker_queue_id) for ids in mapping.queue_ids)
+    queue_ids = tuple(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=False))
     return (
         *numbers,
         StaticMapping(mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, queue_ids),

@@ -147,7 +147,8 @@ def _settings(behaviour: Behaviour) -> list[route_service_pb2.SettingChange]:
 def _held(topic: str, broker: BrokerKey, queue_data: QueueData | None) -> route_service_pb2.HeldQueues:
     row = route_service_pb2.HeldQueues(topic=topic, cluster_name=broker.cluster_name, broker_name=broker.broker_name)
     if queue_data is not None:
-        row.queue_data.CopyFrom(fragments.queue_data(broker, queue_data.numbers, queue_data.mapping))
+        mapping = fragments.mapping_field(queue_data.mapping)
+        row.queue_data.ParseFromString(fragments.queue_data(broker, queue_data.numbers, mapping))
     return row
 
 

@@ -10,7 +10,6 @@ from namesrv.core.records.rows import (
     QueueData,
     QueueNumbers,
     ReportedQueues,
-    StaticMapping,
     WriteRule,
     perm_under,
 )
@@ -44,13 +43,14 @@ class QueueDataTable:
         if queue_data is None:
             read, write, perm, flag, *rest = reported
             numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
-            fragment = fragments.queue_data_fragment(broker, numbers, mapping)
+            encoded = fragments.mapping_field(mapping)
+            fragment = fragments.queue_data_fragment(broker, numbers, encoded)
             queue_data = QueueData(
                 broker,
                 *numbers,
                 fragment=fragment,
-                wiped_fragment=_under(WriteRule.WIPED, broker, numbers, mapping, fragment),
-                added_fragment=_under(WriteRule.ADDED, broker, numbers, mapping, fragment),
+                wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
+                added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
                 mapping=mapping,
             )
             interned[reported] = queue_data
@@ -93,9 +93,7 @@ class QueueDataTable:
             del self.by_fragment[queue_data.fragment]
 
 
-def _under(
-    rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: StaticMapping | None, reported: bytes
-) -> bytes:
+def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: bytes, reported: bytes) -> bytes:
     perm = numbers[2]
     in_force = perm_under(rule, perm)
     if in_force == perm:

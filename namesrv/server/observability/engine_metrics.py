@@ -24,6 +24,7 @@ _COUNTERS = {
     "refused_connections": "Connections that were closed at once, or in their handshakes.",
     "closed_for_waiting": "Connections that were closed because they held most of what waited for readers.",
     "closed_for_cancels": "Connections that were closed because they cancelled too many calls.",
+    "closed_for_floods": "Connections that were closed because they sent little but frames of control.",
     "refused_calls": "Calls that were refused because too many were under way.",
     "cancelled_calls": "Calls that ended before they were answered.",
     "asked_calls": "Calls that the event loop was asked.",

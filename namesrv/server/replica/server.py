@@ -17,6 +17,7 @@ from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import ReplicaManager
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.counters import FrontCounter
 from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server
 from namesrv.server.fronts import FrontParts, MakeFront, front_on
@@ -96,7 +97,7 @@ class ReplicaServer:
         self._was_warm = False
         self._observation = self._observed()
         self._doorkeeper = self._security.doorkeeper(None)
-        self._front = front_on(make_front, settings, self._doorkeeper)
+        self._front = front_on(make_front, settings, self._doorkeeper, FrontCounter())
         self._add_services()
 
     def _observed(self) -> Observability:

@@ -8,6 +8,7 @@ import zlib
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
+from support import metrics_page
 from support.processes import NamesrvProcess, eventually
 from support.rocketmq import RemotingClient, broker_fields, frame, register, registration_body, topic_config
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
@@ -262,6 +263,19 @@ def test_without_the_operators_grade_their_calls_are_refused_and_318_is_16() -> 
             answer = client.ask(code, {"namespace": "n", "key": "k", "value": "v", "brokerName": "broker-a"})
             assert (answer.code, "remoting_allow" in (answer.remark or "")) == (1, True)
         assert client.ask(318, body=b"orderMessageEnable=true").code == 16
+
+
+def test_connections_and_requests_are_counted() -> None:
+    process = NamesrvProcess(*LOOPBACK, "--metrics-listen", "127.0.0.1:0")
+    with process, RemotingClient(address_of(process)) as client:
+        register(client)
+        client.ask(103, broker_fields(), b"nonsense")
+        client.ask(105, {"topic": "NOPE"})
+        client.ask(30999)
+        seen = metrics_page.samples(process.wait_for("namesrv_started")["metrics"])
+    assert seen["namesrv_remoting_connections",] == 1
+    counts = {labels[1:]: count for labels, count in seen.items() if labels[0] == "namesrv_remoting_requests_total"}
+    assert counts == {("103", "ok"): 1, ("103", "refused"): 1, ("105", "ok"): 1, ("105", "refused"): 0}
 
 
 def test_lookups_alone_can_be_allowed() -> None:

@@ -89,7 +89,8 @@ def mapping_message(mapping: StaticMapping) -> route_data_pb2.StaticTopicMapping
         scope=mapping.scope, total_queue_nums=mapping.total_queues, epoch=mapping.epoch, dirty=mapping.is_dirty
     )
     for topic_queue_id, broker_queue_id in mapping.queue_ids:
-        message.queue_ids.add(topic_queue_id=topic_queue_id, broker_queue_id=broker_queue_id)
+        message.topic_queue_ids.append(topic_queue_id)
+        message.broker_queue_ids.append(broker_queue_id)
     return message
 
 

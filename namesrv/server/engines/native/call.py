@@ -43,23 +43,25 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     One message of a stream may be on its way to the client while the next one is made; the one after that waits.
     """
 
+    # Here and not in __init__: few calls have any of them, and each would cost every call.
+    task: asyncio.Task[None] | None = None
+    """What answers it; None if it is answered at once."""
+    rests_on: tuple[Sequence[str], int] | None = None
+    """What its answer rests on, by tags, and the generation that it is computed at. None: it is not to be kept."""
+    _begun = _done = _gone = _stuck = _writing = False
+    _code, _details = _OK, ""
+    _initial: tuple[tuple[str, str | bytes], ...] = ()
+    _trailing: tuple[tuple[str, str | bytes], ...] = ()
+    _callbacks: tuple[Callable[[Any], None], ...] = ()
+    _taken: asyncio.Future[None] | None = None
+    _message: asyncio.Future[bytes | None] | None = None
+
     def __init__(self, wire: Wire, call: namesrv_engine.Call, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
         self.call = call
         """What the engine knows of it."""
         self.handler = handler
         """Encodes and decodes its messages."""
-        self.task: asyncio.Task[None] | None = None
-        """What answers it; None if it is answered at once."""
-        self.rests_on: tuple[Sequence[str], int] | None = None
-        """What its answer rests on, by tags, and the generation that it is computed at. None: it is not to be kept."""
         self._wire = wire
-        self._begun = self._done = self._gone = self._stuck = self._writing = False
-        self._code, self._details = _OK, ""
-        self._initial: tuple[tuple[str, str | bytes], ...] = ()
-        self._trailing: tuple[tuple[str, str | bytes], ...] = ()
-        self._callbacks: list[Callable[[Any], None]] = []
-        self._taken: asyncio.Future[None] | None = None
-        self._message: asyncio.Future[bytes | None] | None = None
 
     # What the engine tells.
 
@@ -166,6 +168,18 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self._wire.engine.write(self.call.id, self._encoded(message))
         self._wire.flush_soon()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the client has taken the last message of the stream, so that another one can leave at once."""
+        return self._begun and not (self._writing or self._gone or self._done)
+
+    def write_to_all(self, streams: Sequence[Call], message: bytes) -> None:
+        """Sends one message to streams that are free: one step for all of them."""
+        for stream in streams:
+            stream._writing = True  # noqa: SLF001 - it is one of us
+        self._wire.engine.write_all([stream.call.id for stream in streams], message)
+        self._wire.flush_soon()
+
     async def send_initial_metadata(self, initial_metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Sends metadata before the first message."""
         self._initial = tuple(initial_metadata)
@@ -246,7 +260,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Calls back when the call has ended."""
-        self._callbacks.append(callback)
+        self._callbacks = (*self._callbacks, callback)
 
     def cancelled(self) -> bool:
         """Whether the client cancelled it or went, or its deadline has passed."""

@@ -16,11 +16,16 @@ from namesrv_engine import CALL, CANCELLED, MESSAGE, NOTICE, STOPPED, WRITABLE
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS
 from groundwork.grpc_handlers import inline_calls
+from groundwork.rich_errors import DETAILS_KEY
+from namesrv.core.errors import Overloaded
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
+from namesrv.server.engines.native.freed_memory import FreedMemory, malloc_trim
 from namesrv.server.engines.native.listening import listen
+from namesrv.server.engines.native.metadata import fields_of
 from namesrv.server.rpc.kept_answers import KEPT_METHODS
+from namesrv.server.rpc.status import FAILURES
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -131,6 +136,7 @@ class NativeServer(grpc.aio.Server):
         self._answers = KeptAnswers(self.engine, permits=self._options.permits)
         if self._manager is not None:
             self._answers.serve(self._manager)
+        self._background.append(asyncio.create_task(FreedMemory(self.stats, malloc_trim).run()))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()
@@ -304,6 +310,7 @@ class NativeServer(grpc.aio.Server):
             body_timeout=options.body_timeout,
             linger=options.linger,
             max_connection_age=options.max_connection_age,
+            overloaded=_overloaded(),
         )
 
     def _hand_sockets_over(self) -> None:
@@ -352,6 +359,12 @@ class NativeServer(grpc.aio.Server):
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _overloaded() -> tuple[str, bytes]:
+    """What the engine tells a call for which there is no room now: the text, and the details as they travel."""
+    rich = FAILURES.table.rich(Overloaded("too much is under way or coming in; try again in a moment"))
+    return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
 
 
 def _handled(call: Call) -> Coroutine[Any, Any, Any]:

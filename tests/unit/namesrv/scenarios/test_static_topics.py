@@ -41,7 +41,7 @@ def mapping_of(queues: route_data_pb2.QueueData) -> StaticMapping | None:
     if not queues.HasField("mapping"):
         return None
     row = queues.mapping
-    queue_ids = tuple((ids.topic_queue_id, ids.broker_queue_id) for ids in row.queue_ids)
+    queue_ids = tuple(zip(row.topic_queue_ids, row.broker_queue_ids, strict=True))
     return StaticMapping(row.scope, row.total_queue_nums, row.epoch, row.dirty, queue_ids)
 
 

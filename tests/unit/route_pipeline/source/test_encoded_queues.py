@@ -16,7 +16,8 @@ STATIC = route_data_pb2.StaticTopicMapping(
     scope="__global__",
     total_queue_nums=4,
     epoch=7,
-    queue_ids=[route_data_pb2.StaticQueueId(topic_queue_id=3, broker_queue_id=1)],
+    topic_queue_ids=[3],
+    broker_queue_ids=[1],
 )
 STATIC_JSON = '{"currIdMap":{"3":1},"dirty":false,"epoch":7,"scope":"__global__","totalQueues":4}'
 

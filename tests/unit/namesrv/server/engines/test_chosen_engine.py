@@ -6,9 +6,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
+from groundwork.endpoints import Endpoint
 from groundwork.version import __version__
-from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine
+from namesrv.server.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
@@ -42,3 +44,14 @@ def test_native_that_cannot_be_used_is_refused_with_what_to_do(
     installed(monkeypatch, version)
     with pytest.raises(EngineMissing, match=f"install namesrv-engine=={__version__}, or use --engine grpcio"):
         choose_engine("native")
+
+
+@pytest.mark.parametrize(
+    ("engine", "host", "warned"),
+    [("grpcio", "0.0.0.0", True), ("grpcio", "127.0.0.1", False), ("native", "0.0.0.0", False)],
+)
+def test_grpcio_beyond_loopback_is_warned_of(engine: str, host: str, warned: bool) -> None:
+    with capture_logs() as lines:
+        warn_of_exposure(ChosenEngine(engine, "as set"), Endpoint(host, 9876))
+    assert [line["event"] for line in lines] == ["engine_for_trusted_networks"] * warned
+    assert all("hostile client" in line["problem"] for line in lines)
