@@ -52,10 +52,10 @@ else
 	$(BIN)/pytest tests/integration tests/unit -m "not ($(REST))" $(FOUR)
 endif
 
-test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages
+test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages, RocketMQ
 	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 	$(BIN)/pytest tests/faults -n 2 --dist loadfile
-	$(BIN)/pytest tests/interop
+	$(BIN)/pytest tests/interop tests/rocketmq
 
 test-all: test test-rest  ## Run all tests but those of the containers
 

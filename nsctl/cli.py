@@ -9,6 +9,7 @@ import typer
 
 from groundwork.command_line import version_option
 from nsctl import agent, diagnose, read, write
+from nsctl.compare import compare_rocketmq
 from nsctl.doctor import doctor
 from nsctl.session import PROGRAM, Agent, Agents, add_command
 
@@ -46,6 +47,7 @@ _SHOWS: dict[str, Callable[..., None]] = {
     "history": diagnose.history,
     "diff": diagnose.diff,
     "doctor": doctor,
+    "compare-rocketmq": compare_rocketmq,
     "intents": write.intents,
 }
 _ACTS: dict[str, Callable[..., None]] = {

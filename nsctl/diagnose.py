@@ -159,7 +159,7 @@ def _said(value: tuple[bytes, int] | None) -> str:
 
 def _differing_topics(session: Session) -> Iterator[Row]:
     """Topics whose route is not the same everywhere, as far as the name servers answer."""
-    answers = session.servers.each(_all_routes)
+    answers = session.servers.each(all_routes)
     routes = {str(answer.endpoint): answer.value for answer in answers if answer.value is not None}
     for topic in sorted(set().union(*routes.values())):
         seen = {where: of.get(topic, "no route") for where, of in routes.items()}
@@ -167,18 +167,20 @@ def _differing_topics(session: Session) -> Iterator[Row]:
             yield {"topic": topic, **seen}
 
 
-def _all_routes(server: NamesrvClient) -> dict[str, str]:
+def all_routes(server: NamesrvClient) -> dict[str, str]:
+    """The routes of all topics of a name server, in short."""
     names = list(topic_names(server, None, TopicKind.ALL))
     found: dict[str, str] = {}
     for start in range(0, len(names), BATCH):
         answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=names[start : start + BATCH]))
         assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
         for named in answer.routes:
-            found[named.topic] = _in_short(named.route)
+            found[named.topic] = in_short(named.route)
     return found
 
 
-def _in_short(route: route_data_pb2.TopicRouteData) -> str:
+def in_short(route: route_data_pb2.TopicRouteData) -> str:
+    """A route in a line: permission, queues and addresses of each group."""
     return "; ".join(
         f"{row['broker']} {row['permission']} {row['read_queues']}/{row['write_queues']} {', '.join(row['addresses'])}"
         for row in route_rows(route)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 FOUND = 1
-"""``diff`` found a difference, ``doctor`` a problem, or ``agent status`` a registration that is missing."""
+"""``diff`` or ``compare-rocketmq`` found a difference, ``doctor`` a problem, or ``agent status`` a registration that is
+missing."""
 USAGE = 2
 """The command line, the environment or the contexts file makes no sense; nobody was asked."""
 REFUSED = 3

@@ -77,6 +77,7 @@ class Session:
     ) -> None:
         self.servers = NameServers(endpoints, timeout_seconds, security, services)
         self.security = security
+        self.timeout_seconds = timeout_seconds
         self.form = form
         self.exit_code = 0
 

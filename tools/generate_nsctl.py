@@ -74,6 +74,8 @@ def examples() -> str:
                 _register(client, brokers)
         environment = {**os.environ, "NAMESRV_ADDR": f"{first.endpoint};{second.endpoint}"}
         shown = [_shown(command, environment) for command in COMMANDS]
+        rocketmq = str(second.wait_for("namesrv_started")["remoting"])
+        shown.append(_shown(f"compare-rocketmq {rocketmq}", environment).replace(rocketmq, "old-1:9876"))
         public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
         with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
             listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
@@ -91,7 +93,8 @@ def examples() -> str:
 def _namesrv(name: str, folder: str) -> NamesrvProcess:
     # On a busy machine the commands take longer than a broker may be silent.
     never_scan = ("--scan-not-active-broker-interval-millis", "0")
-    return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}", *never_scan)
+    rocketmq = ("--remoting-listen", "127.0.0.1:0")
+    return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}", *never_scan, *rocketmq)
 
 
 def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None:

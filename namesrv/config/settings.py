@@ -16,6 +16,10 @@ from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour
 
 Engine = Literal["auto", "grpcio", "native"]
+RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]
+
+REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
+"""What callers of RocketMQ's protocol may do, if it is allowed."""
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -180,6 +184,22 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="Also write the journal to audit.jsonl in the data directory, up to this size; 0 does not.",
     )
     audit_file_count: int = Field(5, ge=1, le=1_000, description="Audit files that are kept, the current one included.")
+    remoting_listen: str = Field(
+        "", description="Where to speak RocketMQ's own protocol, HOST:PORT, beside gRPC; empty means nowhere."
+    )
+    remoting_tls: RemotingTlsMode | None = Field(
+        None,
+        description="TLS there, with the certificate of tls_cert: disabled, permissive (with or without) or enforcing. "
+        "Default: enforcing if there is a certificate.",
+    )
+    remoting_allow: str = Field(
+        "lookups,registrations",
+        description="What callers there may do, of lookups, registrations, operators (topics, KV, permissions) and "
+        "settings. Nobody proves who he is there without a client certificate.",
+    )
+    remoting_allow_insecure: bool = Field(
+        False, description="Allow remoting_listen beyond loopback without client certificates."
+    )
     metrics_listen: str = Field(
         "", description="Where /metrics, /healthz and /readyz answer over HTTP, HOST:PORT; empty means nowhere."
     )
@@ -208,10 +228,21 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     def _check_listen(cls, value: str) -> str:
         return str(Endpoint.parse(value, allow_port_zero=True))
 
-    @field_validator("metrics_listen")
+    @field_validator("metrics_listen", "remoting_listen")
     @classmethod
-    def _check_metrics_listen(cls, value: str) -> str:
+    def _check_other_listen(cls, value: str) -> str:
         return str(Endpoint.parse(value, allow_port_zero=True)) if value else ""
+
+    @field_validator("remoting_allow")
+    @classmethod
+    def _check_remoting_allow(cls, value: str) -> str:
+        grades = [grade.strip() for grade in value.split(",") if grade.strip()]
+        for grade in grades:
+            if grade not in REMOTING_GRADES:
+                raise ValueError(f"has {grade[:40]!r}, must be some of {','.join(REMOTING_GRADES)}")
+        if not grades:
+            raise ValueError(f"is empty, must be some of {','.join(REMOTING_GRADES)}")
+        return ",".join(dict.fromkeys(grades))
 
     @field_validator("product_env_namesrv")
     @classmethod
@@ -243,6 +274,16 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     def endpoint(self) -> Endpoint:
         """Where to listen."""
         return Endpoint.parse(self.listen, allow_port_zero=True)
+
+    @property
+    def remoting_endpoint(self) -> Endpoint | None:
+        """Where to speak RocketMQ's protocol; None: nowhere."""
+        return Endpoint.parse(self.remoting_listen, allow_port_zero=True) if self.remoting_listen else None
+
+    @property
+    def remoting_tls_mode(self) -> RemotingTlsMode:
+        """Whether connections of RocketMQ's protocol are with TLS."""
+        return self.remoting_tls or ("enforcing" if self.listens_with_tls else "disabled")
 
     @property
     def behaviour(self) -> Behaviour:
@@ -294,6 +335,21 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     def _check_audit_file(self) -> Self:
         if self.audit_file_max_bytes and self.data_dir is None:
             raise ValueError("audit_file_max_bytes is set, but the file's place, data_dir, is not")
+        return self
+
+    @model_validator(mode="after")
+    def _check_remoting(self) -> Self:
+        endpoint = self.remoting_endpoint
+        if endpoint is None:
+            return self
+        if self.remoting_tls in {"permissive", "enforcing"} and not self.listens_with_tls:
+            raise ValueError(f"remoting_tls is {self.remoting_tls}, but tls_cert is not set: there is nothing to show")
+        proves = self.remoting_tls_mode == "enforcing" and self.tls_client_ca is not None
+        if not (endpoint.is_loopback or proves or self.remoting_allow_insecure):
+            raise ValueError(
+                f"remoting_listen {self.remoting_listen} is beyond loopback, where everybody could register brokers: "
+                "that needs tls_client_ca with remoting_tls enforcing, or --remoting-allow-insecure"
+            )
         return self
 
     @model_validator(mode="after")

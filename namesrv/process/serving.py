@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from namesrv.config.settings import NamesrvSettings
+from namesrv.remoting.front import RemotingFront
 from namesrv.server.listener import CannotListen
 from namesrv.server.replica.server import ReplicaServer
 from namesrv.server.server import NamesrvServer
@@ -29,5 +30,8 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
         data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
         if data_dir:
             resources.callback(data_dir.close)
-        server = ReplicaServer(settings) if settings.follow else NamesrvServer(settings, data_dir)
-        await server.run(stop)
+        make_front = RemotingFront if settings.remoting_listen else None
+        if settings.follow:
+            await ReplicaServer(settings, make_front).run(stop)
+        else:
+            await NamesrvServer(settings, data_dir, make_front).run(stop)

@@ -58,6 +58,18 @@ class Outcome:
         self._counts[self._kind, self.result] += 1
 
 
+class FrontCounter:
+    """The numbers of a front: a listener of another protocol than gRPC."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        """Open now."""
+        self.answered: Counter[int] = Counter()
+        """Requests by their code. Codes that are not known are not counted, or they would fill memory."""
+        self.refused: Counter[int] = Counter()
+        """Those of them that ended in an error."""
+
+
 class RegistrationCounter:
     """The numbers of registrations by kind and outcome."""
 

@@ -31,9 +31,10 @@ from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.counters import RegistrationCounter
+from namesrv.server.counters import FrontCounter, RegistrationCounter
 from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server
+from namesrv.server.fronts import FrontChanges, FrontParts, MakeFront, front_on
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     REGISTRATION_SERVICE,
@@ -69,12 +70,15 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
+    def __init__(
+        self, settings: NamesrvSettings, data_dir: DataDir | None, make_front: MakeFront | None = None
+    ) -> None:
         """Loads what is durable and binds the listener.
 
         Args:
             settings: How to serve.
             data_dir: Where everything durable is; None: nowhere.
+            make_front: Makes the listener of another protocol; None: there is none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -112,9 +116,12 @@ class NamesrvServer:
         self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
+        self._front_counter = FrontCounter()
         self._observation = self._observed(settings, product_env_credentials)
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)
+        self._doorkeeper = self._security.doorkeeper(self._manager)
+        self._front = front_on(make_front, settings, self._doorkeeper, self._front_counter)
         self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
 
     def _empty_manager(
@@ -140,6 +147,7 @@ class NamesrvServer:
             self._registrations,
             partial(certificates, self._security.tls, client),
             self._durable.snapshot_age_seconds,
+            self._front_counter if settings.remoting_listen else None,
         )
         try:
             return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
@@ -164,6 +172,7 @@ class NamesrvServer:
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
+            remoting=self._front and str(self._front.endpoint),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
@@ -190,6 +199,7 @@ class NamesrvServer:
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
+            *((self._front.run(),) if self._front is not None else ()),
         ]
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
@@ -220,10 +230,13 @@ class NamesrvServer:
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, (*queries, *changes)),
         ]
-        doorkeeper = self._security.doorkeeper(self._manager)
+        if self._front is not None:
+            changes_of_front = FrontChanges(self._writer, self._channels, self._registrations, changes)
+            parts_of_front = FrontParts(manager, self._durable.warm_up, queries, self._product_env, changes_of_front)
+            self._front.serve(parts_of_front)
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
-        add_services(self._grpc, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
+        add_services(self._grpc, settings, services, self._health, observers=observers, doorkeeper=self._doorkeeper)
 
     async def _set_health(self) -> None:
         """Sets the health: all services serve from the start; lookups only once the name server is warm."""
@@ -253,6 +266,8 @@ class NamesrvServer:
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
         grace = self._config.settings.shutdown_grace_millis / 1000
+        if self._front is not None:
+            await self._front.close(grace)
         try:
             await self._grpc.stop(grace)
         except TimeoutError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -39,6 +39,8 @@ class ChannelStreams:
         self._stall_detector = stall_detector
         self._max_channels = max_channels
         self._events: dict[str, _Events] = {}
+        self._connections: dict[str, Callable[[], None]] = {}
+        """Channels that are connections of another protocol, with what closes each; they get no events."""
         self._closed_here: set[str] = set()
         """Channels that this name server closes itself: their brokers have done nothing wrong."""
         self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
@@ -51,18 +53,39 @@ class ChannelStreams:
             LimitExceeded: Too many channels are open.
             ShuttingDown: The name server takes no more.
         """
-        if len(self._events) >= self._max_channels:
-            raise LimitExceeded("open channels", len(self._events) + 1, self._max_channels)
-        channel_id = self._manager.open_channel()
+        channel_id = self._new_channel()
         self._events[channel_id] = asyncio.Queue(MAX_CHANNEL_EVENTS)
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         try:
             yield channel_id, self._events[channel_id]
         finally:
             del self._events[channel_id]
-            self._manager.end_channel(channel_id)
-            self._ended.put_nowait(channel_id)
+            self._end(channel_id)
             _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
+
+    def connect(self, holder: str, close: Callable[[], None]) -> str:
+        """Opens a channel that is a connection of another protocol; ``disconnected`` must follow when that has ended.
+
+        Args:
+            holder: Who is at the other end.
+            close: Ends the connection.
+
+        Returns:
+            The id of the channel.
+
+        Raises:
+            LimitExceeded: Too many channels are open.
+            ShuttingDown: The name server takes no more.
+        """
+        channel_id = self._new_channel()
+        self._connections[channel_id] = close
+        _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
+        return channel_id
+
+    def disconnected(self, channel_id: str) -> None:
+        """The connection that is a channel has ended, however that was."""
+        del self._connections[channel_id]
+        self._end(channel_id)
 
     async def remove_brokers_of_ended(self) -> None:
         """Removes the brokers of channels that have ended, as they end. Runs until cancelled."""
@@ -90,7 +113,7 @@ class ChannelStreams:
         return True
 
     def open_ids(self) -> list[str]:
-        """The open channels."""
+        """The open channels whose holders get events."""
         return list(self._events)
 
     def send(self, channel_id: str, event: pb.OpenChannelResponse) -> None:
@@ -105,15 +128,29 @@ class ChannelStreams:
 
     def close(self, channel_id: str, reason: pb.ChannelClosing.Reason) -> None:
         """Tells a channel's holder why, then ends the stream. The stream of a holder that does not read ends, too."""
-        events = self._events.get(channel_id)
-        if events is None:
+        events, close_connection = self._events.get(channel_id), self._connections.get(channel_id)
+        if events is None and close_connection is None:
             return
         self._closed_here.add(channel_id)
+        if close_connection is not None:
+            close_connection()
+        if events is None:
+            return
         while events.full():
             events.get_nowait()
         events.put_nowait(pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=reason)))
 
     def close_all(self, reason: pb.ChannelClosing.Reason) -> None:
         """Closes every channel."""
-        for channel_id in list(self._events):
+        for channel_id in (*self._events, *self._connections):
             self.close(channel_id, reason)
+
+    def _new_channel(self) -> str:
+        open_now = len(self._events) + len(self._connections)
+        if open_now >= self._max_channels:
+            raise LimitExceeded("open channels", open_now + 1, self._max_channels)
+        return self._manager.open_channel()
+
+    def _end(self, channel_id: str) -> None:
+        self._manager.end_channel(channel_id)
+        self._ended.put_nowait(channel_id)

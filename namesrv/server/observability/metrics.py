@@ -17,7 +17,7 @@ from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.counters import RegistrationCounter
+from namesrv.server.counters import FrontCounter, RegistrationCounter
 
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
@@ -39,6 +39,8 @@ class Sources:
     """Certificates by their use: listener or client."""
     snapshot_age: Callable[[], float | None]
     """Seconds since the snapshot file last held what the tables held; None if it never has."""
+    front: FrontCounter | None = None
+    """Counts RocketMQ's protocol; None where nobody listens for it."""
 
 
 class NamesrvMetrics(Collector):
@@ -81,6 +83,8 @@ class NamesrvMetrics(Collector):
             "Topics of registrations that were passed over.",
             value=self._sources.registrations.topics_skipped,
         )
+        if self._sources.front is not None:
+            yield from _of_front(self._sources.front)
         lag = self._sources.watchers.lag
         text = "Time from a change to the message about it, to each watch."
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
@@ -136,3 +140,15 @@ class NamesrvMetrics(Collector):
         for row in change.rows:
             if isinstance(row, LiveRemoved):
                 self._removals.labels(row.reason.name).inc()
+
+
+def _of_front(front: FrontCounter) -> Iterator[Family]:
+    yield GaugeMetricFamily("namesrv_remoting_connections", "Of RocketMQ's protocol.", value=front.connections)
+    requests = CounterMetricFamily(
+        "namesrv_remoting_requests", "Requests in RocketMQ's protocol that were answered.", labels=["code", "result"]
+    )
+    for code, count in list(front.answered.items()):
+        refused = front.refused.get(code, 0)
+        requests.add_metric([str(code), "refused"], refused)
+        requests.add_metric([str(code), "ok"], count - refused)
+    yield requests

@@ -69,10 +69,10 @@ class Copy:
             engine=engine.name,
             engine_because=engine.why,
         )
-        queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
+        self.queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
         self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours
         """What answers the calls of RouteService, by their names."""
-        self.admin = Composition.of(READING_CALLS, queries).behaviours
+        self.admin = Composition.of(READING_CALLS, self.queries).behaviours
         """What answers those of AdminService that only read."""
 
     async def run(self) -> None:

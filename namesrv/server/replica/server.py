@@ -17,8 +17,10 @@ from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import ReplicaManager
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.counters import FrontCounter
 from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server
+from namesrv.server.fronts import FrontParts, MakeFront, front_on
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     REGISTRATION_SERVICE,
@@ -49,11 +51,12 @@ _Status = health_pb2.HealthCheckResponse
 class ReplicaServer:
     """One read-only copy in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings) -> None:
+    def __init__(self, settings: NamesrvSettings, make_front: MakeFront | None = None) -> None:
         """Binds the listener.
 
         Args:
             settings: Which leaders to follow and how to serve.
+            make_front: Makes the listener of another protocol; None: there is none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -93,6 +96,8 @@ class ReplicaServer:
         self._serves: bool | None = None
         self._was_warm = False
         self._observation = self._observed()
+        self._doorkeeper = self._security.doorkeeper(None)
+        self._front = front_on(make_front, settings, self._doorkeeper, FrontCounter())
         self._add_services()
 
     def _observed(self) -> Observability:
@@ -122,6 +127,7 @@ class ReplicaServer:
                         self._security.watch(),
                         self._stream.run(),
                         self._keep_health(),
+                        *((self._front.run(),) if self._front is not None else ()),
                     )
                 ]
                 await stop.wait()
@@ -143,6 +149,7 @@ class ReplicaServer:
             engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
+            remoting=self._front and str(self._front.endpoint),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
@@ -226,6 +233,11 @@ class ReplicaServer:
             serve_from(self._grpc, manager)
         self._copies += 1
         self._was_warm = manager.warm
+        if self._front is not None:
+            parts = FrontParts(
+                manager, self._copy.warm_up, self._copy.queries, self._product_env, None, lambda: self._stream.leader
+            )
+            self._front.serve(parts)
         self._running[self._copy] = self._background.create_task(self._copy.run())
         _log.info(
             "copy_served",
@@ -260,7 +272,7 @@ class ReplicaServer:
             [(REGISTRATION_SERVICE, registration), (ROUTE_SERVICE, route), (ADMIN_SERVICE, admin)],
             self._health,
             observers=self._observation.observers,
-            doorkeeper=self._security.doorkeeper(None),
+            doorkeeper=self._doorkeeper,
         )
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
 
@@ -297,6 +309,8 @@ class ReplicaServer:
         if self._copy is not None:
             self._copy.manager.frozen = True
             await self._copy.watchers.close()
+        if self._front is not None:
+            await self._front.close(self._settings.shutdown_grace_millis / 1000)
         try:
             await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
         except TimeoutError:

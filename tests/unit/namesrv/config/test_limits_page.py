@@ -15,11 +15,23 @@ from namesrv.config import keys, limits
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.routes import change_log
 from namesrv.core.snapshot import pins
+from namesrv.remoting import limits as remoting_limits
 from namesrv.server.services.admin import config
 from namesrv.server.stores import config_store
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "limits.md"
-MODULES = (limits, topic_rules, endpoints, permits_file, change_log, pins, keys, config, config_store)
+MODULES = (
+    limits,
+    topic_rules,
+    endpoints,
+    permits_file,
+    change_log,
+    pins,
+    keys,
+    config,
+    config_store,
+    remoting_limits,
+)
 SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
 """Settings that are limits on what a caller may do."""
 

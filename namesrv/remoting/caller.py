@@ -1,0 +1,154 @@
+"""The caller behind a connection: its address, its certificate, its channel, what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, TypeVar, cast
+
+from groundwork.auth.permits import Permission
+from namesrv.core.errors import CallRefused, NotPermitted
+from namesrv.remoting.headers import Request
+from namesrv.server.auth.admission import Authorizer
+from namesrv.server.auth.callers import Context, identify
+from namesrv.server.background.channel_streams import ChannelStreams
+
+ANONYMOUS = "remoting:anonymous"
+"""The name under which permits know a connection that shows no certificate."""
+
+
+CallT = TypeVar("CallT", bound=Callable[..., Any])
+
+
+class Grade(Enum):
+    """What ``remoting_allow`` grants, in RocketMQ's protocol, where nobody proves who he is."""
+
+    LOOKUPS = "lookups"
+    REGISTRATIONS = "registrations"
+    OPERATORS = "operators"
+    SETTINGS = "settings"
+    """To change settings; to read them is an operator's."""
+
+
+_PERMISSIONS = {
+    Grade.LOOKUPS: Permission.LOOKUP,
+    Grade.REGISTRATIONS: Permission.REGISTER,
+    Grade.OPERATORS: Permission.ADMINISTER,
+    Grade.SETTINGS: Permission.ADMINISTER,
+}
+
+
+class Caller:
+    """The other end of one connection."""
+
+    def __init__(self, peer: str, certificate: Mapping[str, Any], close: Callable[[], None]) -> None:
+        """A caller.
+
+        Args:
+            peer: Its address, HOST:PORT.
+            certificate: What it shows over TLS, as Python's ``ssl`` has it; empty if nothing.
+            close: Ends the connection.
+        """
+        self.name = f"rocketmq:{peer}"
+        """Its name in the journal and the log."""
+        self._close = close
+        self._names = _names_of(certificate)
+        self._channels: ChannelStreams | None = None
+        self._channel_id: str | None = None
+
+    @property
+    def context(self) -> Context:
+        """This caller as the services of the contract know theirs."""
+        return cast("Context", self)
+
+    def channel(self, channels: ChannelStreams) -> str:
+        """The id of the channel that the connection is. A connection that never registers is none.
+
+        Raises:
+            LimitExceeded: Too many channels are open.
+            ShuttingDown: The name server takes no more.
+        """
+        if self._channel_id is None:
+            self._channel_id = channels.connect(self.name, self._close)
+            self._channels = channels
+        return self._channel_id
+
+    def left(self) -> None:
+        """The connection has ended."""
+        if self._channels is not None and self._channel_id is not None:
+            self._channels.disconnected(self._channel_id)
+            self._channels = None
+
+    # As a context of gRPC
+
+    def peer(self) -> str:
+        """Its address, with the protocol."""
+        return self.name
+
+    def invocation_metadata(self) -> tuple[()]:
+        """No metadata: this protocol has none that could be believed."""
+        return ()
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """The names in its certificate, as gRPC has them."""
+        return self._names
+
+
+class Gate:
+    """Decides who may call what: by the grades that the operator allows, and by the permits."""
+
+    def __init__(self, allowed: Iterable[Grade], doorkeeper: Authorizer | None) -> None:
+        self._allowed = frozenset(allowed)
+        self._doorkeeper = doorkeeper
+
+    def allows(self, grade: Grade) -> bool:
+        """Whether the operator allows calls of a grade."""
+        return grade in self._allowed
+
+    def guarded(self, grade: Grade, call: CallT) -> CallT:
+        """A call that is checked before it is made; the call itself where there is nothing to check."""
+        if self._doorkeeper is None and grade in self._allowed:
+            return call
+
+        def checked(request: Request, caller: Caller) -> Any:
+            self.check(caller, grade)
+            return call(request, caller)
+
+        return cast("CallT", checked)
+
+    def check(self, caller: Caller, grade: Grade, groups_of: object = None) -> None:
+        """Checks a call, and has the journal know its caller by the name in the permits.
+
+        Args:
+            caller: Who calls.
+            grade: What the call needs.
+            groups_of: A request of RegistrationService that is about the same broker groups; None: it is about none.
+
+        Raises:
+            NotAuthenticated: The permits do not know who calls.
+            NotPermitted: The caller may not.
+        """
+        try:
+            if grade not in self._allowed:
+                raise NotPermitted(caller.name, f"call for {grade.value} here (remoting_allow)")
+            if self._doorkeeper is not None:
+                principal = identify(caller.context, self._doorkeeper.permits())
+                principal.check(_PERMISSIONS[grade])
+                if groups_of is not None:
+                    principal.check_groups(self._doorkeeper.groups(groups_of))
+        except CallRefused as error:
+            if self._doorkeeper is not None:
+                self._doorkeeper.refused(f"rocketmq.{grade.value}", caller.name, error)
+            raise
+
+
+def _names_of(certificate: Mapping[str, Any]) -> Mapping[str, list[bytes]]:
+    alternatives = certificate.get("subjectAltName", ())
+    names = {
+        "peer_uri": [value.encode() for kind, value in alternatives if kind == "URI"],
+        "peer_dns": [value.encode() for kind, value in alternatives if kind == "DNS"],
+        "x509_common_name": [
+            value.encode() for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"
+        ],
+    }
+    return names if certificate else {"x509_common_name": [ANONYMOUS.encode()]}

@@ -1,0 +1,282 @@
+"""One connection: frames in, answers out, and the bounds on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+from uuid import uuid4
+
+import structlog
+
+from namesrv.core.errors import CallRefused, InternalDefect
+from namesrv.remoting.answers import refusal
+from namesrv.remoting.caller import Caller
+from namesrv.remoting.calls.table import Calls, InTurn
+from namesrv.remoting.codes import ResponseCode
+from namesrv.remoting.frames import BrokenFrame, FrameReader
+from namesrv.remoting.headers import Request, answer, request_of
+from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
+from namesrv.remoting.memory import FrameMemory
+
+FRAMES_IN_A_TURN = 200
+"""Requests of one connection that are answered before the event loop serves others: about two milliseconds."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Home(Protocol):
+    """The front that a connection belongs to."""
+
+    memory: FrameMemory
+    calls: Calls
+    """What answers requests now."""
+
+    def opened(self, connection: Connection) -> None:
+        """It is there."""
+
+    def closed(self, connection: Connection) -> None:
+        """It has ended."""
+
+    def stuck(self, connection: Connection) -> None:
+        """A peer does not read what is sent to it."""
+
+    def broken(self, peer: str, problem: str) -> None:
+        """A peer sent something that ends its connection."""
+
+    def answered(self, code: int, problem: CallRefused | None) -> None:
+        """A request was answered."""
+
+
+class Connection(asyncio.Protocol):
+    """A broker, a client or a tool of RocketMQ."""
+
+    def __init__(self, home: Home, clock: Callable[[], float]) -> None:
+        self._home = home
+        self._clock = clock
+        self._frames = FrameReader()
+        self._waiting: deque[tuple[Request, InTurn, int]] = deque()
+        """Requests that are answered one after the other, each with what answers it and the memory that it takes."""
+        self._worker: asyncio.Task[None] | None = None
+        self._taken = 0
+        """Memory of the frame that is on its way."""
+        self._waits_for_memory = False
+        self._unsent_since: float | None = None
+        self._later: asyncio.Handle | None = None
+        self._reading = True
+        self.last_active = clock()
+        """When something came or went last."""
+        self._frame_since: float | None = None
+        """Since when a frame is on its way; None if none is, or it is not the peer that keeps it waiting."""
+
+    # Of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begins."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+        self.caller = Caller(self.peer, transport.get_extra_info("peercert") or {}, self.close)
+        self._home.opened(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Has ended, however that was: then a broker that registered over it leaves."""
+        self._reading = False
+        if self._later is not None:
+            self._later.cancel()
+        self.caller.left()
+        memory = self._home.memory
+        memory.forget(self.memory_granted)
+        memory.give_back(self._taken)
+        self._taken = 0
+        if self._worker is not None:
+            self._worker.cancel()
+        for _, _, taken in self._waiting:
+            memory.give_back(taken)
+        self._waiting.clear()
+        self._home.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Answers what came, with one write."""
+        if self._transport.is_closing():
+            return
+        self.last_active = self._clock()
+        self._frames.feed(data)
+        if self._later is None and not self._is_held_up():
+            self._answer_frames()
+
+    def pause_writing(self) -> None:
+        """The peer does not read: nothing more is read from it until it does."""
+        self._unsent_since = self._clock()
+        self._hold_reading()
+        self._home.stuck(self)
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        self._unsent_since = None
+        self._go_on()
+
+    # Of the front
+
+    def overdue(self, now: float, idle_seconds: float, slow_reader_seconds: float) -> str | None:
+        """Why the connection has to be ended; None if it has not."""
+        if self._unsent_since is not None:
+            return "it takes no answers" if now - self._unsent_since > slow_reader_seconds else None
+        if self._frame_since is not None and now - self._frame_since > FRAME_SECONDS:
+            return f"a frame did not arrive whole within {FRAME_SECONDS:g} s"
+        if not self._waiting and not self._waits_for_memory and now - self.last_active > idle_seconds:
+            return "it was silent"
+        return None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes on their way to the peer."""
+        return self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Ends the connection once what is on its way has been sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self._transport.abort()
+
+    # Details
+
+    def _is_held_up(self) -> bool:
+        return self._unsent_since is not None or self._waits_for_memory or len(self._waiting) >= MAX_WAITING_REQUESTS
+
+    def _answer_frames(self) -> None:
+        """Answers frames that are there: not all of very many, and none for a peer that does not read."""
+        answers: list[bytes] = []
+        left, problem = FRAMES_IN_A_TURN, None
+        try:
+            while not self._is_held_up():
+                if not left:
+                    self._later = asyncio.get_running_loop().call_soon(self._answer_more)
+                    break
+                frame = self._frames.next()
+                if frame is None:
+                    self._note_begun()
+                    break
+                left -= 1
+                self._take(request_of(frame), answers)
+        except BrokenFrame as error:
+            problem = str(error)
+        if answers:
+            self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        if problem is not None:
+            self._home.broken(self.peer, problem)
+            self._transport.close()
+        elif self._is_held_up() or self._later is not None:
+            self._hold_reading()
+
+    def _answer_more(self) -> None:
+        """Goes on after others have had their turn."""
+        self._later = None
+        self._go_on()
+
+    def _take(self, request: Request, answers: list[bytes]) -> None:
+        """Answers a request, or has it wait for its turn."""
+        taken, self._taken, self._frame_since = self._taken, 0, None
+        told: bytes | None = None
+        waits = False
+        if not request.is_answer:
+            calls = self._home.calls
+            at_once, in_turn = calls.at_once.get(request.code), calls.in_turn.get(request.code)
+            if at_once is not None:
+                told = self._answered_at_once(request, at_once)
+                waits = told is None and in_turn is not None
+            elif in_turn is not None:
+                waits = True
+            else:
+                remark = f" request type {request.code} not supported"
+                told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            if waits and in_turn is not None:
+                self._waiting.append((request, in_turn, taken))
+                if self._worker is None:
+                    self._worker = asyncio.get_running_loop().create_task(self._answer_waiting())
+                return
+        if taken:
+            self._home.memory.give_back(taken)
+        if told is not None and not request.is_one_way:
+            answers.append(told)
+
+    def _answered_at_once(self, request: Request, call: Callable[[Request, Caller], bytes | None]) -> bytes | None:
+        try:
+            told = call(request, self.caller)
+        except CallRefused as error:
+            self._home.answered(request.code, error)
+            return refusal(request, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
+            return self._defect(request, error)
+        if told is not None:
+            self._home.answered(request.code, None)
+        return told
+
+    async def _answer_waiting(self) -> None:
+        """Answers requests in the order in which they came, as long as there are some."""
+        while self._waiting:
+            request, call, taken = self._waiting[0]
+            try:
+                told = await call(request, self.caller)
+            except CallRefused as error:
+                self._home.answered(request.code, error)
+                told = refusal(request, error)
+            except Exception as error:  # noqa: BLE001 - as above
+                told = self._defect(request, error)
+            else:
+                self._home.answered(request.code, None)
+            if not self._waiting:  # the connection has ended
+                return
+            self._waiting.popleft()
+            self._home.memory.give_back(taken)
+            if not request.is_one_way:
+                self._transport.write(told)
+            self.last_active = self._clock()
+            self._go_on()
+        self._worker = None
+
+    def _defect(self, request: Request, error: Exception) -> bytes:
+        """The answer where something happened that should not: the log has it, and the caller a number to quote."""
+        error_id = uuid4().hex[:12]
+        _log.error("internal_defect", error_id=error_id, call=request.code, peer=self.peer, exc_info=error)
+        refused = InternalDefect(error_id)
+        self._home.answered(request.code, refused)
+        return refusal(request, refused)
+
+    def _note_begun(self) -> None:
+        """A frame is on its way, or none: a large one needs memory before more of it is read."""
+        needed = self._frames.needed
+        if needed and self._frame_since is None:
+            self._frame_since = self._clock()
+        memory = self._home.memory
+        if self._taken == 0 and memory.counts(needed):
+            if memory.take(needed, self.memory_granted):
+                self._taken = needed
+            else:
+                self._waits_for_memory = True
+                self._frame_since = None
+
+    def memory_granted(self, size: int) -> None:
+        """There is room for the frame that is on its way."""
+        self._taken = size
+        self._waits_for_memory = False
+        self._go_on()
+
+    def _hold_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Goes on with frames that are there and with reading, unless something still holds it up."""
+        if self._later is not None or self._is_held_up() or self._transport.is_closing():
+            return
+        self._frame_since = None  # the peer could not go on either
+        self._answer_frames()
+        if not (self._reading or self._is_held_up() or self._transport.is_closing() or self._later is not None):
+            self._reading = True
+            self._transport.resume_reading()

@@ -1,0 +1,68 @@
+"""Fields of request headers, read by their type. All of them travel as text."""
+
+from __future__ import annotations
+
+import re
+
+from namesrv.core.errors import InvalidField
+from namesrv.core.records.rows import BrokerKey
+from namesrv.remoting.codes import STANDARD_JSON_VERSION
+from namesrv.remoting.headers import Request
+from namesrv.server.services import field_rules
+
+_NUMBER = re.compile(r"-?\d{1,19}")
+_MASTERS_TO_COME = -1
+"""The id with which a group of DLedger registers before it has chosen its master."""
+_HIGHEST_ID = 2**63 - 1
+
+
+def text(request: Request, name: str) -> str:
+    """A field that must be there. Raises InvalidField."""
+    value = request.fields.get(name)
+    if not value:
+        raise InvalidField(name, "is missing")
+    return value
+
+
+def number(request: Request, name: str, default: int = 0) -> int:
+    """A whole number; the default if the field is not there. Raises InvalidField."""
+    value = request.fields.get(name)
+    if not value:
+        return default
+    if not _NUMBER.fullmatch(value):
+        raise InvalidField(name, f"is {value[:40]!r}, not a number")
+    return int(value)
+
+
+def switch(request: Request, name: str) -> bool | None:
+    """A switch: on if the field is "true" in any case; None if it is not there."""
+    value = request.fields.get(name)
+    return None if value is None else value.lower() == "true"
+
+
+def bare_keys(request: Request) -> bool:
+    """Whether its sender wants numbers as keys of JSON without quotes."""
+    return request.version < STANDARD_JSON_VERSION and not switch(request, "acceptStandardJsonOnly")
+
+
+def broker(request: Request) -> BrokerKey:
+    """The broker group that a request is about. Raises InvalidField."""
+    cluster_name, broker_name = text(request, "clusterName"), text(request, "brokerName")
+    field_rules.check_name("clusterName", cluster_name)
+    field_rules.check_name("brokerName", broker_name)
+    return BrokerKey(cluster_name, broker_name)
+
+
+def broker_id(request: Request) -> int:
+    """The broker id of a request. Raises InvalidField."""
+    value = number(request, "brokerId", _MASTERS_TO_COME - 1)
+    if not _MASTERS_TO_COME <= value <= _HIGHEST_ID:
+        raise InvalidField("brokerId", f"is {request.fields.get('brokerId')!r}, must be -1 or higher")
+    return value
+
+
+def broker_addr(request: Request) -> str:
+    """The address of the broker that a request is about. Raises InvalidField."""
+    address = text(request, "brokerAddr")
+    field_rules.check_address("brokerAddr", address)
+    return address

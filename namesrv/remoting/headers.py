@@ -1,0 +1,191 @@
+"""Headers of requests and answers, in JSON and in the binary form that RocketMQ calls ROCKETMQ."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from namesrv.remoting.codes import OWN_VERSION
+from namesrv.remoting.frames import BINARY_HEADER, JSON_HEADER, BrokenFrame, Frame
+from namesrv.remoting.limits import MAX_FIELDS
+
+_ANSWER_FLAG = 1
+_ONE_WAY_FLAG = 2
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+_JAVA = 0
+"""LanguageCode of Java: a language that a client does not know would break it."""
+
+_scan = json.JSONDecoder(strict=False).raw_decode
+_FIXED = struct.Struct(">hBhii")
+"""Code, language, version, opaque, flag."""
+_SHORT, _INT = struct.Struct(">H"), struct.Struct(">i")
+_PREFIX = struct.Struct(">II")
+_BARE_SUCCESS = (
+    b'{"code":0,"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % OWN_VERSION
+)
+"""The header of a success without fields, before its number is put in: that of every route."""
+
+
+class Request(NamedTuple):
+    """One request."""
+
+    code: int
+    opaque: int
+    """Its number, which joins the answer to it."""
+    flag: int
+    version: int
+    """Its sender's, as RocketMQ counts them; 0: unknown."""
+    fields: Mapping[str, str]
+    encoding: int
+    """Of its header, which its answer's has, too."""
+    body: bytes
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is an answer, to nobody here: this name server asks nothing."""
+        return bool(self.flag & _ANSWER_FLAG)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether its sender waits for no answer."""
+        return bool(self.flag & _ONE_WAY_FLAG)
+
+
+def request_of(frame: Frame) -> Request:
+    """Reads the header of a frame.
+
+    Raises:
+        BrokenFrame: It cannot be read.
+    """
+    if frame.encoding == JSON_HEADER:
+        return _of_json(frame)
+    if frame.encoding == BINARY_HEADER:
+        return _of_binary(frame)
+    raise BrokenFrame(f"a header in the unknown encoding {frame.encoding}")
+
+
+def answer(
+    request: Request, code: int, body: bytes = b"", fields: Mapping[str, str] | None = None, remark: str | None = None
+) -> bytes:
+    """The frame of an answer.
+
+    Args:
+        request: What is answered.
+        code: A ResponseCode.
+        body: The body.
+        fields: Fields of the header; None: it has none.
+        remark: What people are told.
+    """
+    if request.encoding == BINARY_HEADER:
+        header = _binary_header(request.opaque, code, fields or {}, remark or "")
+    elif code or fields is not None or remark is not None:
+        header = _json_header(request.opaque, code, fields, remark)
+    else:
+        header = _BARE_SUCCESS % request.opaque
+    prefix = _PREFIX.pack(4 + len(header) + len(body), request.encoding << 24 | len(header))
+    return b"".join((prefix, header, body))
+
+
+def _of_json(frame: Frame) -> Request:
+    try:
+        text = frame.header.decode()
+        values, end = _scan(text, 0)
+    except (ValueError, RecursionError):
+        raise BrokenFrame("a header that is no JSON") from None
+    if type(values) is not dict or end != len(text):
+        raise BrokenFrame("a header that is no JSON object")
+    # Most requests are lookups, and this is most of what one costs: so no loops, and no calls but these.
+    find: Callable[..., Any] = values.get
+    code, opaque, flag, version = find("code"), find("opaque", 0), find("flag", 0), find("version", 0)
+    if not (type(code) is type(opaque) is type(flag) is type(version) is int) or not (
+        _LOWEST <= code <= _HIGHEST
+        and _LOWEST <= opaque <= _HIGHEST
+        and _LOWEST <= flag <= _HIGHEST
+        and _LOWEST <= version <= _HIGHEST
+    ):
+        raise BrokenFrame("a header whose code, opaque, flag or version is no number of 32 bits")
+    fields = find("extFields")
+    return Request(
+        code, opaque, flag, version, {} if fields is None else _fields_of_json(fields), JSON_HEADER, frame.body
+    )
+
+
+def _fields_of_json(values: object) -> Mapping[str, str]:
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or len(values) > MAX_FIELDS:
+        raise BrokenFrame(f"a header whose extFields are no object of at most {MAX_FIELDS} fields")
+    for value in values.values():
+        if type(value) is not str:
+            return {name: _text(value) for name, value in values.items() if value is not None}
+    return values
+
+
+def _text(value: object) -> str:
+    """A field's value as text; RocketMQ reads it so, too."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int):
+        return str(value)
+    raise BrokenFrame("a header with a field that is no text")
+
+
+def _of_binary(frame: Frame) -> Request:
+    header = frame.header
+    if len(header) < _FIXED.size:
+        raise BrokenFrame(f"a binary header of {len(header)} bytes")
+    code, _language, version, opaque, flag = _FIXED.unpack_from(header)
+    _remark, at = _binary_text(header, _FIXED.size, _INT)
+    length, at = _length(header, at, _INT)
+    if length != len(header) - at:
+        raise BrokenFrame(f"a binary header whose fields have {length} bytes of {len(header) - at}")
+    fields: dict[str, str] = {}
+    while at < len(header):
+        name, at = _binary_text(header, at, _SHORT)
+        fields[name], at = _binary_text(header, at, _INT)
+        if len(fields) > MAX_FIELDS:
+            raise BrokenFrame(f"a header of more than {MAX_FIELDS} fields")
+    return Request(code, opaque, flag, version, fields, BINARY_HEADER, frame.body)
+
+
+def _length(header: bytes, at: int, form: struct.Struct) -> tuple[int, int]:
+    """A length, and where what has it begins."""
+    begin = at + form.size
+    if begin > len(header):
+        raise BrokenFrame("a binary header that ends within a length")
+    (length,) = form.unpack_from(header, at)
+    if not 0 <= length <= len(header) - begin:
+        raise BrokenFrame(f"a binary header with a part of {length} bytes where {len(header) - begin} are left")
+    return length, begin
+
+
+def _binary_text(header: bytes, at: int, form: struct.Struct) -> tuple[str, int]:
+    """A text after its length, and where it ends."""
+    length, begin = _length(header, at, form)
+    try:
+        return header[begin : begin + length].decode(), begin + length
+    except UnicodeDecodeError:
+        raise BrokenFrame("a binary header with a text that is no UTF-8") from None
+
+
+def _json_header(opaque: int, code: int, fields: Mapping[str, str] | None, remark: str | None) -> bytes:
+    values: dict[str, object] = {"code": code}
+    if fields is not None:
+        values["extFields"] = dict(fields)
+    values |= {"flag": _ANSWER_FLAG, "language": "JAVA", "opaque": opaque}
+    if remark is not None:
+        values["remark"] = remark
+    values |= {"serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def _binary_header(opaque: int, code: int, fields: Mapping[str, str], remark: str) -> bytes:
+    encoded: list[bytes] = []
+    for name, value in fields.items():
+        for form, text in ((_SHORT, name.encode()), (_INT, value.encode())):
+            encoded += (form.pack(len(text)), text)
+    ext_fields, told = b"".join(encoded), remark.encode(errors="replace")
+    fixed = _FIXED.pack(code, _JAVA, OWN_VERSION, opaque, _ANSWER_FLAG)
+    return b"".join((fixed, _INT.pack(len(told)), told, _INT.pack(len(ext_fields)), ext_fields))

@@ -1,0 +1,53 @@
+"""Limits of RocketMQ's protocol, each with the failure it prevents. Others are those of every protocol."""
+
+from __future__ import annotations
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""Largest frame, the four bytes of its length included (RocketMQ: NettyEncoder's FRAME_MAX_LENGTH)."""
+
+MAX_HEADER_BYTES = 512 * 1024
+"""Largest header: it carries the largest value of the KV configuration, with every character escaped."""
+
+MAX_FIELDS = 1_000
+"""Most fields of a header: honest ones have a dozen."""
+
+MAX_LENIENT_TOKENS = 50_000
+"""Most keys and values in one value that standard JSON refuses, such as the mapping of one static topic: a twentieth of
+a second."""
+
+MAX_DEPTH = 32
+"""Deepest nesting in such a value."""
+
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+"""Largest body after it was unpacked: four times the largest frame. A table of 200,000 topics has 30 MB."""
+
+MAX_WAITING_REQUESTS = 32
+"""Most requests of one connection that wait for the one before them. Beyond it nothing more is read from it."""
+
+MAX_UNSENT_BYTES = 1024 * 1024
+"""Bytes on their way to a peer that does not read, from which on nothing more is read from it."""
+
+FRAME_SECONDS = 30.0
+"""Time for a frame to arrive whole."""
+
+IDLE_SECONDS = 120.0
+"""Silence after which a connection is ended (RocketMQ: serverChannelMaxIdleTimeSeconds)."""
+
+HANDSHAKE_SECONDS = 10.0
+"""Time for TLS to agree."""
+
+MAX_KEPT_BYTES = 32 * 1024 * 1024
+"""Most bytes of whole answers that are kept. Beyond it all are dropped, and made again as they are asked for."""
+
+MAX_PIECES = 200_000
+"""Most pieces that are kept: each is about 300 bytes."""
+
+MAX_REMARK_CHARACTERS = 1_000
+"""Longest text about a refused request: it may repeat a part of it."""
+
+MAX_CONNECTIONS = 20_000
+"""Most connections of RocketMQ's protocol: each takes a file descriptor and about 10 kB."""
+
+MAX_ALL_UNSENT_BYTES = 256 * 1024 * 1024
+"""Most bytes on their way to peers of RocketMQ's protocol that do not read, of all together: a list of all topics has
+some megabytes, and asking for it costs nothing."""

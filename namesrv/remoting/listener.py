@@ -1,0 +1,224 @@
+"""The listener of RocketMQ's protocol: accepts connections, keeps their bounds, ends those that are overdue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from typing import Literal
+
+import structlog
+
+from groundwork.endpoints import Endpoint
+from namesrv.core.errors import CallRefused
+from namesrv.remoting.calls.table import Calls
+from namesrv.remoting.connection import Connection
+from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
+from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls
+from namesrv.server.counters import FrontCounter
+
+SWEEP_SECONDS = 5.0
+"""Pause between two looks for connections that are overdue."""
+
+BROKEN_LOG_SECONDS = 1.0
+"""Between two log lines about connections that were ended; those in between are counted."""
+
+FULL_PAUSE_SECONDS = 0.1
+"""Pause before the next connection is taken where there is no room for one more."""
+
+_BACKLOG = 1_024
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""A host that vanishes is noticed within a minute, also if nothing is sent to it."""
+
+TlsMode = Literal["disabled", "permissive", "enforcing"]
+
+_log = structlog.get_logger(__name__)
+
+
+class RemotingListener:
+    """Connections of RocketMQ's brokers, clients and tools. Must be made inside the event loop that runs it."""
+
+    def __init__(
+        self,
+        listen: Endpoint,
+        calls: Calls,
+        counter: FrontCounter,
+        *,
+        tls: RemotingTls | None,
+        tls_mode: TlsMode,
+        slow_reader_seconds: float,
+        max_connections: int = MAX_CONNECTIONS,
+        max_unsent_bytes: int = MAX_ALL_UNSENT_BYTES,
+    ) -> None:
+        """Takes the port; connections are taken once it runs.
+
+        Args:
+            listen: Where.
+            calls: What answers requests, to begin with.
+            counter: Counts connections and requests.
+            tls: What is shown over TLS; None where that is disabled.
+            tls_mode: Whether connections are with TLS, without, or either.
+            slow_reader_seconds: How long a peer may take no answers.
+            max_connections: Most connections.
+            max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+        """
+        self.calls = calls
+        self.memory = FrameMemory()
+        self._counter = counter
+        self._tls = tls
+        self._tls_mode = tls_mode
+        self._slow_reader_seconds = slow_reader_seconds
+        self._max_connections = max_connections
+        self._max_unsent_bytes = max_unsent_bytes
+        self._connections: set[Connection] = set()
+        self._all_closed = asyncio.Event()
+        """Once no connection is left, after the last one was taken."""
+        self._stuck: set[Connection] = set()
+        self._greeting: set[asyncio.Task[None]] = set()
+        self._clock = time.monotonic
+        self._told_at, self._not_told = float("-inf"), 0
+        family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+        try:
+            self._socket = socket.create_server(listen, family=family, backlog=_BACKLOG)
+        except OSError as error:
+            reason = str(error.strerror).partition(" (while")[0]
+            raise OSError(f"cannot listen on {listen}: {reason}") from error
+        self._socket.setblocking(False)
+        self.endpoint = listen._replace(port=self._socket.getsockname()[1])
+
+    async def run(self) -> None:
+        """Takes connections, and ends those that are overdue. Runs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._accept())
+            tasks.create_task(self._sweep())
+
+    async def close(self, grace_seconds: float) -> None:
+        """Takes no more connections, and ends those that there are: at once, or after the time that answers take."""
+        self._socket.close()
+        for task in tuple(self._greeting):
+            task.cancel()
+        self._all_closed.clear()
+        for connection in tuple(self._connections):
+            connection.close()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    await self._all_closed.wait()
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    # Of connections
+
+    def opened(self, connection: Connection) -> None:
+        """A connection is there."""
+        self._connections.add(connection)
+        self._counter.connections = len(self._connections)
+
+    def closed(self, connection: Connection) -> None:
+        """It has ended."""
+        self._connections.discard(connection)
+        self._stuck.discard(connection)
+        self._counter.connections = len(self._connections)
+        if not self._connections:
+            self._all_closed.set()
+
+    def stuck(self, connection: Connection) -> None:
+        """A peer does not read: where all of these together are owed too much, the one that is owed most is ended."""
+        self._stuck.add(connection)
+        owed = {connection: connection.unsent_bytes for connection in self._stuck}
+        self._stuck = {connection for connection, size in owed.items() if size}
+        if sum(owed.values()) > self._max_unsent_bytes:
+            worst = max(owed, key=lambda connection: owed[connection])
+            self.broken(worst.peer, f"it is owed {owed[worst]} bytes and does not read")
+            worst.abort()
+
+    def broken(self, peer: str, problem: str) -> None:
+        """Logs that a connection was ended. A flood of them makes few lines."""
+        now = self._clock()
+        if now - self._told_at < BROKEN_LOG_SECONDS:
+            self._not_told += 1
+            return
+        _log.warning("remoting_connection_ended", peer=peer, problem=problem, not_told=self._not_told)
+        self._told_at, self._not_told = now, 0
+
+    def answered(self, code: int, problem: CallRefused | None) -> None:
+        """Counts a request of a known code."""
+        self._counter.answered[code] += 1
+        if problem is not None:
+            self._counter.refused[code] += 1
+
+    # Details
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, _ = await loop.sock_accept(self._socket)
+            except OSError as error:  # out of file descriptors, or the peer has gone already
+                self.broken("unknown", f"cannot be accepted: {error.strerror}")
+                await asyncio.sleep(FULL_PAUSE_SECONDS)
+                continue
+            if len(self._connections) + len(self._greeting) >= self._max_connections:
+                self.broken(_peer(connected), f"{self._max_connections} connections are open already")
+                connected.close()
+                await asyncio.sleep(FULL_PAUSE_SECONDS)
+                continue
+            task = loop.create_task(self._greet(connected))
+            self._greeting.add(task)
+            task.add_done_callback(self._greeting.discard)
+
+    async def _greet(self, connected: socket.socket) -> None:
+        """Makes a connection of a socket, with TLS or without."""
+        loop, peer = asyncio.get_running_loop(), _peer(connected)
+        try:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE:
+                connected.setsockopt(socket.IPPROTO_TCP, option, value)
+            with_tls = await self._wants_tls(connected)
+            context = self._tls.context if with_tls and self._tls is not None else None
+            handshake_seconds = None if context is None else HANDSHAKE_SECONDS
+            await loop.connect_accepted_socket(
+                lambda: Connection(self, self._clock), connected, ssl=context, ssl_handshake_timeout=handshake_seconds
+            )
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            connected.close()
+            self.broken(peer, f"TLS: {getattr(error, 'reason', None) or error}")
+        except BaseException:
+            connected.close()
+            raise
+
+    async def _wants_tls(self, connected: socket.socket) -> bool:
+        if self._tls_mode != "permissive":
+            return self._tls_mode == "enforcing"
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(connected, readable.set)
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                await readable.wait()
+        finally:
+            loop.remove_reader(connected)
+        return connected.recv(1, socket.MSG_PEEK) == bytes([CLIENT_HELLO])
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = self._clock()
+            for connection in tuple(self._connections):
+                problem = connection.overdue(now, IDLE_SECONDS, self._slow_reader_seconds)
+                if problem is not None:
+                    self.broken(connection.peer, problem)
+                    connection.abort()
+
+
+def _peer(connected: socket.socket) -> str:
+    with contextlib.suppress(OSError):
+        host, port = connected.getpeername()[:2]
+        return f"{host}:{port}"
+    return "unknown"

@@ -1,0 +1,259 @@
+"""Routes as RocketMQ's JSON, joined from pieces that are kept, or kept whole by their layout.
+
+A route does not name its topic, so all topics with the same queues on the same groups have the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.records.changes import Change, FilterServersPut, GroupPut, GroupRemoved
+from namesrv.core.records.rows import BrokerData, BrokerKey, TopicQueues
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
+from namesrv.remoting.limits import MAX_KEPT_BYTES, MAX_PIECES
+
+_ROUTE = route_data_pb2.TopicRouteData
+_SEVEN_BITS = 0x7F
+
+
+class _Piece(NamedTuple):
+    """A row of a route as JSON."""
+
+    cluster_name: str
+    name: str
+    """Of the broker group; of a filter server's broker, the address."""
+    json: bytes
+    mapping: tuple[bytes, bytes] | None = None
+    """Of a group's queues of a static topic: its mapping, before the topic's name and after it."""
+
+
+class RouteJson:
+    """Routes and broker groups of one manager, as RocketMQ's clients read them."""
+
+    def __init__(self, manager: RouteInfoManager, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._manager = manager
+        self._max_kept_bytes = max_kept_bytes
+        self._kept: tuple[dict[TopicQueues, bytes], dict[TopicQueues, bytes]] = ({}, {})
+        """Whole answers by layout: in standard JSON, and with numbers as keys without quotes."""
+        self._kept_bytes = 0
+        self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})
+        manager.change_log.listen(self._on_change)
+
+    def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
+        """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.
+
+        Args:
+            topic: The topic.
+            zone_name: Leaves groups of other zones out where their master is live.
+            bare_keys: Numbers as keys have no quotes, as clients before 4.9.4 want them.
+        """
+        queues = self._manager.tables.topic_queue_table.get(topic)
+        if queues is None:
+            return None
+        kept = self._kept[bare_keys]
+        is_plain = zone_name is None and not self._has_more_than_its_layout(topic)
+        if is_plain:
+            body = kept.get(queues)
+            if body is not None:
+                return body
+        encoded = self._manager.pickup_topic_route_data(topic, zone_name)
+        assert encoded is not None, "the topic is there"
+        body, names_topic = self._of_encoded(topic, encoded, bare_keys=bare_keys)
+        if is_plain and not names_topic:
+            self._kept_bytes += len(body)
+            if self._kept_bytes > self._max_kept_bytes:
+                self._drop_kept()
+                self._kept_bytes = len(body)
+            kept[queues] = body
+        return body
+
+    def of_encoded(self, topic: str, route: bytes, *, bare_keys: bool = False) -> bytes:
+        """A topic's encoded TopicRouteData as JSON."""
+        return self._of_encoded(topic, route, bare_keys=bare_keys)[0]
+
+    def _of_encoded(self, topic: str, route: bytes, *, bare_keys: bool) -> tuple[bytes, bool]:
+        """The same, and whether it names the topic."""
+        rows: dict[int, list[_Piece]] = {}
+        order_topic_conf = b""
+        for number, field, payload in _fields(route):
+            if number == _ROUTE.ORDER_TOPIC_CONF_FIELD_NUMBER:
+                order_topic_conf = b'"orderTopicConf":' + json.dumps(payload.decode()).encode() + b","
+            elif number in _ENCODERS:
+                rows.setdefault(number, []).append(self._piece(number, field, payload, bare_keys=bare_keys))
+        groups = rows.get(_ROUTE.BROKER_DATAS_FIELD_NUMBER, [])
+        queues = rows.get(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, [])
+        if len({group.name for group in groups}) < len(groups):
+            shown = self._shown_clusters(group.name for group in groups)
+            groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
+            queues = [queue for queue in queues if shown.get(queue.name) == queue.cluster_name]
+        filters = {filters.name: filters.json for filters in rows.get(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, [])}
+        mappings = [queue.mapping for queue in queues if queue.mapping is not None]
+        body = b"".join(
+            (
+                b'{"brokerDatas":[',
+                _joined(groups),
+                b'],"filterServerTable":{',
+                b",".join(filters.values()),
+                b"},",
+                order_topic_conf,
+                b'"queueDatas":[',
+                _joined(queues),
+                b"]",
+                _mappings(topic, mappings) if mappings else b"",
+                b"}",
+            )
+        )
+        return body, bool(mappings)
+
+    def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
+        """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
+        tables = self._manager.tables
+        shown: dict[str, BrokerData] = {}
+        for key, group in tables.broker_addr_table.items():
+            shown.setdefault(key.broker_name, group)
+        yield b'{"brokerAddrTable":{'
+        for count, (name, group) in enumerate(shown.items()):
+            comma = b"," if count else b""
+            yield comma + json.dumps(name).encode() + b":" + self._group(group, bare_keys=bare_keys)
+            yield None
+        clusters = {cluster: sorted(names) for cluster, names in tables.cluster_addr_table.items()}
+        yield b'},"clusterAddrTable":' + json.dumps(clusters, separators=(",", ":")).encode() + b"}"
+
+    def member_group(self, key: BrokerKey, *, bare_keys: bool = False) -> bytes:
+        """A BrokerMemberGroup in JSON; without members if there is no such group (RocketMQ: getBrokerMemberGroup)."""
+        group = self._manager.tables.broker_addr_table.get(key)
+        addrs = _addrs({} if group is None else group.addrs, bare_keys=bare_keys)
+        names = (json.dumps(name).encode() for name in (key.broker_name, key.cluster_name))
+        return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (addrs, *names)
+
+    # Details
+
+    def _has_more_than_its_layout(self, topic: str) -> bool:
+        """Whether the topic's route depends on more than its queues and their groups."""
+        if topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
+            return True
+        manager = self._manager
+        enabled = manager.behaviour.order_message_enable
+        return enabled and manager.kv_config.get(ORDER_TOPIC_CONFIG, topic) is not None
+
+    def _on_change(self, change: Change) -> None:
+        if any(isinstance(row, GroupPut | GroupRemoved | FilterServersPut) for row in change.rows):
+            self._drop_kept()
+
+    def _drop_kept(self) -> None:
+        for kept in self._kept:
+            kept.clear()
+        self._kept_bytes = 0
+
+    def _group(self, group: BrokerData, *, bare_keys: bool) -> bytes:
+        (found,) = _fields(group.fragment)
+        return self._piece(*found, bare_keys=bare_keys).json
+
+    def _piece(self, number: int, field: bytes, payload: bytes, *, bare_keys: bool) -> _Piece:
+        pieces = self._pieces[bare_keys]
+        piece = pieces.get(field)
+        if piece is None:
+            if len(pieces) >= MAX_PIECES:
+                pieces.clear()
+            piece = pieces[field] = _ENCODERS[number](payload, bare_keys)
+        return piece
+
+    def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
+        """The cluster of the group that is shown for each name: the one that registered first."""
+        clusters = self._manager.tables.clusters_by_name
+        return {name: next(iter(clusters[name])) for name in names if name in clusters}
+
+
+def _joined(pieces: list[_Piece]) -> bytes:
+    return b",".join([piece.json for piece in pieces])
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, whole field and payload of each field of a message that has fields with a length only."""
+    at = 0
+    while at < len(message):
+        begin, number = at, message[at] >> 3
+        at += 1
+        length = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            length |= (byte & _SEVEN_BITS) << shift
+            if byte <= _SEVEN_BITS:
+                break
+            shift += 7
+        end = at + length
+        yield number, message[begin:end], message[at:end]
+        at = end
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _queue_data(payload: bytes, bare_keys: bool) -> _Piece:
+    row = route_data_pb2.QueueData.FromString(payload)
+    values = {
+        "brokerName": row.broker_name,
+        "perm": row.perm,
+        "readQueueNums": row.read_queue_nums,
+        "topicSysFlag": row.topic_sys_flag,
+        "writeQueueNums": row.write_queue_nums,
+    }
+    mapping = _mapping(row, bare_keys=bare_keys) if row.HasField("mapping") else None
+    return _Piece(row.cluster_name, row.broker_name, _dumps(values), mapping)
+
+
+def _mapping(row: route_data_pb2.QueueData, *, bare_keys: bool) -> tuple[bytes, bytes]:
+    """A group's TopicQueueMappingInfo under its name, before the topic's name and after it."""
+    mapping = row.mapping
+    form = "%d:%d" if bare_keys else '"%d":%d'
+    queues = zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True)
+    ids = ",".join(form % queue for queue in queues)
+    name, rest = _dumps(row.broker_name), {"dirty": mapping.dirty, "epoch": mapping.epoch, "scope": mapping.scope}
+    before = b'%b:{"bname":%b,"currIdMap":{%b},%b,"topic":' % (name, name, ids.encode(), _dumps(rest)[1:-1])
+    return before, b',"totalQueues":%d}' % mapping.total_queue_nums
+
+
+def _mappings(topic: str, mappings: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The field topicQueueMappingByBroker, which a static topic's route has."""
+    name = _dumps(topic)
+    return b',"topicQueueMappingByBroker":{%b}' % b",".join(before + name + after for before, after in mappings)
+
+
+def _broker_data(payload: bytes, bare_keys: bool) -> _Piece:
+    row = route_data_pb2.BrokerData.FromString(payload)
+    addrs = _addrs({member.broker_id: member.broker_addr for member in row.broker_addrs}, bare_keys=bare_keys)
+    values: dict[str, object] = {
+        "brokerName": row.broker_name,
+        "cluster": row.cluster_name,
+        "enableActingMaster": row.enable_acting_master,
+    }
+    if row.HasField("zone_name"):
+        values["zoneName"] = row.zone_name
+    return _Piece(row.cluster_name, row.broker_name, b'{"brokerAddrs":%b,%b' % (addrs, _dumps(values)[1:]))
+
+
+def _filter_servers(payload: bytes, _bare_keys: bool) -> _Piece:
+    row = route_data_pb2.FilterServerData.FromString(payload)
+    member = _dumps({row.broker_addr: list(row.filter_servers)})[1:-1]
+    return _Piece(row.cluster_name, row.broker_addr, member)
+
+
+def _addrs(addrs: Mapping[int, str], *, bare_keys: bool) -> bytes:
+    form = "%d:%s" if bare_keys else '"%d":%s'
+    members = (form % (broker_id, json.dumps(addrs[broker_id])) for broker_id in sorted(addrs))
+    return f"{{{','.join(members)}}}".encode()
+
+
+_ENCODERS: dict[int, Callable[[bytes, bool], _Piece]] = {
+    _ROUTE.QUEUE_DATAS_FIELD_NUMBER: _queue_data,
+    _ROUTE.BROKER_DATAS_FIELD_NUMBER: _broker_data,
+    _ROUTE.FILTER_SERVERS_FIELD_NUMBER: _filter_servers,
+}

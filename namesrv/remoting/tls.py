@@ -1,0 +1,38 @@
+"""TLS as RocketMQ's servers have it: no STARTTLS and no ALPN, the first byte of a connection decides."""
+
+from __future__ import annotations
+
+import ssl
+
+from groundwork.connections.certificates import read_authorities, read_key_pair
+from groundwork.connections.listener_tls import ListenerFiles
+from groundwork.files.hot_reload import HotReloaded
+
+CLIENT_HELLO = 0x16
+"""First byte of a TLS connection. As the first of a frame's length it would make that 352 MiB, which none has."""
+
+
+class RemotingTls:
+    """What the listener shows. Each new connection gets the files as they are."""
+
+    def __init__(self, files: ListenerFiles) -> None:
+        """Reads the files. Raises CertificateError."""
+        self._files = files
+        # Files that cannot be used are told of by the gRPC listener, which reads the same.
+        self._loaded = HotReloaded(files.paths, self._load)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self._loaded.refreshed()[1]
+
+    def _load(self) -> ssl.SSLContext:
+        files = self._files
+        read_key_pair(files.certificate, files.key)  # says clearly what is wrong
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(files.certificate, files.key)
+        if files.client_authorities is not None:
+            context.load_verify_locations(cadata=read_authorities(files.client_authorities).decode("ascii", "ignore"))
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context

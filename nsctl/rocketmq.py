@@ -1,0 +1,120 @@
+"""A name server of RocketMQ, asked over its own protocol: clusters, topics and routes. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import grpc
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork.connections.call_errors import CallError
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Largest answer that is read: a list of a million topics has 30 MB."""
+
+_CLUSTER_INFO, _ALL_TOPICS, _ROUTE = 106, 206, 105
+_NO_SUCH_TOPIC = 17
+_VERSION = 513
+"""RocketMQ's number of 5.5.0: such a client is answered in standard JSON, but for the keys of lists of brokers."""
+_PREFIX = struct.Struct(">II")
+_HEADER_LENGTH_MASK = 0xFF_FFFF
+_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)')
+
+
+class RocketmqNamesrv:
+    """A connection to one."""
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+        """Connects. Raises CallError."""
+        self._endpoint = endpoint
+        try:
+            self._socket = socket.create_connection(endpoint, timeout=timeout_seconds)
+        except OSError as error:
+            raise self._failed(f"cannot be reached: {error.strerror or error}") from error
+        self._file = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def groups(self) -> Iterator[route_data_pb2.BrokerData]:
+        """All broker groups that it shows. Raises CallError."""
+        for group in self._ask(_CLUSTER_INFO, {}).get("brokerAddrTable", {}).values():
+            yield _group(group)
+
+    def topics(self) -> list[str]:
+        """All topics. Raises CallError."""
+        return sorted(self._ask(_ALL_TOPICS, {}).get("topicList", []))
+
+    def route(self, topic: str) -> route_data_pb2.TopicRouteData | None:
+        """A topic's route; None if there is none. Raises CallError."""
+        told = self._ask(_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"}, missing=_NO_SUCH_TOPIC)
+        if told is None:
+            return None
+        groups = sorted(map(_group, told.get("brokerDatas", [])), key=lambda group: group.broker_name)
+        clusters = {group.broker_name: group.cluster_name for group in groups}
+        queues = [
+            route_data_pb2.QueueData(
+                broker_name=row["brokerName"],
+                cluster_name=clusters.get(row["brokerName"], ""),
+                read_queue_nums=row["readQueueNums"],
+                write_queue_nums=row["writeQueueNums"],
+                perm=row["perm"],
+            )
+            for row in sorted(told.get("queueDatas", []), key=lambda row: str(row["brokerName"]))
+        ]
+        return route_data_pb2.TopicRouteData(queue_datas=queues, broker_datas=groups)
+
+    def _ask(self, code: int, fields: Mapping[str, str], missing: int | None = None) -> Any:
+        values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": _VERSION}
+        header = json.dumps(values).encode()
+        try:
+            self._socket.sendall(_PREFIX.pack(4 + len(header), len(header)) + header)
+            answer, body = self._read()
+            if answer.get("code") == missing:
+                return None
+            if answer.get("code") != 0:
+                raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}")
+            return json.loads(_BARE_KEY.sub(_quoted, body.decode()))
+        except OSError as error:
+            raise self._failed(f"did not answer: {error}") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise self._failed(f"answered something else than RocketMQ's protocol: {error}") from error
+
+    def _read(self) -> tuple[dict[str, Any], bytes]:
+        prefix = self._file.read(_PREFIX.size)
+        if len(prefix) < _PREFIX.size:
+            raise ConnectionError("it closed the connection")
+        length, word = _PREFIX.unpack(prefix)
+        header_length = word & _HEADER_LENGTH_MASK
+        if not header_length + 4 <= length <= MAX_ANSWER_BYTES or word >> 24:
+            raise ValueError(f"a frame of {length} bytes with a header of {header_length}")
+        header, body = self._file.read(header_length), self._file.read(length - 4 - header_length)
+        return json.loads(header), body
+
+    def _failed(self, problem: str) -> CallError:
+        return CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))
+
+
+def _group(row: Mapping[str, Any]) -> route_data_pb2.BrokerData:
+    addrs = {int(broker_id): addr for broker_id, addr in row.get("brokerAddrs", {}).items()}
+    return route_data_pb2.BrokerData(
+        cluster_name=row["cluster"],
+        broker_name=row["brokerName"],
+        broker_addrs=[route_data_pb2.BrokerAddr(broker_id=key, broker_addr=addrs[key]) for key in sorted(addrs)],
+    )
+
+
+def _quoted(found: re.Match[str]) -> str:
+    """A number as a key with quotes, which fastjson leaves out; a text as it is."""
+    return found.group() if found.group(2) is None else f'{found.group(1)}"{found.group(2)}"'

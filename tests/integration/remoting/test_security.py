@@ -1,0 +1,133 @@
+"""TLS decided by the first byte, certificates as callers, and listeners that do not start."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+
+from support.certificates import Files
+from support.processes import NamesrvProcess, eventually
+from support.rocketmq import RemotingClient, broker_fields, register
+from support.secured import LIVE_SECONDS, Place, permits, refused_start
+from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place.make(tmp_path_factory.mktemp("place"))
+
+
+def context_of(place: Place, shown: Files | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=place.authority.path)
+    context.check_hostname = False  # RocketMQ's clients send no server name and check none
+    if shown is not None:
+        context.load_cert_chain(shown.certificate, shown.key)
+    return context
+
+
+def is_answered(process: NamesrvProcess, tls: ssl.SSLContext | None) -> bool:
+    """Whether a lookup over a connection of its own is answered."""
+    try:
+        with RemotingClient(address_of(process), tls) as client:
+            client.send(105, {"topic": "NOPE"})
+            return client.read() is not None
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+def test_permissive_takes_connections_with_tls_and_without_on_one_port(place: Place) -> None:
+    flags = place.flags("TLS", with_permits=False)
+    with NamesrvProcess(*LOOPBACK, "--remoting-tls", "permissive", *flags) as process:
+        assert is_answered(process, context_of(place))
+        assert is_answered(process, None)
+
+
+def test_enforcing_is_the_default_with_a_certificate_and_takes_tls_only(place: Place) -> None:
+    with NamesrvProcess(*LOOPBACK, *place.flags("TLS", with_permits=False)) as process:
+        assert is_answered(process, context_of(place))
+        assert not is_answered(process, None)
+        assert process.wait_for("remoting_connection_ended")["peer"].startswith("127.0.0.1:")
+
+
+def test_disabled_takes_no_tls(place: Place) -> None:
+    with NamesrvProcess(*LOOPBACK, "--remoting-tls", "disabled", *place.flags("TLS", with_permits=False)) as process:
+        assert is_answered(process, None)
+        assert not is_answered(process, context_of(place))
+
+
+def test_certificates_that_change_are_shown_to_the_next_connection(place: Place, tmp_path: Path) -> None:
+    files = Files(Path(shutil.copy(place.server.certificate, tmp_path)), Path(shutil.copy(place.server.key, tmp_path)))
+    tls = ("--tls-cert", str(files.certificate), "--tls-key", str(files.key))
+
+    def shown(process: NamesrvProcess) -> bytes:
+        host, _, port = address_of(process).rpartition(":")
+        return ssl.get_server_certificate((host, int(port))).encode()
+
+    with NamesrvProcess(*LOOPBACK, *tls) as process:
+        before = shown(process)
+        other = place.authority.sign("other", ["localhost"], ips=["127.0.0.1"], file_name="other")
+        files.certificate.write_bytes(other.certificate.read_bytes())
+        files.key.write_bytes(other.key.read_bytes())
+        eventually(lambda: shown(process), lambda now: now != before, LIVE_SECONDS)
+
+
+def test_with_permits_a_certificate_says_who_may_do_what(place: Place) -> None:
+    with NamesrvProcess(*LOOPBACK, *ALL, *place.flags("mTLS")) as process:
+        address = address_of(process)
+        with RemotingClient(address, context_of(place, place.callers["broker"])) as broker:
+            assert register(broker).code == 0
+            assert broker.ask(105, {"topic": "TopicTest"}).code == 0
+            refused = register(broker, broker=broker_fields("broker-b", "127.0.0.1:20911"))
+            assert (refused.code, "may not register" in (refused.remark or "")) == (1, True)
+            assert register(broker, broker=broker_fields("broker-b")).code == 1
+            assert broker.ask(319).code == 1
+        with RemotingClient(address, context_of(place, place.callers["client"])) as client:
+            assert register(client).code == 1
+            assert client.ask(104, broker_fields()).code == 1
+            assert client.ask(322, broker_fields(), b"{}").code == 1
+            assert client.ask(904, broker_fields()).code == 1
+        with RemotingClient(address, context_of(place, place.callers["admin"])) as admin:
+            assert admin.ask(319).code == 0
+        assert not is_answered(process, context_of(place))
+        assert process.wait_for("call_refused")["peer"].startswith("rocketmq:127.0.0.1:")
+
+
+def test_a_connection_without_a_certificate_has_a_name_of_its_own_in_the_permits(place: Place, tmp_path: Path) -> None:
+    rows = permits()
+    file = tmp_path / "permits.json"
+    file.write_text(json.dumps(rows))
+    process = NamesrvProcess(*LOOPBACK, *ALL, "--permits-file", str(file))
+    with process, RemotingClient(address_of(process)) as client:
+        assert client.ask(105, {"topic": "NOPE"}).code == 1
+        rows["principals"]["legacy"] = {"certificates": ["remoting:anonymous"], "look_up": True}
+        file.write_text(json.dumps(rows))
+        eventually(lambda: client.ask(105, {"topic": "NOPE"}).code, lambda code: code == 17, LIVE_SECONDS)
+        assert register(client).code == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--remoting-listen", "0.0.0.0:0"), "--remoting-allow-insecure"),
+        (("--remoting-listen", "127.0.0.1"), "has no port"),
+        (("--remoting-listen", "127.0.0.1:0", "--remoting-allow", "everything"), "'everything'"),
+        (("--remoting-listen", "127.0.0.1:0", "--remoting-allow", ","), "is empty"),
+        (("--remoting-listen", "127.0.0.1:0", "--remoting-tls", "enforcing"), "tls_cert is not set"),
+        (("--remoting-listen", "192.0.2.1:9876", "--remoting-allow-insecure"), "cannot listen on 192.0.2.1:9876"),
+    ],
+)
+def test_a_front_that_may_or_can_not_be_ends_the_start(flags: tuple[str, ...], problem: str) -> None:
+    assert problem in refused_start(*flags)
+
+
+def test_beyond_loopback_server_certificates_alone_prove_nothing(place: Place) -> None:
+    everywhere = ("--remoting-listen", "0.0.0.0:0")
+    assert "tls_client_ca" in refused_start(*everywhere, *place.flags("TLS", with_permits=False))
+    with NamesrvProcess(*everywhere, *place.flags("mTLS", with_permits=False)) as process:
+        assert address_of(process).startswith("0.0.0.0:")
+    with NamesrvProcess(*everywhere, "--remoting-allow-insecure") as process:
+        assert address_of(process).startswith("0.0.0.0:")

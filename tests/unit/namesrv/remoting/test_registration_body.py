@@ -1,0 +1,199 @@
+"""Bodies of registrations: JSON with and without quotes around numbers, compressed ones, and those that are spoiled."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
+from namesrv.core.records.rows import DataVersion, StaticMapping
+from namesrv.core.slices import run_sync
+from namesrv.remoting.json_reader import ObjectReader, read_json
+from namesrv.remoting.registration_body import RegistrationBody, inflated, read_registration
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.integers(-99, 99) | st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def unquoted(value: Any) -> str:
+    """JSON as fastjson writes it: keys that are numbers without quotes."""
+    if isinstance(value, dict):
+        members = (
+            f"{key if isinstance(key, int) else json.dumps(key)}:{unquoted(inner)}" for key, inner in value.items()
+        )
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + " , ".join(map(unquoted, value)) + "]"
+    return json.dumps(value)
+
+
+def read(data: bytes, crc32: int = 0) -> RegistrationBody:
+    return run_sync(read_registration(data, crc32, ()))
+
+
+def topic(name: str, **changed: Any) -> dict[str, Any]:
+    config = {"order": False, "perm": 6, "readQueueNums": 4, "topicName": name, "topicSysFlag": 0, "writeQueueNums": 4}
+    return {"attributes": {}, "topicFilterType": "SINGLE_TAG", **config, **changed}
+
+
+def body(topics: dict[str, Any], **wrapper: Any) -> dict[str, Any]:
+    version = {"counter": 8, "stateVersion": 1, "timestamp": 1795340540541}
+    table = {"dataVersion": version, "mappingDataVersion": version, "topicConfigTable": topics, **wrapper}
+    return {"filterServerList": [], "topicConfigSerializeWrapper": table}
+
+
+def compressed(names: list[str], mappings: list[str] | None = None) -> bytes:
+    version = b'{"counter":8,"stateVersion":1,"timestamp":1795340540541}'
+    parts = struct.pack(">i", len(version)) + version + struct.pack(">i", len(names))
+    for name in names:
+        text = f"{name} 4 5 6 SINGLE_TAG {{ }}".encode()
+        parts += struct.pack(">i", len(text)) + text
+    parts += struct.pack(">i", 2) + b"[]"
+    if mappings is not None:
+        parts += struct.pack(">i", len(mappings))
+        for mapping in mappings:
+            parts += struct.pack(">i", len(mapping)) + mapping.encode()
+    return zlib.compress(parts)
+
+
+@given(VALUES)
+def test_json_with_numbers_as_keys_is_read_like_json(value: Any) -> None:
+    assert read_json(unquoted(value)) == json.loads(json.dumps(value))
+
+
+@given(st.dictionaries(st.integers(0, 9) | st.text(max_size=4), VALUES, max_size=4))
+def test_an_object_is_read_member_by_member(value: dict[Any, Any]) -> None:
+    reader = ObjectReader(f" {unquoted(value)} ")
+    assert {key: reader.take() for key in reader} == json.loads(json.dumps(value))
+    reader.check_ended()
+
+
+def test_a_body_of_version_5_is_read() -> None:
+    found = read(json.dumps(body({"T5": topic("T5"), "T6": topic("T6", perm=4, topicSysFlag=2)})).encode())
+    assert found.data_version == DataVersion(1795340540541, 8, 1)
+    assert found.topic_configs == {"T5": (4, 4, 6, 0), "T6": (4, 4, 4, 2)}
+    assert (found.filter_servers, found.mappings, found.skipped) == ((), {}, 0)
+
+
+def test_mappings_with_numbers_as_keys_are_kept_and_cost_no_topic() -> None:
+    mapping = {"bname": "broker-a", "currIdMap": {0: 0, 1: 1}, "scope": "__global__", "topic": "TS", "totalQueues": 2}
+    detail = {"bname": "broker-a", "hostedQueues": {0: [{"gen": 0}]}, "topic": "TS"}
+    wrapper = {"topicQueueMappingDetailMap": {"TS": detail}, "topicQueueMappingInfoMap": {"TS": mapping}}
+    found = read(unquoted(body({"TS": topic("TS")}, **wrapper)).encode())
+    assert found.topic_configs == {"TS": (4, 4, 6, 0)}
+    assert found.mappings == {"TS": StaticMapping("__global__", 2, 0, False, ((0, 0), (1, 1)))}
+
+
+def test_a_body_of_version_4_and_the_bare_wrapper_of_version_3_are_read() -> None:
+    version = {"counter": 3, "timestamp": 5}
+    wrapper = {"dataVersion": version, "topicConfigTable": {"T": topic("T")}}
+    for whole in ({"filterServerList": ["127.0.0.1:1"], "topicConfigSerializeWrapper": wrapper}, wrapper):
+        found = read(json.dumps(whole).encode())
+        assert (found.data_version, found.topic_configs) == (DataVersion(5, 3, 0), {"T": (4, 4, 6, 0)})
+
+
+@pytest.mark.parametrize("mappings", [None, ['{"topic":"TS","currIdMap":{0:1}}']])
+def test_a_compressed_body_is_known_by_its_first_byte(mappings: list[str] | None) -> None:
+    found = read(compressed(["A", "B"], mappings))
+    assert found.data_version == DataVersion(1795340540541, 8, 1)
+    assert found.topic_configs == {"A": (4, 5, 6, 0), "B": (4, 5, 6, 0)}
+    assert found.mappings == ({} if mappings is None else {"TS": StaticMapping("", 0, 0, False, ((0, 1),))})
+
+
+@pytest.mark.parametrize(
+    "odd", [topic("a b"), topic(""), topic("X", perm=8), topic("X", readQueueNums="4"), topic("X", perm=True), [], None]
+)
+def test_one_odd_topic_is_passed_over_and_counted(odd: Any) -> None:
+    found = read(json.dumps(body({"": odd, "T": topic("T")})).encode())
+    assert found.topic_configs == {"T": (4, 4, 6, 0)}
+    assert (found.skipped, len(found.problems)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [],
+        {"scope": 1},
+        {"scope": "x" * 200},
+        {"totalQueues": "4"},
+        {"epoch": 2**70},
+        {"currIdMap": []},
+        {"currIdMap": {"x": 1}},
+        {"currIdMap": {"1": "1"}},
+        {"currIdMap": {"9999999999": 1}},
+    ],
+)
+def test_an_odd_mapping_is_passed_over_and_its_topic_stays(odd: Any) -> None:
+    found = read(json.dumps(body({"T": topic("T")}, topicQueueMappingInfoMap={"T": odd})).encode())
+    assert (found.topic_configs, found.mappings, found.skipped) == ({"T": (4, 4, 6, 0)}, {}, 1)
+
+
+def test_a_checksum_of_the_body_as_sent_is_compared_and_its_top_bit_is_not() -> None:
+    data = json.dumps(body({"T": topic("T")})).encode()
+    assert read(data, zlib.crc32(data) & 0x7FFFFFFF).topic_configs
+    with pytest.raises(Crc32NotMatch):
+        read(data, (zlib.crc32(data) & 0x7FFFFFFF) ^ 1)
+
+
+def test_nothing_inflates_beyond_the_limit() -> None:
+    with pytest.raises(LimitExceeded):
+        run_sync(inflated(zlib.compress(b"\0" * 10_000_000), 1_000_000))
+    assert run_sync(inflated(zlib.compress(b"\0" * 999_999), 1_000_000)) == b"\0" * 999_999
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b"\xff",
+        b"{}{}",
+        b'{"topicConfigTable":[]}',
+        b'{"topicConfigTable":{"T":}}',
+        b'{"dataVersion":{"counter":-1}}',
+        b'{"dataVersion":[]}',
+        b'{"filterServerList":["no address"]}',
+        b'{"filterServerList":{}}',
+        b'{"x":' + b"[" * 100_000,
+        b'{"x":{0:' * 100 + b"1" + b"}}" * 100,
+        compressed(["A"])[:-9],
+        zlib.compress(b"\0\0\0\x7fabc"),
+        zlib.compress(struct.pack(">i", 2) + b"{}" + struct.pack(">i", 2**30)),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_by_a_clear_error(data: bytes) -> None:
+    with pytest.raises(InvalidField) as refused:
+        read(data)
+    assert refused.value.field.startswith("body")
+
+
+SAMPLES = [json.dumps(body({"T": topic("T"), "U": topic("U")})).encode(), compressed(["A", "B"], ['{"topic":"T"}'])]
+
+
+@given(
+    st.sampled_from(SAMPLES),
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
+    st.integers(0, 9),
+)
+def test_a_spoiled_body_is_read_or_refused_and_never_more(
+    sample: bytes, spoiled: list[tuple[int, int]], cut: int
+) -> None:
+    data = bytearray(sample)
+    for at, value in spoiled:
+        data[at % len(data)] = value
+    try:
+        found = read(bytes(data[: len(data) - cut]))
+    except CallRefused:
+        return
+    assert all(len(numbers) == 4 for numbers in found.topic_configs.values())
