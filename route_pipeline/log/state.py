@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from route_pipeline.log import commits
-from route_pipeline.log.commits import Commit, DataFile, LogError
+from route_pipeline.log.commits import Commit, DataFile, LogError, Span
 from route_pipeline.log.summaries import Summary
 from route_pipeline.source.change_rows import BACK, HOLE, LOST, SNAPSHOT
 
@@ -92,11 +93,16 @@ class LogState:
             self.lost.discard(summary.namesrv)
 
 
+_FILE_FIELDS = [one.name for one in fields(DataFile)]
+"""A checkpoint has hundreds of thousands of files: their fields are named once."""
+
+
 def to_json(log: str, state: LogState) -> dict[str, Any]:
     """The body of a checkpoint."""
     return {
         "log": log,
-        "files": [commits.file_to_json(file) for file in state.files.values()],
+        "file_fields": _FILE_FIELDS,
+        "files": [_entry(file) for file in state.files.values()],
         "removed": {path: at.isoformat() for path, at in state.removed.items()},
         "epoch": state.epoch,
         "writer": state.writer,
@@ -119,7 +125,7 @@ def from_json(name: str, number: int, body: Mapping[str, Any]) -> LogState:
     try:
         return LogState(
             number=number,
-            files={entry["path"]: commits.file_from_json(entry) for entry in body["files"]},
+            files=_files(body),
             removed={path: datetime.fromisoformat(at) for path, at in body["removed"].items()},
             epoch=int(body["epoch"]),
             writer=str(body["writer"]),
@@ -134,3 +140,19 @@ def from_json(name: str, number: int, body: Mapping[str, Any]) -> LogState:
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LogError(f"{name} has a field that is missing or wrong: {error}") from None
+
+
+def _files(body: Mapping[str, Any]) -> dict[str, DataFile]:
+    """The files of a checkpoint. Its fields may be more than this program knows, and in another order."""
+    names = body["file_fields"]
+    pick = itemgetter(*(names.index(name) for name in _FILE_FIELDS))
+    files = {}
+    for entry in body["files"]:
+        path, table, date, rows, size, made_by, spans = pick(entry)
+        files[path] = DataFile(path, table, date, rows, size, made_by, tuple(Span(*span) for span in spans))
+    return files
+
+
+def _entry(file: DataFile) -> list[Any]:
+    spans = [[span.namesrv, span.epoch, span.first, span.last] for span in file.spans]
+    return [file.path, file.table, file.date, file.rows, file.size, file.made_by, spans]

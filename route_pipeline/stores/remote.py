@@ -68,7 +68,9 @@ class RemoteStore:
             except FileNotFoundError:
                 self._check_bucket()
                 return []
-            return sorted((self._file(one) for one in found.values()), key=lambda file: file.path)
+            # A folder whose first file appears meanwhile may come as such.
+            listed = (self._file(one) for one in found.values() if one.get("type") != "directory")
+            return sorted(listed, key=lambda file: file.path)
 
     def info(self, path: str) -> StoredFile:
         """What is known of a file."""

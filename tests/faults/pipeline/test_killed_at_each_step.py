@@ -144,11 +144,11 @@ def test_a_disk_that_fails_at_each_step_costs_a_batch_and_one_line_and_no_row(
     for number, step in enumerate(STEPS):
         life.go_on()
         faults.write_text(f"{step} = {ERRORS[number % len(ERRORS)]}\n")
-        with pytest.raises(
-            IngestError,
-            match=FAILED,
-        ):
-            life.ingest(spark)
+        if step.startswith("after"):
+            life.ingest(spark)  # the commit is there already: trying it again finds that
+        else:
+            with pytest.raises(IngestError, match=FAILED):
+                life.ingest(spark)
         faults.unlink()
         life.ingest(spark)
     life.check(spark)
