@@ -62,6 +62,7 @@ def test_what_was_replaced_goes_after_a_while_and_what_no_commit_has_after_a_wee
     assert revisions_of(log) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.timeout(600)
 def test_died_at_any_step_no_row_is_missing_or_there_twice(place: str) -> None:
     # Each moment on a folder; on the slower server, every fifth.
     for moment in range(0, 200, 5 if place.startswith("s3") else 1):

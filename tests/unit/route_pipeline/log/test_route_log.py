@@ -40,10 +40,10 @@ def test_arrow_reads_the_files_by_their_names(tmp_path: Path) -> None:
     assert ds.dataset(files(tmp_path / "log")).count_rows() == 3
 
 
+@pytest.mark.timeout(600)
 def test_died_at_any_step_of_a_batch_the_log_has_it_whole_or_not_at_all(place: str) -> None:
     outcomes = set()
-    # Each moment on a folder; on the slower server, every third.
-    for moment in range(0, 100, 3 if place.startswith("s3") else 1):
+    for moment in range(100):
         log = RouteLog.create(f"{place}/{moment}")
         append(LogWriter(log), 1)
         dying = RouteLog(DyingStore(log.store, moment), log.id)

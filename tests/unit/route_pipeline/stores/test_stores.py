@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -138,8 +139,11 @@ def test_a_place_may_be_a_path_or_a_url(tmp_path: Path) -> None:
     assert open_store("abfss://c@account.dfs.core.windows.net/r").url == "abfss://c@account.dfs.core.windows.net/r"
 
 
-@pytest.mark.parametrize("scheme", ["gs", "abfss"])
-def test_a_client_that_is_missing_is_named_with_what_to_install(scheme: str) -> None:
+@pytest.mark.parametrize(("scheme", "client"), [("gs", "gcsfs"), ("abfss", "adlfs")])
+def test_a_client_that_is_missing_is_named_with_what_to_install(
+    scheme: str, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, client, None)
     with pytest.raises(StoreError, match=rf"{scheme}:// needs a client that is missing .*pip install 'namesrv\["):
         open_store(f"{scheme}://bucket/routes").files()
 
