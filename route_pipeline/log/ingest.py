@@ -121,6 +121,7 @@ class Ingester:
         limit = reader.getDefaultReadLimit()
         written: list[Summary] = []
         try:
+            self._catch_up()
             reader.prepareForTriggerAvailableNow()
             while (end := reader.latestOffset(self._position, limit)) != self._position:
                 summaries = self._append(reader, end)
@@ -131,6 +132,13 @@ class Ingester:
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error
         return IngestResult(self._run, tuple(written))
+
+    def _catch_up(self) -> None:
+        """Goes on after a batch that is in the log though every answer that said so was lost."""
+        self._writer.catch_up()
+        found = self._writer.state
+        if found.position is not None and found.run == self._run and found.batch >= self._batch:
+            self._batch, self._position = found.batch + 1, dict(found.position)
 
     def _append(self, reader: NamesrvStreamReader, end: dict[str, Any]) -> list[Summary]:
         """Appends one batch."""

@@ -73,12 +73,15 @@ class LogWriter:
         return self._opened_at + timedelta(seconds=self._clock() - self._opened)
 
     def catch_up(self) -> None:
-        """Takes in what others have committed.
+        """Takes in what others have committed, and batches of this writer of which all answers were lost.
 
         Raises:
             LogError: The log is damaged.
+            StoreUnavailableError: It cannot be read now.
         """
         self.log.state(self.state)
+        if self.state.writer == self._me.id:
+            self._last = self._last_batch()
 
     def append_batch(self, batch: Batch, add: Sequence[DataFile]) -> Commit:
         """Commits a batch.

@@ -14,7 +14,8 @@ from route_pipeline.log import commits, files
 from route_pipeline.log.commits import COMPACTION, LogError
 from route_pipeline.log.route_log import MARKER, RouteLog, commit_path
 from route_pipeline.log.writer import CHECKPOINT_EVERY, KEPT_CHECKPOINTS, ConflictError, LogWriter, ReplacedError
-from route_pipeline.stores.store import StoreError
+from route_pipeline.stores.local import LocalStore
+from route_pipeline.stores.store import StoreError, StoreUnavailableError
 from support.fakes.dying_store import Died, DyingStore
 from tests.unit.route_pipeline.log.rows import append, revisions_of, write
 
@@ -283,3 +284,27 @@ def test_a_log_without_an_ingest_says_so(place: str) -> None:
     log = RouteLog.create(place)
     with pytest.raises(StoreError, match="has no ingest yet"):
         log.check_not_empty(log.state())
+
+
+def test_a_batch_whose_answers_were_all_lost_is_found_by_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RouteLog.create(tmp_path / "log")
+    writer = LogWriter(log)
+    append(writer, 1)
+    create = LocalStore.create
+
+    def lose(store: LocalStore, path: str, content: bytes) -> bool:
+        create(store, path, content)
+        raise StoreUnavailableError("the answer was lost")
+
+    monkeypatch.setattr(LocalStore, "create", lose)
+    with pytest.raises(StoreUnavailableError):
+        append(writer, 2)
+    monkeypatch.setattr(LocalStore, "create", create)
+
+    writer.catch_up()
+
+    assert writer.state.position == {"revision": 2}
+    append(writer, 3)
+    assert revisions_of(log) == [1, 2, 3]
