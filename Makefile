@@ -19,7 +19,7 @@ FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-full guard images pictures dist lock clean
+.PHONY: help setup engine protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-engine bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,11 @@ $(READY): requirements/dev.txt pyproject.toml hatch_build.py $(PROTOS)
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install --disable-pip-version-check --no-deps --editable .
 	$(BIN)/python -m route_pipeline.java
+	@$(MAKE) --no-print-directory engine
 	@touch $@
+
+engine:  ## Build the native engine and install it, where cargo 1.85 or later is found; or install ENGINE_WHEEL=its wheel
+	@sh engine/install.sh $(BIN)/pip
 
 protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
@@ -81,7 +85,7 @@ test-spark: setup  ## The pipeline on clusters; then with PySpark 4.2 and Delta 
 	$(BIN)/pytest tests/spark
 	$(BIN)/python -m tests.spark
 
-lint: setup  ## Lint, format, types, import rules, wire contract, generated pages
+lint: setup  ## Lint, format, types, import rules, wire contract, generated pages; the native engine, where cargo is found
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -89,6 +93,7 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python tools/generate_clients.py --check
+	sh engine/lint.sh
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
@@ -99,6 +104,9 @@ bench: setup  ## Measure beside other name servers, those that can run here (min
 	$(BIN)/python -m bench.watchers --watchers 1000 --json .bench/results/watchers.json
 	$(BIN)/python -m bench.report --results .bench/results --to .bench/performance.md
 
+bench-engine: setup  ## Measure the native engine on a quiet machine (ten minutes), into docs/performance.md
+	$(BIN)/python -m bench.engine --json bench/results/engine.json --page docs/performance.md
+
 bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
 	$(BIN)/python -m bench.peers --json bench/results/peers.json
 	$(BIN)/python -m bench.peers --unpinned --quick --json bench/results/peers.json
@@ -106,23 +114,25 @@ bench-full: setup  ## Measure everything (an hour and a half), and write docs/pe
 	$(BIN)/python -m bench.event_loop --json bench/results/event_loop.json
 	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
 	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
-	$(BIN)/python -m bench.workers
 	$(BIN)/python -m tools.faults.load.detection --json bench/results/detection.json
 	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
 	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md
 
-images:  ## Build both container images
+wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 (cargo 1.85 or later, and pip)
+	$(PYTHON) -m tools.engine_wheel
+
+images:  ## Build both container images, and the native engine's wheel for them
 	$(PYTHON) -m tools.containers.images -- $(IMAGE_OPTIONS)
 
 pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromium)
 	$(BIN)/python -m tools.make_screenshots
 
-dist: setup  ## Build the wheel and the sdist into dist/, and run each from an empty environment
+dist: setup  ## Build both wheels and the sdist into dist/, and run them from empty environments
 	$(BIN)/python -m tools.distribution
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade --all-extras --group dev -o requirements/dev.txt
-	$(UV_LOCK) --extra namesrv -c requirements/dev.txt -o requirements/namesrv.txt
+	$(UV_LOCK) --extra native -c requirements/dev.txt -o requirements/namesrv.txt
 	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
 
 clean:  ## Remove everything that was made here

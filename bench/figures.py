@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bench.workload import SEED
 
-_PACKAGES = ("grpcio", "protobuf", "pygrpc-native", "uvloop")
+_PACKAGES = ("grpcio", "protobuf", "namesrv-engine", "uvloop")
 _SIGNIFICANT_DIGITS = 3
 
 

@@ -1,9 +1,11 @@
 """Fails if a call has become much dearer than it was: ``python -m bench.guard``.
 
 Bare times mean nothing on a machine that is shared. So each engine that can run here is compared with the naive server,
-in the same minutes: CPU time of the server's processes, in several rounds that take turns. What is judged is the median
-of the ratios, and the bounds leave room for other machines; a call that costs twice as much does not pass. Nor does one
-bad minute fail: what was too dear is measured again from the start, and has to be too dear again.
+in the same minutes. What the native engine answers by itself (a hit) and through Python (a miss) is compared with a
+server that looks nothing up, where cargo can build that one. Compared is CPU time of the server's processes, in several
+rounds that take turns. What is judged is the median of the ratios, and the bounds leave room for other machines; a call
+that costs twice as much does not pass. Nor does one bad minute fail: what was too dear is measured again from the
+start, and has to be too dear again.
 
 ``--calibrate`` writes down what calls cost today, which is what they are held to from then on.
 """
@@ -25,11 +27,17 @@ from namesrv_api.v1 import route_service_pb2
 
 from bench.figures import Sample, machine, machine_line, progress, shown, summarise, table
 from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
-from bench.peers.servers import NAIVE, Server, own_engines, server_cores, turned
+from bench.peers.recipes import Missing, RecipeFailed
+from bench.peers.servers import NAIVE, NULL, Server, own_engines, server_cores, turned
 from bench.workload import Profile
 
 LOOKUP = "lookup"
 REGISTRATION = "unchanged registration"
+HIT = "hit"
+MISS = "miss"
+_PEERS = {LOOKUP: NAIVE, REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
+"""What each call is compared with."""
+_NATIVE = "native"
 COSTS_FILE = Path(__file__).parent / "guard.json"
 """What calls cost when they were measured last, with the machine on which that was."""
 _MAY_RISE = 1.5
@@ -40,11 +48,11 @@ _LOOKUPS = 5_000
 _REGISTRATIONS = 1_000
 
 Costs = Mapping[str, Mapping[str, float]]
-"""Server CPU of a call by engine and call, divided by that of the naive server's."""
+"""Server CPU of a call by engine and call, divided by that of the server that it is compared with."""
 
 
 class Ratio(NamedTuple):
-    """How dear a call of an engine is, beside the naive server's."""
+    """How dear a call of an engine is, beside another server's."""
 
     engine: str
     call: str
@@ -58,43 +66,69 @@ class Ratio(NamedTuple):
 
 
 def measure(engines: Sequence[str], rounds: int) -> list[Sample]:
-    """Server CPU of each call on the naive server and each engine, in milliseconds per 1,000 calls."""
-    registrations = list(_PROFILE.registrations())
-    lookups = [
-        route_service_pb2.GetTopicRouteRequest(topic=name).SerializeToString()
-        for name in _PROFILE.topic_names(_LOOKUPS)
-    ]
-    repeated = registrations * (_REGISTRATIONS // len(registrations))
+    """Server CPU of each call on each engine and what it is compared with, in milliseconds per 1,000 calls."""
     samples = []
     server_core, load_cores = server_cores(pin=True)
     with _running_on(load_cores), ExitStack() as stack:
         servers = [stack.enter_context(Server(name, server_core)) for name in (NAIVE, *engines)]
+        apart = [server for server in servers if server.name == _NATIVE]
+        if apart and (null := _null_server(server_core)) is not None:
+            apart.append(stack.enter_context(null))
         for server in servers:
-            send(server.target, REGISTER_BROKER, registrations)
-            send(server.target, GET_TOPIC_ROUTE, lookups[: len(lookups) // 5])
+            send(server.target, REGISTER_BROKER, list(_PROFILE.registrations()))
+            send(server.target, GET_TOPIC_ROUTE, _lookups(_LOOKUPS // 5))
         for number in range(1, rounds + 1):
             progress(f"guard: round {number} of {rounds}")
-            for call, path, requests in (
-                (LOOKUP, GET_TOPIC_ROUTE, lookups),
-                (REGISTRATION, REGISTER_BROKER, repeated),
-            ):
-                for server in turned(servers, number):
-                    before = cpu_seconds(server.pids())
-                    send(server.target, path, requests)
-                    cost = (cpu_seconds(server.pids()) - before) * 1e6 / len(requests)
-                    samples.append(Sample(server.name, call, "ms CPU per 1,000", cost))
-        for server in servers:
+            fresh = _lookups(_LOOKUPS, asked_as=f"{number}-")
+            calls: list[tuple[Sequence[Server], str, str, Sequence[bytes]]] = [
+                (servers, LOOKUP, GET_TOPIC_ROUTE, _lookups(_LOOKUPS)),
+                (servers, REGISTRATION, REGISTER_BROKER, _repeated_registrations()),
+            ]
+            if len(apart) > 1:
+                calls += [(apart, HIT, GET_TOPIC_ROUTE, _lookups(_LOOKUPS)), (apart, MISS, GET_TOPIC_ROUTE, fresh)]
+            for compared, call, path, requests in calls:
+                samples += [_cost(server, call, path, requests) for server in turned(compared, number)]
+        for server in {*servers, *apart}:
             server.terminate()
     return samples
 
 
+def _null_server(core: str | None) -> Server | None:
+    try:
+        return Server(NULL, core)
+    except (Missing, RecipeFailed) as error:
+        progress(f"guard: hits and misses are not compared: {error}")
+        return None
+
+
+def _cost(server: Server, call: str, path: str, requests: Sequence[bytes]) -> Sample:
+    before = cpu_seconds(server.pids())
+    send(server.target, path, requests)
+    return Sample(server.name, call, "ms CPU per 1,000", (cpu_seconds(server.pids()) - before) * 1e6 / len(requests))
+
+
+def _lookups(count: int, asked_as: str | None = None) -> list[bytes]:
+    """Lookups of random topics. Asked in a way that nobody asked before, none is a hit, and the answer is the same."""
+    return [
+        route_service_pb2.GetTopicRouteRequest(
+            topic=name, zone_name=None if asked_as is None else f"{asked_as}{number}"
+        ).SerializeToString()
+        for number, name in enumerate(_PROFILE.topic_names(count))
+    ]
+
+
+def _repeated_registrations() -> list[bytes]:
+    registrations = list(_PROFILE.registrations())
+    return registrations * (_REGISTRATIONS // len(registrations))
+
+
 def ratios_of(samples: Iterable[Sample]) -> list[Ratio]:
-    """Each engine's cost divided by the naive server's of the same round."""
+    """Each engine's cost divided by the other server's of the same round."""
     values = {(figure.workload, figure.name): figure.values for figure in summarise(samples)}
     return [
-        Ratio(engine, call, tuple(own / peer for own, peer in zip(costs, values[NAIVE, call], strict=True)))
+        Ratio(engine, call, tuple(own / peer for own, peer in zip(costs, values[_PEERS[call], call], strict=True)))
         for (engine, call), costs in sorted(values.items())
-        if engine != NAIVE
+        if engine not in _PEERS.values()
     ]
 
 
@@ -112,8 +146,8 @@ def bound_of(costs: Costs, ratio: Ratio) -> float:
 def judge(costs: Costs, ratios: Iterable[Ratio]) -> list[str]:
     """What is dearer than its bound allows, a sentence each."""
     return [
-        f"one {ratio.call} on {ratio.engine} costs {shown(ratio.median)} times the naive server's, and may cost"
-        f" {shown(bound_of(costs, ratio))}: rounds {', '.join(map(shown, ratio.values))}"
+        f"one {ratio.call} on {ratio.engine} costs {shown(ratio.median)} times the {_PEERS[ratio.call]} server's,"
+        f" and may cost {shown(bound_of(costs, ratio))}: rounds {', '.join(map(shown, ratio.values))}"
         for ratio in ratios
         if ratio.median > bound_of(costs, ratio)
     ]
@@ -127,7 +161,10 @@ def guard(engines: Sequence[str], rounds: int) -> int:
         ratios = _measured(engines, rounds)
         for ratio in ratios:
             measured, bound = shown(ratio.median), shown(bound_of(costs, ratio))
-            print(f"{ratio.engine}, {ratio.call}: {measured} times the naive server's, may be {bound}", flush=True)
+            print(
+                f"{ratio.engine}, {ratio.call}: {measured} times the {_PEERS[ratio.call]} server's, may be {bound}",
+                flush=True,
+            )
         findings = judge(costs, ratios)
         for finding in findings:
             progress(f"guard: {finding}")
@@ -142,7 +179,7 @@ def calibrate(rounds: int) -> None:
     costs = {engine: dict(calls) for engine, calls in known_costs().items()}
     for ratio in _measured(own_engines(), rounds):
         costs.setdefault(ratio.engine, {})[ratio.call] = round(ratio.median, 3)
-        print(f"{ratio.engine}, {ratio.call}: {shown(ratio.median)} times the naive server's")
+        print(f"{ratio.engine}, {ratio.call}: {shown(ratio.median)} times the {_PEERS[ratio.call]} server's")
     COSTS_FILE.write_text(json.dumps({"machine": machine(), "rounds": rounds, "costs": costs}, indent=2) + "\n")
 
 

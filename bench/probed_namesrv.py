@@ -18,7 +18,6 @@ from groundwork.settings import add_command
 from groundwork.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
-from namesrv.server.engines.envoy.launch import become_envoy
 from namesrv.server.server import NamesrvServer
 
 LONGEST_LIFE_SECONDS = 600.0
@@ -32,9 +31,6 @@ _log = structlog.get_logger(__name__)
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes in memory, until SIGTERM."""
-    if settings.engine == "envoy":
-        signal.pthread_sigmask(signal.SIG_BLOCK, [PROBE_SIGNAL])  # it would end Envoy
-        become_envoy(settings, application="bench.probed_envoy:application")
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     uvloop.run(_serve(settings))

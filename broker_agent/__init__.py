@@ -7,6 +7,6 @@ Rooms, each importing only those after it: ``cli``, ``broker_controller``, ``lis
 
 import os
 
-# gRPC's core writes a line for each failed handshake to standard error, past our log and its bounds. It reads this
-# variable when it is imported, so it has to be set here.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# gRPC's core writes lines about what peers do to standard error, as many as they like, past our log, its format and its
+# bounds. It reads this variable when it is imported, so it has to be set here.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

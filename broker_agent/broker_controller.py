@@ -298,6 +298,7 @@ class BrokerController:
             ],
             "fast_listen",
             self._security.listener,
+            admission=self._security.admission,
             observers=self._observation.observers,
         )
         with ExitStack() as taken:
@@ -307,6 +308,7 @@ class BrokerController:
                 self._clients,
                 self._current.identity,
                 tls=self._security.listener,
+                admission=self._security.admission,
                 observers=self._observation.observers,
                 asyncio_debug=self._settings.asyncio_debug,
             )

@@ -14,6 +14,7 @@ import structlog
 from broker_agent.timing.clock import Timing
 from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint
+from groundwork.files.bounded_read import open_regular
 
 ProbeKind = Literal["tcp", "pid", "none"]
 
@@ -180,7 +181,7 @@ class BrokerProbe:
 
 
 def _pid_in(file: Path) -> int:
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         content = opened.read(_MAX_PID_FILE_BYTES)
     try:
         return _pid_of(content.decode("ascii"))

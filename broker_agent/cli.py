@@ -26,6 +26,7 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
+from groundwork.printable import say
 from groundwork.settings import add_command, exit_with
 from groundwork.stack_dumps import dump_stacks_on_signal
 
@@ -138,5 +139,5 @@ def healthcheck(
         exit_with(_PROGRAM, str(error))
     problem = check_health(agent, SERVICE_NAME, HEALTHCHECK_SECONDS, security)
     if problem is not None:
-        typer.echo(f"{_PROGRAM}: {problem}", err=True)
+        say(_PROGRAM, problem)
         raise typer.Exit(1)

@@ -32,6 +32,8 @@ CODES: dict[type[CallRefused], tuple[grpc.StatusCode, _Reason]] = {
     errors.ConsumerGroupNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_CONSUMER_GROUP_NOT_FOUND),
     errors.ProducerGroupNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_PRODUCER_GROUP_NOT_FOUND),
     errors.SlowReader: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_SLOW_READER),
+    errors.NotAuthenticated: (_Code.UNAUTHENTICATED, _Reason.ERROR_REASON_NOT_AUTHENTICATED),
+    errors.NotPermitted: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_NOT_PERMITTED),
     errors.ShuttingDown: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_SHUTTING_DOWN),
 }
 

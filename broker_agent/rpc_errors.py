@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from groundwork import errors as common
-from groundwork.errors import CallRefused, InternalDefect, InvalidField, LimitExceeded, MalformedRequest, NotDurable
+from groundwork.errors import (
+    CallRefused,
+    InternalDefect,
+    InvalidField,
+    LimitExceeded,
+    MalformedRequest,
+    NotAuthenticated,
+    NotDurable,
+    NotPermitted,
+)
 
 __all__ = [
     "CallRefused",
@@ -13,8 +22,10 @@ __all__ = [
     "InvalidField",
     "LimitExceeded",
     "MalformedRequest",
+    "NotAuthenticated",
     "NotDurable",
     "NotMaster",
+    "NotPermitted",
     "ProducerGroupNotFound",
     "ShuttingDown",
     "SlowReader",

@@ -177,6 +177,11 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         description="The broker takes no transactions, so nobody asks for producers: new ones are passed over if the "
         "setting before is off, too (rejectTransactionMessage).",
     )
+    permits_file: Path | None = Field(
+        None,
+        description="TOML or JSON file of who may do what here, the same as the name servers'; read again when it "
+        "changes. Without it everybody may, but with tls_client_ca commands come from this machine or the own group.",
+    )
     listen: Annotated[str, AfterValidator(_listen_address)] = Field(
         DEFAULT_LISTEN, description="Where the agent answers clients, host:port; also health checks and the status."
     )

@@ -32,7 +32,9 @@ def main() -> None:
     started = time.monotonic()
     with contextlib.ExitStack() as processes:
         say("starting two name servers, which never talk to each other")
-        servers = [processes.enter_context(NamesrvProcess("--name", f"namesrv-{letter}")) for letter in "ab"]
+        servers = [
+            processes.enter_context(NamesrvProcess("--name", f"namesrv-{letter}", engine="auto")) for letter in "ab"
+        ]
         clients = [processes.enter_context(server.connect()) for server in servers]
         namesrv = ";".join(str(server.endpoint) for server in servers)
 

@@ -1,13 +1,17 @@
 #!/bin/sh
-# Builds the native engine and installs it beside the name server, where that is possible; says in one line what it did.
+# Installs the native engine beside the name server: the wheel ENGINE_WHEEL, or else, where cargo is found, what it builds.
+# Says in one line what it did; that nothing could be built is no failure, since grpcio serves then.
+#   sh engine/install.sh .venv/bin/pip
 set -eu
 pip=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+if [ -n "${ENGINE_WHEEL:-}" ]; then
+    "$pip" install --disable-pip-version-check --quiet --force-reinstall --no-deps "$ENGINE_WHEEL"
+    echo "engine: the native engine is installed from $ENGINE_WHEEL; namesrv serve takes it (--engine auto)"
+    exit 0
+fi
 cd "$(dirname "$0")"
-version=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
-major=${version% *}
-minor=${version#* }
-if [ -z "$version" ] || [ "$major" -lt 1 ] || { [ "$major" -eq 1 ] && [ "$minor" -lt 85 ]; }; then
-    echo 'engine: no cargo 1.85 or later was found, so grpcio serves; for the native engine install its wheel: pip install namesrv-engine'
+if ! sh cargo.sh; then
+    echo 'engine: no cargo 1.85 or later was found, so grpcio serves; for the native engine run make engine ENGINE_WHEEL=..., with namesrv-engine or the path of a wheel that make wheel built elsewhere'
     exit 0
 fi
 echo 'engine: cargo was found; building the native engine (a minute or two) ...'

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Format, clippy and tests of the native engine; skipped in one line where there is no cargo.
+# Format, clippy and tests of the native engine; skipped in one line where there are no tools for it.
 set -eu
 cd "$(dirname "$0")"
-if ! cargo --version >/dev/null 2>&1; then
-    echo 'engine: cargo is missing; the native engine is not checked'
+if ! sh cargo.sh || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then
+    echo 'engine: skipped: no cargo 1.85 or later with clippy and rustfmt was found, so the native engine is not checked'
     exit 0
 fi
 cargo fmt --check

@@ -55,6 +55,24 @@ class NotDurable(CallRefused):
         super().__init__(f"the change could not be made durable and was not made: {problem}")
 
 
+class NotAuthenticated(CallRefused):
+    """The call carries no credentials that say who calls."""
+
+    def __init__(self, problem: str) -> None:
+        """Says what is missing or wrong, and what is taken. Never repeats a token."""
+        super().__init__(f"who calls? {problem}")
+
+
+class NotPermitted(CallRefused):
+    """The caller is known, but its permit does not cover the call."""
+
+    def __init__(self, principal: str, permission: str, names: str | None = None) -> None:
+        """Names the caller, what it lacks the permission to do, and the broker group or topic it is about."""
+        what = permission if names is None else f"{permission} {names}"
+        metadata = {"principal": principal, "permission": permission}
+        super().__init__(f"{principal} may not {what}", metadata if names is None else {**metadata, "names": names})
+
+
 class SlowReader(CallRefused):
     """The reader of a stream fell too far behind and is cut. Each program says in its own words what to do then."""
 

@@ -13,26 +13,12 @@ def check_bindable(listen: Endpoint) -> None:
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
     """
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        socket.create_server(listen, family=_family(listen)).close()
+        socket.create_server(listen, family=family).close()
     except OSError as error:
-        raise _cannot_listen(listen, error) from error
-
-
-def bind(listen: Endpoint) -> socket.socket:
-    """Holds a port without listening on it, for a program that will listen: Linux lets both bind it.
-
-    Raises:
-        OSError: The port is in use, or the address is not this machine's; the text says which.
-    """
-    taken = socket.socket(_family(listen))
-    try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(listen)
-    except OSError as error:
-        taken.close()
-        raise _cannot_listen(listen, error) from error
-    return taken
+        reason = str(error.strerror).partition(" (while")[0]
+        raise OSError(f"cannot listen on {listen}: {reason}") from error
 
 
 def listener_options(
@@ -43,7 +29,6 @@ def listener_options(
     max_pending_requests: int,
     keepalive_time_millis: int,
     keepalive_timeout_millis: int,
-    shares_port: bool = False,
 ) -> list[tuple[str, int]]:
     """Options of gRPC for a listener; an engine ignores those that it does not know.
 
@@ -55,8 +40,6 @@ def listener_options(
             gRPC answers CANCELLED to the rest.
         keepalive_time_millis: Silence after which a peer is pinged.
         keepalive_timeout_millis: Time for its answer.
-        shares_port: Whether other processes listen on the same port. By default gRPC shares it, silently, with another
-            server of this user, which gets half of the calls.
     """
     ping_interval = (
         keepalive_time_millis * 4 // 5
@@ -76,14 +59,6 @@ def listener_options(
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_interval),
         ("grpc.http2.min_ping_interval_without_data_ms", ping_interval),
-        ("grpc.so_reuseport", int(shares_port)),
+        # By default gRPC shares the port, silently, with another server of this user, which gets half of the calls.
+        ("grpc.so_reuseport", 0),
     ]
-
-
-def _family(listen: Endpoint) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-
-
-def _cannot_listen(listen: Endpoint, error: OSError) -> OSError:
-    reason = str(error.strerror).partition(" (while")[0]
-    return OSError(f"cannot listen on {listen}: {reason}")

@@ -11,11 +11,15 @@ from typing import Any, Literal
 
 import structlog
 
+from groundwork.printable import printable, printable_json
+
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 QUEUE_CAPACITY = 10_000
 """Log lines that wait for the writer at most. A flood of lines must not grow memory."""
+
+_OF_SEVERAL_LINES = ("exception", "stack")
 
 
 class _BoundedQueueHandler(logging.handlers.QueueHandler):
@@ -38,6 +42,24 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
         if self.dropped:
             dropped, self.dropped = self.dropped, 0
             logging.getLogger("groundwork.logs").warning("log_lines_dropped count=%d", dropped)
+
+
+def _printable(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escapes what a value from outside could do to a terminal, or pass off as a line of ours.
+
+    A traceback keeps its lines, but each is indented: none looks like a line of the log.
+    """
+    for key, value in event.items():
+        if key in _OF_SEVERAL_LINES and isinstance(value, str):
+            event[key] = "\n".join(f"  {printable(line)}" for line in value.split("\n"))
+        elif isinstance(value, str):
+            event[key] = printable(value)
+    return event
+
+
+def _printable_line(_logger: Any, _name: str, line: str) -> str:
+    """JSON as it is rendered escapes most of what is not printable, and this the rest."""
+    return printable_json(line)
 
 
 def set_log_level(level: LogLevel) -> None:
@@ -74,16 +96,16 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+    finish: list[Any] = (
+        [structlog.processors.JSONRenderer(), _printable_line]
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        else [_printable, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)]
     )
     writer = logging.StreamHandler(sys.stderr)
     writer.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
         )
     )
     lines: queue.Queue[Any] = queue.Queue(QUEUE_CAPACITY)

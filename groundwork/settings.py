@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Self, TypeVar
@@ -22,6 +21,8 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from groundwork.printable import say
 
 EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
@@ -109,7 +110,7 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
 
 def exit_with(program: str, message: str) -> NoReturn:
     """Ends a program that cannot start: one line on standard error, exit code 2."""
-    sys.stderr.write(f"{program}: {message}\n")
+    say(program, message)
     raise SystemExit(EXIT_BAD_START)
 
 

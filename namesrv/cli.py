@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -14,14 +14,13 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
+from groundwork.printable import printable
 from groundwork.settings import add_command, exit_with
 from groundwork.stack_dumps import dump_stacks_on_signal
 from groundwork.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.process.event_loop import run_in_loop
-from namesrv.process.workers import Workers
-from namesrv.server.engines.envoy.launch import CannotLaunch, become_envoy
 
 PROGRAM = "namesrv"
 
@@ -37,10 +36,6 @@ app = typer.Typer(
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     dump_stacks_on_signal()
-    if settings.workers > 1:
-        raise typer.Exit(_supervise(settings))
-    if settings.engine == "envoy":
-        _become_envoy(settings)
     from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:
@@ -51,26 +46,6 @@ def serve(settings: NamesrvSettings) -> None:
     try:
         run_in_loop(serve_until_signal(), asyncio_debug=settings.asyncio_debug)
     except (CannotListen, DataDirError) as error:
-        exit_with(PROGRAM, str(error))
-
-
-def _supervise(settings: NamesrvSettings) -> int:
-    """Serves from several processes; returns the exit code."""
-    configure_logs(settings.log_format, settings.log_level)
-
-    async def supervise_until_signal() -> int:
-        return await Workers(settings).run(stop_event())
-
-    try:
-        return run_in_loop(supervise_until_signal(), asyncio_debug=settings.asyncio_debug)
-    except OSError as error:
-        exit_with(PROGRAM, f"setting listen: {error}")
-
-
-def _become_envoy(settings: NamesrvSettings) -> NoReturn:
-    try:
-        become_envoy(settings)
-    except CannotLaunch as error:
         exit_with(PROGRAM, str(error))
 
 
@@ -112,7 +87,7 @@ def healthcheck(
     except ValueError as error:
         exit_with(PROGRAM, f"--endpoint: {error}")
     if problem is not None:
-        typer.echo(problem, err=True)
+        typer.echo(printable(problem), err=True)
         raise typer.Exit(1)
 
 

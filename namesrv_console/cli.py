@@ -19,6 +19,7 @@ from groundwork.namesrv_client.aio import AioNamesrvClient
 from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.settings import add_command, exit_with
 from groundwork.stop_event import stop_event
+from namesrv_console.connections import WAITING_CONNECTIONS, Connections, http_logger
 from namesrv_console.fleet import Fleet
 from namesrv_console.listener_tls import PageTls
 from namesrv_console.log_in import LogIn
@@ -81,18 +82,28 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
         AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION) for endpoint in settings.endpoints
     ]
     fleet = Fleet(servers)
+    connections = Connections()
     app, events = application(
-        fleet, permit_actions=settings.permit_actions, host_names=settings.host_name, log_in=page.log_in
+        fleet,
+        permit_actions=settings.permit_actions,
+        host_names=settings.host_name,
+        log_in=page.log_in,
+        connections=connections,
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=http_logger())
+    listener: asyncio.Server | None = None
     try:
         await runner.setup()
+        assert runner.server is not None, "it has been set up"
         listen, context = settings.listen_endpoint, None if page.tls is None else page.tls.context
-        site = web.TCPSite(runner, listen.host, listen.port, ssl_context=context)
-        await site.start()
-        _log_start(settings, Endpoint(*runner.addresses[0][:2]))
-        await _until(stop, fleet.run(), *((page.tls.watch(),) if page.tls else ()))
+        listener = await asyncio.get_running_loop().create_server(
+            connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
+        )
+        _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
+        await _until(stop, fleet.run(), connections.watch(), *((page.tls.watch(),) if page.tls else ()))
     finally:
+        if listener is not None:
+            listener.close()
         events.close()
         await runner.cleanup()
         for server in servers:

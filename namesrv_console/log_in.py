@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
 from groundwork.files.hot_reload import HotReloaded
+from groundwork.flood_log import FloodLog
 from namesrv_console.protection import problem
 
 COOKIE = "namesrv_console"
@@ -29,6 +30,9 @@ SESSION_SECONDS = 12 * 3600
 
 MIN_TOKEN_LENGTH = 16
 """Shorter tokens can be guessed; nothing else bounds how often that is tried."""
+
+REFUSED_LOG_SECONDS = 10.0
+"""Between two log lines about wrong tokens: a guess does not cost a line."""
 
 PATH = "/api/log-in"
 
@@ -57,6 +61,7 @@ class LogIn:
         """
         self._over_tls = over_tls
         self._wall_clock = wall_clock
+        self._refused = FloodLog("log_in_refused", REFUSED_LOG_SECONDS)
         self._secret = secrets.token_bytes(32)
         self._token = HotReloaded([token_file], lambda: _read(token_file), on_kept=_kept)
 
@@ -76,7 +81,7 @@ class LogIn:
         except ValidationError:
             return problem(400, "INVALID_FIELD", 'the body is not {"token": "..."}')
         if not self._is_token(asked.token.strip()):
-            _log.warning("log_in_refused", viewer=request.remote)
+            self._refused.tell(viewer=request.remote)
             return problem(401, "WRONG_TOKEN", "this is not the token")
         ends = str(int(self._wall_clock()) + SESSION_SECONDS)
         answer = web.json_response({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 
 from aiohttp import web
@@ -11,6 +12,8 @@ from groundwork.endpoints import is_ip_address
 
 ACTION_HEADER = "X-Namesrv-Console"
 """Must be there on whatever changes something: no form or link of another page can send it."""
+
+_PORT = re.compile(r"(:[0-9]{1,5})?")
 
 _POLICY = (
     "default-src 'none'",
@@ -98,5 +101,7 @@ def _why_foreign(request: web.Request) -> str | None:
 
 def _host_of(header: str) -> str:
     """The host without its port, lower case; brackets of an IPv6 address stay off."""
-    host = header.rpartition("]")[0].removeprefix("[") if header.startswith("[") else header.partition(":")[0]
-    return host.lower().rstrip(".")
+    if header.startswith("["):
+        host, closed, port = header[1:].partition("]")
+        return host.lower() if closed and _PORT.fullmatch(port) else header
+    return header.partition(":")[0].lower().rstrip(".")

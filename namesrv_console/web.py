@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from namesrv_console.actions import Action, act
+from namesrv_console.connections import Connections
 from namesrv_console.differences import SettledDifferences
 from namesrv_console.events import Events
 from namesrv_console.fleet import Fleet
@@ -110,12 +111,18 @@ class Page:
 
 
 def application(
-    fleet: Fleet, *, permit_actions: bool, host_names: list[str], log_in: LogIn | None = None
+    fleet: Fleet,
+    *,
+    permit_actions: bool,
+    host_names: list[str],
+    log_in: LogIn | None = None,
+    connections: Connections | None = None,
 ) -> tuple[web.Application, Events]:
     """The web application, and its event streams, to be closed before it is. Without a log-in it is for everybody."""
     page, events = Page(fleet, permit_actions=permit_actions), Events(fleet)
     lets_in = (lambda _: True) if log_in is None else lambda request: request.path == PATH or log_in.lets_in(request)
-    app = web.Application(middlewares=[check_requests(host_names, lets_in)], client_max_size=MAX_BODY_BYTES)
+    middlewares = [(connections or Connections()).middleware(), check_requests(host_names, lets_in)]
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     if log_in is not None:
         app.router.add_post(PATH, log_in.handle)
     app.cleanup_ctx.append(page.compare)

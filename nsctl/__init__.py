@@ -2,3 +2,9 @@
 
 A plain gRPC client that keeps nothing; imports the groundwork only. Begin reading in ``cli``.
 """
+
+import os
+
+# gRPC's core writes lines of its own to standard error, beside ours. It reads this variable when it is imported, so it
+# has to be set here.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -15,7 +15,7 @@ from nsctl.certificate_end import served_until
 from nsctl.diagnose import BATCH
 from nsctl.exit_codes import FOUND
 from nsctl.output import Format, Row
-from nsctl.read import TopicKind, live_brokers, topic_names
+from nsctl.read import TopicKind, broker_groups, live_brokers, topic_names
 from nsctl.session import Session
 
 SKEW_SECONDS = 1.0
@@ -84,6 +84,7 @@ def _check(server: NamesrvClient) -> Checked:
     found = [*_of_status(str(server.endpoint), status), *_of_clock(server, began)]
     lives = list(live_brokers(server))
     found += _of_brokers(str(server.endpoint), lives)
+    found += _of_names(server, lives)
     found += _of_topics(server)
     return Checked(status, found)
 
@@ -147,6 +148,20 @@ def _of_brokers(where: str, lives: list[route_data_pb2.BrokerLiveInfo]) -> Itera
         if all(live.broker_id != 0 for live in members):
             what = f"group {name} of {cluster} has no master: {len(members)} slaves"
             yield Finding("problem", where, what, "start the master, or promote a slave")
+
+
+def _of_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
+    """Groups of one name in several clusters. What names groups without a cluster cannot tell them apart."""
+    groups = {(live.cluster_name, live.broker_name) for live in lives}
+    if len({name for _, name in groups}) == len(groups):
+        return
+    clusters: dict[str, list[str]] = {}
+    for group in broker_groups(server):
+        clusters.setdefault(group.broker_name, []).append(group.cluster_name)
+    for name, (first, *others) in clusters.items():
+        if others:
+            what = f"group {name} is in {len(others) + 1} clusters: RocketMQ's clients see that of {first} only"
+            yield Finding("warning", str(server.endpoint), what, f"rename it in {', '.join(others)}")
 
 
 def _of_topics(server: NamesrvClient) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,9 +11,12 @@ from typing import Any
 
 import yaml
 from rich import box
-from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
+
+from groundwork.printable import UNPRINTABLE, printable_json, printable_yaml
+from groundwork.terminal import TableConsole
 
 WIDTH_WITHOUT_TERMINAL = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -28,10 +32,22 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-def console() -> Console:
+class _Dumper(yaml.SafeDumper):
+    """Puts texts that are not printable in double quotes, where YAML has escapes for what is in them."""
+
+
+def _represented(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = '"' if UNPRINTABLE.search(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represented)
+
+
+def console() -> TableConsole:
     """Where tables go: as wide as the terminal, or a fixed width where there is none."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    out = TableConsole()
+    return out if out.is_terminal else TableConsole(width=WIDTH_WITHOUT_TERMINAL)
 
 
 def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str = "") -> None:
@@ -44,20 +60,23 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
         title: A line above a table.
     """
     if form is Format.JSON:
-        console().print_json(json.dumps(list(rows)))
+        text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
+        JSONHighlighter().highlight(text)
+        console().print(text, soft_wrap=True)
     elif form is Format.YAML:
-        console().out(yaml.safe_dump([dict(row) for row in rows], sort_keys=False, allow_unicode=True), end="")
+        dumped = yaml.dump([dict(row) for row in rows], Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        sys.stdout.write(printable_yaml(dumped))
     else:
         console().print(table(rows, columns, title))
 
 
 def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table:
-    """Rows as a table for people. Values are text and never markup, whatever a broker calls itself."""
+    """Rows as a table for people. The console shows values as text, whatever a broker calls itself."""
     drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for column in columns:
         drawn.add_column(column.replace("_", " ").upper(), overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        drawn.add_row(*(_cell(row.get(column)) for column in columns))
     return drawn
 
 

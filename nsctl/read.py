@@ -66,6 +66,8 @@ def status(session: Session) -> None:
                 "topics": value.topic_count,
                 "loop_lag_millis": round(value.loop_lag_millis, 1),
                 "tasks": value.task_count,
+                "engine": value.engine,
+                "engine_because": value.engine_because,
                 "started_at": iso(value.started_at_millis),
             }
         )
@@ -121,6 +123,14 @@ def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInf
         for live in message.chunk.live_brokers
     ]
     return iter(sorted(lives, key=lambda live: (live.cluster_name, live.broker_name, live.broker_id)))
+
+
+def broker_groups(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerData]:
+    """The broker groups of one name server, in the order in which they came."""
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_BROKER_GROUPS])
+    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
+        assert isinstance(message, pb.StreamRouteSnapshotResponse)
+        yield from message.chunk.broker_datas
 
 
 def topics(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.namesrv_client.connection import SERVICES
+from groundwork.printable import say
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
@@ -58,6 +58,9 @@ Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' f
 AgentServerName = Annotated[
     str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
 ]
+AgentTokenFile = Annotated[
+    str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
+]
 Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
 
 
@@ -83,7 +86,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """A line for people, beside what programs read."""
-        sys.stderr.write(f"{PROGRAM}: {text}\n")
+        say(PROGRAM, text)
 
     def found(self, code: int) -> None:
         """Remembers an exit code; the largest wins."""
@@ -129,10 +132,11 @@ def add_command(
             else:
                 endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
                 # What a context has of these is for name servers: a token of theirs is nothing for an agent to see.
-                files = files and replace(files, token=None, server_name=tls["tls_server_name"])
+                token = tls["token_file"] and Path(tls["token_file"]).expanduser()
+                files = files and replace(files, token=token, server_name=tls["tls_server_name"])
             security = None if files is None else ClientSecurity(files)
         except (ContextError, CertificateError) as error:
-            sys.stderr.write(f"{PROGRAM}: {error}\n")
+            say(PROGRAM, str(error))
             raise typer.Exit(USAGE) from error
         session = Session(endpoints, timeout, output, security, services)
         try:
@@ -155,7 +159,8 @@ def add_command(
     parameters = []
     if agents is not None:
         parameters.append(inspect.Parameter("agents", inspect.Parameter.KEYWORD_ONLY, annotation=agents))
-        del common["namesrv"], common["token_file"]
+        del common["namesrv"]
+        common["token_file"] = (AgentTokenFile, None)
         common["tls_server_name"] = (AgentServerName, None)
     parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters += [

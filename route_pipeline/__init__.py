@@ -6,6 +6,6 @@ Rooms, each importing only those after it: ``commands``, ``reports``, ``log``, `
 
 import os
 
-# gRPC's core writes a line for each failed handshake to standard error, beside the program's one line of error. It
+# gRPC's core writes lines of its own to standard error, beside the program's one line of error. It
 # reads this variable when it is imported, in Spark's workers as well.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -12,10 +12,11 @@ from typing import Annotated, NoReturn
 
 import typer
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
 
 from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.printable import say
+from groundwork.terminal import TableConsole
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import GRACE, CompactionError, compact
@@ -369,16 +370,16 @@ def _failures() -> Iterator[None]:
         _exit_with("interrupted; what was written stays", EXIT_FAILED)
 
 
-def _console() -> Console:
+def _console() -> TableConsole:
     width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+    return TableConsole(width=width)
 
 
 def _say(progress: str) -> None:
     """Progress goes to standard error: the report alone is the output."""
-    typer.echo(f"route-pipeline: {progress}", err=True)
+    say("route-pipeline", progress)
 
 
 def _exit_with(message: str, code: int) -> NoReturn:
-    typer.echo(f"route-pipeline: {message}", err=True)
+    say("route-pipeline", message)
     raise typer.Exit(code)

@@ -68,6 +68,10 @@ BROKERS = "brokers"
 CLUSTERS = "clusters"
 CHANGES = "changes"
 
+_STATIC_MAPPING = Column(
+    "static_mapping", STRING, "of a static topic: JSON of which of its queues the group has; else null", nullable=True
+)
+
 ROW_COLUMNS = {
     TOPIC_QUEUES: (
         Column("topic", STRING, "topic name"),
@@ -80,6 +84,7 @@ ROW_COLUMNS = {
         Column(
             "reported_perm", INTEGER, "what the broker reports, where an operator changed it; else null", nullable=True
         ),
+        _STATIC_MAPPING,
     ),
     BROKERS: (
         Column("cluster_name", STRING, "cluster of the broker"),
@@ -144,6 +149,7 @@ CHANGE_COLUMNS = (
     Column("filter_servers", STRINGS, "addresses of the filter servers of a broker, host:port", nullable=True),
     Column("reason", STRING, "why it was removed, or why a name server was lost", nullable=True),
     Column("after_revision", LONG, "in reads: the changes are those after this revision", nullable=True),
+    _STATIC_MAPPING,
 )
 """The table of changes. Rows are unique by namesrv, epoch, revision, table_name, key and from_snapshot."""
 

@@ -16,6 +16,7 @@ from namesrv.core.records.rows import (
     Registration,
     RemovalReason,
     RemovedBroker,
+    StaticMapping,
     TopicConfig,
 )
 from namesrv.core.routes.route_info_manager import RouteInfoManager
@@ -59,6 +60,8 @@ class Fleet:
         timeout_seconds: float | None = None,
         zone_name: str | None = None,
         enable_acting_master: bool | None = None,
+        topic_by_topic: bool = False,
+        mappings: Mapping[str, StaticMapping] | None = None,
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
@@ -74,6 +77,8 @@ class Fleet:
             timeout_seconds=timeout_seconds,
             zone_name=zone_name,
             enable_acting_master=enable_acting_master,
+            topic_by_topic=topic_by_topic,
+            mappings=mappings or {},
         )
         return run_sync(self.manager.register_broker(registration))
 

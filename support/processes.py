@@ -68,11 +68,17 @@ def _error_of(call: Callable[[], object]) -> RichError:
 class Process:
     """A program that logs JSON lines to standard error."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str] | None = None, descriptors: tuple[int, ...] = ()
+    ) -> None:
         self.lines: list[dict[str, Any]] = []
         self._texts: list[str] = []
         self._popen = subprocess.Popen(
-            arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+            arguments,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+            pass_fds=descriptors,
         )
         self.pid = self._popen.pid
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -35,9 +35,17 @@ def digest(token: str) -> str:
 def permits(**changes: dict[str, Any]) -> dict[str, Any]:
     """A permits file's content: one principal for each kind of caller."""
     rights: dict[str, dict[str, Any]] = {
-        "client": {"look_up": True},
-        "broker": {"look_up": True, "register": ["DefaultCluster/broker-a"]},
-        "admin": {"look_up": True, "administer": True},
+        "client": {"look_up": True, "agents": {"clients": ["*/*"]}},
+        "broker": {
+            "look_up": True,
+            "register": ["DefaultCluster/broker-a"],
+            "agents": {"replicate": ["DefaultCluster/broker-a"], "filter_servers": ["DefaultCluster/broker-a"]},
+        },
+        "admin": {
+            "look_up": True,
+            "administer": True,
+            "agents": {"read": ["*/*"], "topics": ["*/broker-a"], "operate": ["DefaultCluster/*"]},
+        },
     }
     rows = {
         name: {"certificates": [f"{name}.example"], "token_sha256": [digest(TOKENS[name])], **rights[name]}

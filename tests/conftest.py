@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 
 from tests.properties import MORE
@@ -13,8 +12,3 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 # What `make fuzz` takes: luck is tried there.
 settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=100 * MORE)
 settings.load_profile("fixed")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds what CI does without."""
-    parser.addoption("--all-engines", action="store_true", help="run every test of a server on the envoy engine, too")

@@ -2,12 +2,12 @@
 
     python -m tools.distribution
 
-The wheel is built from the source distribution, so nothing that the repository has beyond it can be in use.
+The wheel is built from the source distribution, so nothing that the repository has beyond it can be in use. Where there
+is cargo, the wheel of the native engine is built, too, and a name server serves on it.
 """
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,6 +17,8 @@ import zipfile
 from pathlib import Path
 
 from groundwork.version import __version__
+from support.processes import Process
+from tools.engine_wheel import NoCargoError, WheelError, engine_wheel
 
 REPOSITORY = Path(__file__).parents[1]
 DIST = REPOSITORY / "dist"
@@ -39,6 +41,7 @@ GENERATED_IN_WHEEL = (
     "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
 )
 NOT_IN_WHEEL = ("tests/", "demo/", "bench/", "docs/")
+NOT_IN_SDIST = ("gen/", ".venv/", ".ci/", "build/", "engine/target/")
 CLIENT_CHECK = """
 import sys, grpc
 from namesrv_api.v1 import route_service_pb2_grpc
@@ -71,7 +74,8 @@ def empty_environment(folder: Path) -> Path:
 
 def build(scratch: Path) -> tuple[Path, Path]:
     """Builds both; returns the wheel and the source distribution."""
-    shutil.rmtree(DIST, ignore_errors=True)
+    for old in DIST.glob("namesrv-*"):
+        old.unlink()
     programs = empty_environment(scratch / "build")
     run(programs / "pip", "install", "--quiet", "--disable-pip-version-check", BUILD)
     run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
@@ -87,7 +91,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     missing = [name for name in NEEDED_IN_SDIST if name not in sources]
     missing += [name for name in GENERATED_IN_WHEEL if name not in files]
     surplus = [name for name in files if name.startswith(NOT_IN_WHEEL)]
-    surplus += [name for name in sources if name.startswith(("gen/", ".venv/", ".ci/"))]
+    surplus += [name for name in sources if name.startswith(NOT_IN_SDIST)]
     if missing or surplus:
         raise DistributionError(f"missing: {missing}; not to be there: {surplus}")
 
@@ -107,21 +111,48 @@ def check_installed(scratch: Path, what: Path) -> None:
         run(programs / program, "--help")
 
 
+def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
+    """Installs both wheels into an empty environment and serves on native. Raises DistributionError."""
+    programs = empty_environment(scratch / "native")
+    pip = ["install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
+    run(programs / "pip", *pip, f"namesrv[native,nsctl] @ {wheel.as_uri()}", engine)
+    serve = [str(programs / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+    print("+", *serve, flush=True)
+    with Process(serve) as namesrv:
+        started = namesrv.wait_for("namesrv_started")
+        print(run(programs / "nsctl", "status", "--namesrv", started["listen"]))
+        code = namesrv.terminate()
+    if (started["engine"], code) != ("native", 0):
+        raise DistributionError(f"served on {started['engine']} ({started['engine_because']}), ended with {code}")
+
+
+def engine_if_possible() -> Path | None:
+    """The wheel of the native engine; None where there is neither cargo nor such a wheel. Raises WheelError."""
+    try:
+        return engine_wheel(DIST)
+    except NoCargoError as error:
+        print(f"left out: {error}")
+        return None
+
+
 def main() -> int:
     """Runs the program; returns its exit code."""
+    engine = None
     with tempfile.TemporaryDirectory(prefix="namesrv-dist-") as folder:
         try:
             wheel, sdist = build(Path(folder))
             check_contents(wheel, sdist)
             for what in (wheel, sdist):
                 check_installed(Path(folder), what)
+            if engine := engine_if_possible():
+                check_native(Path(folder), wheel, engine)
         except subprocess.CalledProcessError as error:
             print(error, error.stdout, error.stderr, sep="\n", file=sys.stderr)
             return 1
-        except DistributionError as error:
+        except (DistributionError, WheelError) as error:
             print(error, file=sys.stderr)
             return 1
-    for what in (wheel, sdist):
+    for what in filter(None, (wheel, sdist, engine)):
         print(f"{what.relative_to(REPOSITORY)}: {what.stat().st_size:,} bytes")
     return 0
 

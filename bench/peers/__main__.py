@@ -16,7 +16,7 @@ from bench.figures import machine, machine_line, progress, table
 from bench.load import open_many_files
 from bench.peers.measure import Measurement, measure
 from bench.peers.recipes import Missing, RecipeFailed
-from bench.peers.servers import NULL, NULL_REMOTING, all_servers, described
+from bench.peers.servers import NULL, NULL_REMOTING, all_servers, askable_servers, described
 from bench.peers.summary import figures_of, ratios_of
 from bench.peers.workloads import all_workloads
 
@@ -30,7 +30,7 @@ _CEILING = "lookups"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, prints the tables, writes the JSON file."""
     options = _parser().parse_args(arguments)
-    open_many_files()  # envoy, for one, takes no more connections than it has descriptors for
+    open_many_files()  # for 1,024 connections and more
     known = {workload.name: workload for workload in all_workloads(options.scale)}
     names = options.workload or (_QUICK if options.quick else known)
     records = []
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Measures name servers side by side.")
     names = [workload.name for workload in all_workloads()]
     parser.add_argument("--workload", action="append", choices=names, help="may be given again; default: all")
-    parser.add_argument("--server", action="append", choices=all_servers(), help="may be given again; default: all")
+    parser.add_argument("--server", action="append", choices=askable_servers(), help="may be given again; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run; default: %(default)s")
     parser.add_argument("--warm-up", type=float, default=60.0, help="of Java, before; default: %(default)s s")
@@ -83,7 +83,9 @@ def _write(path: Path, options: argparse.Namespace, records: list[dict[str, obje
     together = sorted([*kept, *records], key=lambda record: places.get(str(record["workload"]), len(places)))
     facts = {
         "machine": machine(),
-        "servers": {name: described(name) for name in all_servers() if any(one["server"] == name for one in together)},
+        "servers": {
+            name: described(name) for name in askable_servers() if any(one["server"] == name for one in together)
+        },
         "options": {name: value for name, value in vars(options).items() if name != "json"},
     }
     path.write_text(json.dumps({**facts, "records": together}) + "\n")

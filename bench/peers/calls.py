@@ -17,6 +17,7 @@ REGISTER = "RegisterBroker"
 QUERY_VERSION = "QueryDataVersion"
 HEARTBEAT = "BrokerHeartbeat"
 BATCH = "BatchGetTopicRoutes"
+WATCH = "WatchTopicRoutes"
 
 _ROUTES = "/namesrv_api.v1.RouteService/"
 _REGISTRATIONS = "/namesrv_api.v1.RegistrationService/"
@@ -62,6 +63,10 @@ class Grpc:
         """Asks for the routes of several topics at once. RocketMQ has no such call."""
         names = [topic_name(topic) for topic in topics]
         return _grpc(_ROUTES + BATCH, route_service_pb2.BatchGetTopicRoutesRequest(topics=names))
+
+    def watch(self, topic: int) -> Call:
+        """Watches a topic. RocketMQ has no such call."""
+        return _grpc(_ROUTES + WATCH, route_service_pb2.WatchTopicRoutesRequest(topics=[topic_name(topic)]))
 
     def register(self, broker: int, topics: Topics, counter: int, *, changed: bool = False) -> Call:
         """A master's full registration; changed with other queue counts than usual."""

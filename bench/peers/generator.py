@@ -78,15 +78,7 @@ def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
     Raises:
         RecipeFailed: The table could not be filled, or the server did not answer.
     """
-    described = {
-        **plan._asdict(),
-        "fill": plan.fill and _described(plan.fill, plan.protocol, folder),
-        "groups": [_described(group, plan.protocol, folder) for group in plan.groups],
-        "tls_ca": plan.tls_ca and str(plan.tls_ca),
-    }
-    file = folder / "plan.json"
-    file.write_text(json.dumps(described))
-    arguments = [*pinned(cores), str(program()), "run", str(file)]
+    arguments = [*pinned(cores), str(program()), "run", str(_written(plan, folder))]
     timeout = plan.warm_up_seconds + plan.seconds + _EXTRA_SECONDS
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
@@ -95,9 +87,29 @@ def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
     return outcome
 
 
+def watching(plan: Plan, folder: Path) -> list[str]:
+    """The command that opens the streams of a plan's only group, and tells when messages came.
+
+    ``bench/load_generator/src/watch.rs`` says what goes in and out.
+    """
+    return [str(program()), "watch", str(_written(plan, folder))]
+
+
 def pinned(cores: str | None) -> list[str]:
     """What to put before a command that is to run on these cores only."""
     return ["taskset", "--cpu-list", cores] if cores else []
+
+
+def _written(plan: Plan, folder: Path) -> Path:
+    described = {
+        **plan._asdict(),
+        "fill": plan.fill and _described(plan.fill, plan.protocol, folder),
+        "groups": [_described(group, plan.protocol, folder) for group in plan.groups],
+        "tls_ca": plan.tls_ca and str(plan.tls_ca),
+    }
+    file = folder / "plan.json"
+    file.write_text(json.dumps(described))
+    return file
 
 
 def _described(group: Group, protocol: str, folder: Path) -> dict[str, Any]:

@@ -32,6 +32,13 @@ NULL = "null"
 NULL_REMOTING = "null-remoting"
 """Answer without meaning: what they reach is the most that the load generator can measure."""
 TLS = "+tls"
+VARIANTS = {
+    "+2-threads": ("--engine-threads", "2"),
+    "+no-cache": ("--cache-bytes", "0"),
+    "+half-cache": ("--cache-bytes", "4000000"),
+}
+"""Native with other options, by how its name ends: measured when it is asked for. Half of a cache is room for the
+answers about half of 20,000 topics of width 1, so that half of the lookups are hits."""
 RUST_VERSION = "1.0.0"
 JAVA_VERSION = "5.5.0"
 """``java/pom.xml`` says it, too."""
@@ -57,24 +64,29 @@ _JAVA_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _SHOWN_CHARACTERS = 500
 _SETTLED_ANSWERS = 20
 """Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
-_OPTIONAL_PACKAGES = {"native": "pygrpc_native", "envoy": "pyvoy"}
-_TLS_ENGINES = ("grpcio", "envoy")
+_OPTIONAL_PACKAGES = {"native": "namesrv_engine"}
 
 
 def own_engines() -> list[str]:
     """The engines of this name server that can run here."""
-    return [name for name in get_args(Engine) if find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
+    return [name for name in get_args(Engine) if name != "auto" and find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
 
 
 def own_servers() -> list[str]:
     """The same, plain and with TLS."""
     engines = own_engines()
-    return [*engines, *(name + TLS for name in engines if name in _TLS_ENGINES)]
+    return [*engines, *(name + TLS for name in engines)]
 
 
 def all_servers() -> list[str]:
-    """Names of everything that can be asked for."""
+    """Names of everything that is measured if nothing is said."""
     return [*own_servers(), NAIVE, JAVA, RUST, NULL, NULL_REMOTING]
+
+
+def askable_servers() -> list[str]:
+    """Names of everything that can be asked for."""
+    variants = [f"native{name}" for name in VARIANTS] if "native" in own_engines() else []
+    return [*all_servers(), *variants]
 
 
 class Server(Process):
@@ -151,7 +163,8 @@ class Server(Process):
             return _rust_command(Path(self._folder.name), port)
         if self.name in {NULL, NULL_REMOTING}:
             return [str(program()), "null", self.protocol]
-        return [*_namesrv_command(self.name.removesuffix(TLS)), *self._tls_options()]
+        engine, plus, variant = self.name.partition("+")
+        return [*_namesrv_command(engine), *VARIANTS.get(plus + variant, ()), *self._tls_options()]
 
     def _tls_options(self) -> list[str]:
         if not self.name.endswith(TLS):
@@ -254,4 +267,6 @@ def described(name: str) -> str:
         NULL: "answers without meaning, over gRPC",
         NULL_REMOTING: "answers without meaning, over the remoting protocol",
     }
-    return texts.get(name, f"namesrv serve --engine {name.removesuffix(TLS)}" + " with TLS" * name.endswith(TLS))
+    engine, plus, variant = name.partition("+")
+    options = " ".join(VARIANTS.get(plus + variant, ()))
+    return texts.get(name, f"namesrv serve --engine {engine} {options}".strip() + " with TLS" * name.endswith(TLS))

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.engine import block_of, put_into
 from bench.figures import progress, shown
 from bench.peers.measure import UNPINNED
 from bench.report.plots import PLOTS
@@ -30,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(options.results)
     options.to.parent.mkdir(parents=True, exist_ok=True)
     pictures = [*_draw(results, options.to.parent / "pictures")]
-    options.to.write_text("\n".join(_page(results, pictures)) + "\n")
+    page = "\n".join(_page(results, pictures)) + "\n"
+    block = block_of(options.to.read_text()) if options.to.exists() else ""
+    options.to.write_text(put_into(page, block) if block else page)
     progress(f"report: {options.to} and {len(pictures)} pictures")
 
 

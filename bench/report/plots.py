@@ -20,11 +20,10 @@ _WATCHERS = (100, 1_000, 10_000)
 _LARGEST_SHOWN = 0.9999
 """Of a latency curve: beyond it stand single calls."""
 _SHARES = (0.1, 0.5, 0.9, 0.99, 0.999)
-_OURS = ("grpcio", "native", "envoy")
+_OURS = ("grpcio", "native")
 _COLOURS = {
     "grpcio": "tab:blue",
     "native": "tab:green",
-    "envoy": "tab:purple",
     "naive": "tab:gray",
     "java": "tab:red",
     "rust": "tab:orange",

@@ -14,6 +14,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 
+from broker_agent.auth.admission import AgentAdmission
 from broker_agent.clients.limits import (
     MAX_CONCURRENT_STREAMS,
     MAX_MESSAGE_BYTES,
@@ -65,9 +66,12 @@ class ClientServerOptions:
         )
 
 
-def handlers_of_clients(options: ClientServerOptions, observers: Sequence[CallObserver]) -> CallHandlers:
-    """Makes the handlers of clients' calls. Everybody may call; gRPC bounds messages and streams (``limits``)."""
-    return CallHandlers(FAILURES, options.slow_reader_seconds, observers=observers)
+def handlers_of_clients(
+    options: ClientServerOptions, observers: Sequence[CallObserver], admission: AgentAdmission | None = None
+) -> CallHandlers:
+    """Makes the handlers of clients' calls. gRPC bounds messages and streams (``limits``)."""
+    gate_of = (admission or AgentAdmission()).gate_of
+    return CallHandlers(FAILURES, options.slow_reader_seconds, gate_of=gate_of, observers=observers)
 
 
 class ClientServer:
@@ -81,6 +85,7 @@ class ClientServer:
         options: ClientServerOptions | None = None,
         tls: ListenerTls | None = None,
         *,
+        admission: AgentAdmission | None = None,
         observers: Sequence[CallObserver] = (),
         asyncio_debug: bool = False,
     ) -> None:
@@ -92,6 +97,7 @@ class ClientServer:
             identity: The broker that the agent is beside, as it is now; called by the event loop.
             options: How connections are watched.
             tls: What it shows; None: no TLS.
+            admission: Who may call; None: everybody.
             observers: Watch the calls.
             asyncio_debug: Whether the event loop is in asyncio's debug mode.
 
@@ -106,6 +112,7 @@ class ClientServer:
         self._loop = asyncio.new_event_loop()
         make_observable(self._loop, debug=asyncio_debug)
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker-agent-clients", daemon=True)
+        self._admission = admission
         self._observers = observers
         servicer = ClientServicer(managers, identity)
         try:
@@ -149,7 +156,7 @@ class ClientServer:
         self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
     ) -> int:
         self._server = grpc.aio.server(options=options.as_grpc())
-        handlers_of_clients(options, self._observers).add_service(self._server, SERVICE, (servicer,))
+        handlers_of_clients(options, self._observers, self._admission).add_service(self._server, SERVICE, (servicer,))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if tls is None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 import grpc
 from google.protobuf.message import DecodeError
 
+from broker_agent.auth.admission import AgentAdmission
 from broker_agent.error_codes import FAILURES
 from broker_agent.rpc_errors import CallRefused, MalformedRequest
 
@@ -15,8 +16,13 @@ from broker_agent.rpc_errors import CallRefused, MalformedRequest
 class ErrorAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only generic in its stubs
     """Answers every error of a servicer: CallRefused with its code and reason, all others as a defect.
 
-    Requests of unary calls are parsed here, because gRPC answers bytes that are not a message with INTERNAL.
+    Requests of unary calls are parsed here, because gRPC answers bytes that are not a message with INTERNAL, and only
+    those of callers that are let in.
     """
+
+    def __init__(self, admission: AgentAdmission | None = None) -> None:
+        """Takes who may call; None: everybody."""
+        self._admission = admission or AgentAdmission()
 
     def intercept_service(
         self,
@@ -38,16 +44,19 @@ class ErrorAnswers(grpc.ServerInterceptor):  # type: ignore[type-arg] # only gen
         wrap = _streaming if handler.response_streaming else _answering
         deserializer = handler.request_deserializer if parse is None else None
         wrapped: grpc.RpcMethodHandler[Any, Any] = make(
-            wrap(behavior, parse, handler_call_details.method),
+            wrap(behavior, parse, handler_call_details.method, self._admission),
             request_deserializer=deserializer,
             response_serializer=handler.response_serializer,
         )
         return wrapped
 
 
-def _answering(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None, method: str) -> Callable[..., Any]:
+def _answering(
+    behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None, method: str, admission: AgentAdmission
+) -> Callable[..., Any]:
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
+            admission.check(_full_name(method), context)
             return behavior(_parsed(parse, request), context)
         except Exception as error:  # noqa: BLE001 - the last place that can answer it
             _abort(error, context, method)
@@ -55,9 +64,12 @@ def _answering(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | Non
     return answer
 
 
-def _streaming(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None, method: str) -> Callable[..., Any]:
+def _streaming(
+    behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None, method: str, admission: AgentAdmission
+) -> Callable[..., Any]:
     def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
+            admission.check(_full_name(method), context)
             yield from behavior(_parsed(parse, request), context)
         except Exception as error:  # noqa: BLE001 - the last place that can answer it
             _abort(error, context, method)
@@ -75,7 +87,12 @@ def _parsed(parse: Any, request: Any) -> Any:
         raise MalformedRequest(parse.__self__.DESCRIPTOR.full_name) from error
 
 
+def _full_name(method: str) -> str:
+    """A call's name as descriptors have it, out of its path."""
+    return method.removeprefix("/").replace("/", ".")
+
+
 def _abort(error: Exception, context: grpc.ServicerContext, method: str) -> NoReturn:
     if not isinstance(error, CallRefused) and cast("Any", context).code() is not None:  # not in the stubs
         raise error  # the servicer has ended the call itself
-    context.abort_with_status(FAILURES.answer(error, method.removeprefix("/").replace("/", ".")).status())
+    context.abort_with_status(FAILURES.answer(error, _full_name(method)).status())

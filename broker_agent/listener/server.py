@@ -10,6 +10,7 @@ import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from broker_agent.auth.admission import AgentAdmission
 from broker_agent.errors import StartError
 from broker_agent.listener.error_answers import ErrorAnswers
 from broker_agent.listener.observed_answers import ObservedAnswers
@@ -55,6 +56,7 @@ class AgentServer:
         setting: str = "listen",
         tls: ListenerTls | None = None,
         *,
+        admission: AgentAdmission | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes the port; answers only once started.
@@ -64,6 +66,7 @@ class AgentServer:
             services: Each puts a service on the server.
             setting: Name of the setting that says where, for errors.
             tls: What it shows; None: no TLS.
+            admission: Who may call; None: everybody.
             observers: Watch the calls.
 
         Raises:
@@ -79,7 +82,7 @@ class AgentServer:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-agent-server")
         self._server = grpc.server(
             self._pool,
-            interceptors=[ObservedAnswers(observers, pb.DESCRIPTOR.package), _OwnErrorAnswers()],
+            interceptors=[ObservedAnswers(observers, pb.DESCRIPTOR.package), _OwnErrorAnswers(admission)],
             # By default gRPC would share a port with another server of this user, and get half of its calls.
             options=[("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=MAX_WAITING_CALLS,

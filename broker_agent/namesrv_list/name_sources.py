@@ -212,9 +212,27 @@ class AddressServer:
             response = connection.getresponse()
             if response.status != http.client.OK:
                 raise ValueError(f"the address server answered {response.status}, not 200")
-            return response.read(MAX_LIST_BYTES + 1)
+            return _whole_body(response)
         finally:
             timer.cancel()
             # Being cut off looks like the end of the answer, or like any error of the network.
             if late.is_set():
                 raise TimeoutError(f"the answer was not complete within {FETCH_TIMEOUT_SECONDS:g} s")
+
+
+def _whole_body(response: http.client.HTTPResponse) -> bytes:
+    """The body as long as it was declared to be: the rest of a list that was cut may look like a list.
+
+    Raises:
+        ValueError: It is too long, of no declared length, or shorter than that.
+        HTTPException: The last of its chunks is missing.
+    """
+    declared = response.length
+    if declared is None and not response.chunked:
+        raise ValueError("the answer has neither Content-Length nor chunks: whether it is whole cannot be known")
+    if declared is not None and declared > MAX_LIST_BYTES:
+        raise ValueError(f"the list has more than {MAX_LIST_BYTES} bytes: {declared} are declared")
+    body = response.read(MAX_LIST_BYTES + 1)
+    if declared is not None and len(body) < declared:
+        raise ValueError(f"the answer was cut after {len(body)} of {declared} bytes")
+    return body

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.files.bounded_read import open_regular
 
 FILE_PREFIX = "file:"
 """What comes before the path of a file that holds the list."""
@@ -87,7 +88,7 @@ def read_list_file(path: Path) -> tuple[Endpoint, ...]:
         ValueError: The file cannot be read or is no list; the message names it.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_LIST_BYTES + 1)
         return parse_list(decode_list(content))
     except OSError as error:

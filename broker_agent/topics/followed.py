@@ -24,6 +24,7 @@ from broker_agent.topics.table import (
     log_skipped_topics,
 )
 from broker_agent.topics.topics_file import Signature, copy_of, signature_of
+from groundwork.files.bounded_read import NoRegularFile, open_regular, read_as_it_is
 
 POLL_SECONDS = 0.25
 """Longest time between two looks at the file: some file systems do not report changes, and a folder that comes back is
@@ -34,14 +35,18 @@ BROKEN_SECONDS = 3.0
 CONFIRM_SECONDS = 2.0
 """When a file is read once more although it looks the same: a second change within one tick of the file system's clock
 leaves no trace in its size and time; the coarsest clocks tick every two seconds."""
-START_SECONDS = 2.0
-"""How long the start waits for a file that is broken."""
+START_SECONDS = 0.5
+"""How long the start waits for a file that is broken or being written: RocketMQ's broker writes one in milliseconds."""
 _RETRY_SECONDS = 0.05
 _DEBOUNCE_MILLIS, _STEP_MILLIS = 100, 50
 """Changes within this time count as one; it is also the period of the watcher."""
 _JOIN_SECONDS = 2.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class NoTopicsFile(BrokenTopics):
+    """Something else than a file is in its place: no broker is about to mend that."""
 
 
 class FollowedTopics:
@@ -92,7 +97,8 @@ class FollowedTopics:
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(without_file.topics))
             return without_file
         while (table := self.look()) is None:
-            if self._is_missing() or self._timing.clock() >= deadline:
+            hopeless = self._is_missing() or isinstance(self._broken, NoTopicsFile)
+            if hopeless or self._timing.clock() >= deadline:
                 return self._first_of_copy()
             self._wait(self._stopping, _RETRY_SECONDS)
         return table
@@ -149,10 +155,12 @@ class FollowedTopics:
         """
         self._signature = None
         try:
-            with self._path.open("rb") as stream:
+            with open_regular(self._path) as stream:
                 before = Signature.of(os.fstat(stream.fileno()))
-                content = stream.read(MAX_FILE_BYTES + 1)
+                content = read_as_it_is(stream, MAX_FILE_BYTES)
                 after = Signature.of(os.fstat(stream.fileno()))
+        except NoRegularFile as error:
+            raise NoTopicsFile(str(error.strerror)) from error
         except OSError as error:
             raise BrokenTopics(str(error.strerror)) from error
         if before != after:

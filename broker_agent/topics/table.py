@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 import structlog
 
 from broker_agent.errors import AgentError
+from groundwork.files.bounded_read import open_regular, read_as_it_is
 from groundwork.files.checksums import is_damaged
 from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
@@ -167,8 +168,8 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
             value and rule.
     """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
+        with open_regular(path) as stream:
+            content = read_as_it_is(stream, MAX_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:

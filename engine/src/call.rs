@@ -162,8 +162,7 @@ impl Begun {
         let shared = Arc::clone(self.shared());
         let Some(place) = shared.begin_call() else {
             shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
-            let text = format!("{} calls are under way, at most so many", shared.limits.max_pending);
-            return drop(self.responder.refuse(&Status::new(Code::ResourceExhausted, text)));
+            return drop(self.responder.refuse(&shared.overloaded));
         };
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
         let (id, mailbox) = self.room.register();

@@ -1,6 +1,6 @@
 //! One connection: its preface, its turns, its keepalive, its end.
 
-use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::call;
 use crate::door::Arrived;
-use crate::pace::{PREFACE, Paced};
+use crate::pace::{PREFACE, Paced, Signs};
 use crate::payload::Payload;
 use crate::peer::Peer;
 use crate::room::{Handle, Room};
@@ -57,12 +57,20 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
         Ok(Err(foreign)) => return turn_away(&room, wire, &peer, &foreign, tls).await,
         Err(_) => return,
     }
-    let alive = Rc::new(Cell::new(true));
-    let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(Paced::new(wire, Rc::clone(&alive)))).await else {
+    let Ok(turn) = room.newcomers.acquire().await else { return };
+    let signs = Rc::new(Signs::default());
+    signs.alive.set(true);
+    let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(Paced::new(wire, Rc::clone(&signs)))).await else {
         return;
     };
     let handle = room.enter();
-    Connection::new(http2, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), alive).await;
+    let mut connection = Connection::new(http2, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), signs);
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
+    tokio::task::yield_now().await; // the calls that it brought have their turn, too
+    drop(turn);
+    if first.is_pending() {
+        connection.await;
+    }
     room.leave(&handle);
 }
 
@@ -136,8 +144,6 @@ async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, came: &[u8], tls: b
 struct Keepalive {
     timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
-    /// Set by whatever is read.
-    alive: Rc<Cell<bool>>,
     asked: bool,
 }
 
@@ -146,6 +152,7 @@ struct Connection {
     room: Rc<Room>,
     handle: Rc<Handle>,
     peer: Arc<Peer>,
+    signs: Rc<Signs>,
     keepalive: Keepalive,
     age: Option<Pin<Box<Sleep>>>,
     draining: bool,
@@ -158,13 +165,12 @@ impl Connection {
         room: Rc<Room>,
         handle: Rc<Handle>,
         peer: Arc<Peer>,
-        alive: Rc<Cell<bool>>,
+        signs: Rc<Signs>,
     ) -> Self {
         let limits = &room.shared.limits;
-        let keepalive =
-            Keepalive { timer: Box::pin(sleep(limits.keepalive)), pings: http2.ping_pong(), alive, asked: false };
+        let keepalive = Keepalive { timer: Box::pin(sleep(limits.keepalive)), pings: http2.ping_pong(), asked: false };
         let age = (!limits.max_connection_age.is_zero()).then(|| Box::pin(sleep(limits.max_connection_age)));
-        Self { http2, room, handle, peer, keepalive, age, draining: false, closing: false }
+        Self { http2, room, handle, peer, signs, keepalive, age, draining: false, closing: false }
     }
 
     /// Looks whether the connection should go. Returns whether it must end now.
@@ -192,7 +198,13 @@ impl Connection {
                 );
                 return true; // what it holds must be given back, whether or not it reads a farewell
             }
-            if too_many_cancels {
+            let flood = self.signs.flood.get();
+            if flood {
+                shared.counts.closed_for_floods.fetch_add(1, Ordering::Relaxed);
+                let text = "a connection that sends little but SETTINGS, PING and the like is closed";
+                shared.notices.tell("too_many_frames_of_control", &self.peer.address, text);
+            }
+            if too_many_cancels || flood {
                 self.closing = true;
                 self.http2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             } else if stage == Stage::Ending {
@@ -202,6 +214,7 @@ impl Connection {
         }
         if !self.draining && (stage >= Stage::Draining || self.is_too_old(cx)) {
             self.draining = true;
+            self.signs.farewell.set(true);
             self.http2.graceful_shutdown();
         }
         false
@@ -224,13 +237,13 @@ impl Connection {
     /// Pings a silent peer. Returns whether it must be taken for dead.
     fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> bool {
         let limits = &self.room.shared.limits;
-        let Keepalive { timer, pings, alive, asked } = &mut self.keepalive;
+        let Keepalive { timer, pings, asked } = &mut self.keepalive;
         if let Some(pings) = pings {
             let _ = pings.poll_pong(cx); // anything that is read counts; this makes place for the next ping
         }
         while timer.as_mut().poll(cx).is_ready() {
             self.handle.cancels.set(0);
-            let silent = !alive.replace(false);
+            let silent = !self.signs.alive.replace(false);
             if silent && *asked {
                 return true;
             }
@@ -271,6 +284,7 @@ impl Future for Connection {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
+        this.signs.turn.set(this.signs.turn.get() + 1);
         if this.poll_end(cx) || this.poll_keepalive(cx) {
             return Poll::Ready(());
         }

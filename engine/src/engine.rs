@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
@@ -15,6 +15,7 @@ use crate::door::{self, Listener, listener_of};
 use crate::limits::Limits;
 use crate::room;
 use crate::shared::{Method, Shared, Stage};
+use crate::status::{Code, Status};
 use crate::tls::server_config;
 
 /// Most events that are handed over in one turn of the event loop.
@@ -31,6 +32,25 @@ pub struct Setup {
     pub threads: usize,
     /// Whether callers need permits; without, all are of one class.
     pub permits: bool,
+    /// What a call is told for which there is no room now.
+    pub overloaded: Overloaded,
+}
+
+/// `RESOURCE_EXHAUSTED` in words, and for programs: the trailer `grpc-status-details-bin` as it travels.
+#[derive(Debug)]
+pub struct Overloaded {
+    /// For people.
+    pub text: String,
+    /// For programs; empty: nothing.
+    pub details: Bytes,
+}
+
+impl From<Overloaded> for Status {
+    fn from(told: Overloaded) -> Self {
+        let details = Some(told.details).filter(|details| !details.is_empty());
+        let details = details.and_then(|details| HeaderValue::from_maybe_shared(details).ok());
+        Self { details, ..Self::new(Code::ResourceExhausted, told.text) }
+    }
 }
 
 /// Sockets, TLS, HTTP/2, and the cache of answers.
@@ -53,7 +73,7 @@ impl Engine {
         let bridge = Arc::new(Bridge::new(threads)?);
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
         let classes = Classes::new(setup.permits);
-        let shared = Shared::new(setup.limits, setup.methods, cache, classes, bridge, threads);
+        let shared = Shared::new(setup.limits, setup.methods, cache, classes, bridge, setup.overloaded.into(), threads);
         Ok(Self {
             shared: Arc::new(shared),
             listeners: Mutex::default(),
@@ -197,6 +217,7 @@ impl Engine {
             ("refused_connections", counts.refused_connections.load(Relaxed)),
             ("closed_for_waiting", counts.closed_for_waiting.load(Relaxed)),
             ("closed_for_cancels", counts.closed_for_cancels.load(Relaxed)),
+            ("closed_for_floods", counts.closed_for_floods.load(Relaxed)),
             ("refused_calls", counts.refused_calls.load(Relaxed)),
             ("cancelled_calls", counts.cancelled_calls.load(Relaxed)),
             ("asked_calls", counts.asked.load(Relaxed)),

@@ -92,7 +92,7 @@ mod tests {
     }
 
     async fn unpack(bytes: Bytes, encoding: Encoding) -> Result<Bytes, Status> {
-        let all = Arc::new(Assembling::new(1 << 20));
+        let all = Arc::new(Assembling::new(1 << 20, Status::new(Code::ResourceExhausted, "too much")));
         let unpacked = unpacked(Message { bytes, compressed: true }, encoding, MOST, &all, &Semaphore::new(1)).await;
         assert_eq!(all.held(), 0, "given back");
         unpacked

@@ -15,6 +15,8 @@ mod classes;
 #[cfg(not(loom))]
 mod connection;
 #[cfg(not(loom))]
+mod crossing;
+#[cfg(not(loom))]
 mod door;
 #[cfg(not(loom))]
 mod engine;
@@ -43,6 +45,8 @@ mod responder;
 #[cfg(not(loom))]
 mod room;
 #[cfg(not(loom))]
+mod scan;
+#[cfg(not(loom))]
 mod script;
 #[cfg(not(loom))]
 mod shared;
@@ -56,7 +60,7 @@ mod wire;
 #[cfg(not(loom))]
 pub use bridge::{CallId, CallInfo, Command, Event};
 #[cfg(not(loom))]
-pub use engine::{EVENTS_PER_TURN, Engine, Setup, status_trailers};
+pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
 #[cfg(not(loom))]
 pub use limits::Limits;
 #[cfg(not(loom))]

@@ -20,11 +20,13 @@ const FIRST_RESERVE: usize = 16 << 10;
 pub(crate) struct Assembling {
     most: usize,
     held: AtomicUsize,
+    /// What those are told that find no room.
+    overloaded: Status,
 }
 
 impl Assembling {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, held: AtomicUsize::new(0) }
+    pub(crate) fn new(most: usize, overloaded: Status) -> Self {
+        Self { most, held: AtomicUsize::new(0), overloaded }
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -51,8 +53,7 @@ impl HeldBytes {
         let before = all.held.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > all.most {
             all.held.fetch_sub(bytes, Ordering::Relaxed);
-            let text = format!("more than {} bytes of requests are coming in", all.most);
-            return Err(Status::new(Code::ResourceExhausted, text));
+            return Err(all.overloaded.clone());
         }
         self.bytes += bytes;
         Ok(())
@@ -164,8 +165,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn all(most: usize) -> Arc<Assembling> {
+        Arc::new(Assembling::new(most, Status::new(Code::ResourceExhausted, "too much")))
+    }
+
     fn assembler(max_message: usize, most: usize) -> Assembler {
-        Assembler::new(max_message, &Arc::new(Assembling::new(most)))
+        Assembler::new(max_message, &all(most))
     }
 
     fn framed(message: &[u8]) -> Vec<u8> {
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn all_half_messages_together_are_bounded_and_given_back() {
-        let all = Arc::new(Assembling::new(20));
+        let all = all(20);
         let mut one = Assembler::new(100, &all);
         one.feed(&framed(&[1; 15]).slice_off(15)).expect("fits");
         let mut other = Assembler::new(100, &all);
@@ -230,7 +235,7 @@ mod tests {
             cuts in proptest::collection::vec(1_usize..50, 1..100),
         ) {
             let wire: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
-            let all = Arc::new(Assembling::new(1 << 20));
+            let all = all(1 << 20);
             let mut assembler = Assembler::new(200, &all);
             let (mut at, mut out, mut cuts) = (0, Vec::new(), cuts.into_iter().cycle());
             while at < wire.len() {
@@ -250,7 +255,7 @@ mod tests {
         fn any_bytes_are_taken_or_refused_and_never_held_beyond_the_bound(
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 0..20),
         ) {
-            let all = Arc::new(Assembling::new(300));
+            let all = all(300);
             let mut assembler = Assembler::new(200, &all);
             for chunk in chunks {
                 if assembler.feed(&Bytes::from(chunk)).is_err() {

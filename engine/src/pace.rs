@@ -2,7 +2,7 @@
 //!
 //! Frames that carry no call (SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, tiny DATA, ...) cost time and bring nothing. A
 //! connection has a budget of them, which grows with time, with its calls, and with what is written to it. Beyond it is
-//! read no faster than the budget grows: nothing is refused, and others have their turn.
+//! read no faster than the budget grows: nothing is refused, and others have their turn. Who goes on for seconds is closed.
 
 use std::cell::Cell;
 use std::io;
@@ -11,8 +11,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
+
+use crate::crossing::Crossing;
+use crate::scan::FrameScan;
 
 /// What every connection of HTTP/2 begins with.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,84 +39,12 @@ const CONTROL_PER_TURN: u32 = 64;
 /// After so many bytes, it is somebody else's turn.
 const BYTES_PER_TURN: usize = 64 << 10;
 
-/// Bytes of a block of fields above which it counts as much for each as a frame of control: few bytes can stand for many fields.
-const PLAIN_BLOCK: usize = 512;
-const BLOCK_BYTES_PER_FRAME: usize = 64;
+/// How long a connection may send more than its budget without a pause.
+const MAX_FLOOD: Duration = Duration::from_secs(5);
 
-/// Once so many frames of control have come in a turn, this much is read at a time, so that it ends soon after its budget.
+/// Once so many frames of control have come in a turn, or came in the one before, this much is read at a time, so that it ends soon after its budget.
 const CAREFUL_READ: usize = 1 << 10;
 const CAREFUL_FROM: u32 = 8;
-
-/// A DATA frame below this many bytes that does not end its stream counts as a frame of control.
-const TINY_DATA: usize = 64;
-
-/// What a piece of the wire held.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    /// Frames of control.
-    control: u32,
-    /// Frames that begin a call.
-    calls: u32,
-    /// Work that ends the turn, in frames of control.
-    turn: u32,
-}
-
-/// Follows the frames in what is read, whatever pieces it comes in.
-#[derive(Debug, Default)]
-struct FrameScan {
-    head: [u8; 9],
-    have: usize,
-    skip: usize,
-}
-
-impl FrameScan {
-    fn scan(&mut self, mut bytes: &[u8]) -> Seen {
-        let mut seen = Seen::default();
-        while !bytes.is_empty() {
-            if self.skip > 0 {
-                let skipped = self.skip.min(bytes.len());
-                self.skip -= skipped;
-                bytes = &bytes[skipped..];
-                continue;
-            }
-            let taken = (self.head.len() - self.have).min(bytes.len());
-            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-            self.have += taken;
-            bytes = &bytes[taken..];
-            if self.have == self.head.len() {
-                self.have = 0;
-                self.count(&mut seen);
-            }
-        }
-        seen
-    }
-
-    fn count(&mut self, seen: &mut Seen) {
-        const DATA: u8 = 0;
-        const HEADERS: u8 = 1;
-        const CONTINUATION: u8 = 9;
-        const END_STREAM: u8 = 1;
-        let [high, middle, low, kind, flags, ..] = self.head;
-        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        self.skip = length;
-        let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
-        match kind {
-            DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
-            HEADERS => {
-                seen.calls += 1;
-                seen.turn += block;
-            }
-            CONTINUATION => {
-                seen.control += 1;
-                seen.turn += 1 + block;
-            }
-            _ => {
-                seen.control += 1;
-                seen.turn += 1;
-            }
-        }
-    }
-}
 
 /// The frames of control that a connection may send.
 #[derive(Debug)]
@@ -154,13 +86,32 @@ pub(crate) struct Paced<T> {
     budget: Budget,
     turn: u32,
     turn_bytes: usize,
+    careful: bool,
+    /// The turn in which no more is read.
+    over: Option<u64>,
+    flooded_since: Option<Instant>,
     pause: Option<Pin<Box<Sleep>>>,
-    alive: Rc<Cell<bool>>,
+    signs: Rc<Signs>,
+    /// From the farewell on, what is read goes through this.
+    crossing: Option<Crossing>,
+}
+
+/// What a connection and those who read from it tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Signs {
+    /// The turn of the connection: it may read, and begin what it has read, several times in one.
+    pub(crate) turn: Cell<u64>,
+    /// Something was read.
+    pub(crate) alive: Cell<bool>,
+    /// It has sent more frames of control than its budget for too long.
+    pub(crate) flood: Cell<bool>,
+    /// The client is being told to go.
+    pub(crate) farewell: Cell<bool>,
 }
 
 impl<T> Paced<T> {
-    /// Around a connection whose preface has been read already. Anything that is read sets `alive`.
-    pub(crate) fn new(inner: T, alive: Rc<Cell<bool>>) -> Self {
+    /// Around a connection whose preface has been read already.
+    pub(crate) fn new(inner: T, signs: Rc<Signs>) -> Self {
         Self {
             inner,
             replay: true,
@@ -168,12 +119,17 @@ impl<T> Paced<T> {
             budget: Budget::new(Instant::now()),
             turn: 0,
             turn_bytes: 0,
+            careful: false,
+            over: None,
+            flooded_since: None,
             pause: None,
-            alive,
+            signs,
+            crossing: None,
         }
     }
 
     fn next_turn(&mut self) {
+        self.careful = self.turn >= CAREFUL_FROM;
         self.turn = 0;
         self.turn_bytes = 0;
     }
@@ -185,11 +141,19 @@ impl<T> Paced<T> {
         let seen = self.scan.scan(bytes);
         self.turn += seen.turn;
         self.turn_bytes += bytes.len();
-        self.alive.set(true);
+        self.signs.alive.set(true);
         self.budget.calls += seen.calls;
         if seen.control > 0 {
-            self.budget.spend(seen.control, Instant::now());
-            self.pause = self.budget.debt().map(|debt| Box::pin(tokio::time::sleep(debt)));
+            let now = Instant::now();
+            self.budget.spend(seen.control, now);
+            let debt = self.budget.debt();
+            self.pause = debt.map(|debt| Box::pin(tokio::time::sleep(debt)));
+            if debt.is_some() {
+                let since = *self.flooded_since.get_or_insert(now);
+                self.signs.flood.set(now - since > MAX_FLOOD);
+            } else if self.budget.left > f64::from(CONTROL_PER_TURN) {
+                self.flooded_since = None;
+            }
         }
     }
 }
@@ -208,12 +172,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             }
             this.pause = None;
         }
+        let turn = this.signs.turn.get();
         if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN {
             this.next_turn();
+            this.over = Some(turn);
             cx.waker().wake_by_ref();
+        }
+        if this.over == Some(turn) {
             return Poll::Pending;
         }
-        if this.turn >= CAREFUL_FROM {
+        if this.signs.farewell.get() {
+            return this.poll_crossing(cx, buffer);
+        }
+        if this.careful || this.turn >= CAREFUL_FROM {
             let mut few = [0; CAREFUL_READ];
             let room = few.len().min(buffer.remaining());
             let mut part = ReadBuf::new(&mut few[..room]);
@@ -226,6 +197,31 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
         this.came(&buffer.filled()[before..]);
         this.or_next_turn(polled)
+    }
+}
+
+impl<T: AsyncRead + Unpin> Paced<T> {
+    /// Reads, and leaves out what must be.
+    fn poll_crossing(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.0));
+        let mut polled = Poll::Ready(Ok(()));
+        if crossing.out().is_empty() {
+            let mut few = [0; CAREFUL_READ];
+            let mut part = ReadBuf::new(&mut few);
+            polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
+            crossing.put(part.filled());
+            self.came(part.filled());
+            if !part.filled().is_empty() && crossing.out().is_empty() {
+                cx.waker().wake_by_ref(); // an empty answer would mean the end
+                polled = Poll::Pending;
+            }
+        }
+        let out = crossing.out();
+        let passed = out.len().min(buffer.remaining());
+        buffer.put_slice(&out[..passed]);
+        out.advance(passed);
+        self.crossing = Some(crossing);
+        self.or_next_turn(polled)
     }
 }
 
@@ -275,8 +271,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
@@ -287,32 +282,35 @@ mod tests {
         frame
     }
 
-    #[test]
-    fn calls_and_their_bodies_are_no_frames_of_control() {
-        let wire = [frame(1, 4, 40), frame(0, 1, 5), frame(0, 0, 100)].concat();
-        assert_eq!(FrameScan::default().scan(&wire), Seen { control: 0, calls: 1, turn: 0 });
+    /// Reads to the end, and counts turns as a connection does.
+    async fn read_in_turns(server: DuplexStream, signs: &Rc<Signs>, all: &mut Vec<u8>) {
+        let mut paced = Paced::new(server, Rc::clone(signs));
+        let mut reading = std::pin::pin!(paced.read_to_end(all));
+        let read = std::future::poll_fn(|cx| {
+            signs.turn.set(signs.turn.get() + 1);
+            reading.as_mut().poll(cx)
+        });
+        read.await.expect("reads");
     }
 
-    #[test]
-    fn everything_else_is_and_so_are_tiny_pieces_of_bodies() {
-        let wire =
-            [frame(4, 0, 6), frame(6, 0, 8), frame(8, 0, 4), frame(3, 0, 4), frame(0, 0, 1), frame(99, 0, 0)].concat();
-        assert_eq!(FrameScan::default().scan(&wire), Seen { control: 6, calls: 0, turn: 6 });
-    }
-
-    proptest! {
-        #[test]
-        fn frames_are_counted_the_same_however_they_are_cut(
-            frames in proptest::collection::vec((0_u8..12, 0_u8..2, 0_usize..2_000), 1..20), cut in 1_usize..300,
-        ) {
-            let wire: Vec<u8> = frames.into_iter().flat_map(|(kind, flags, length)| frame(kind, flags, length)).collect();
-            let whole = FrameScan::default().scan(&wire);
-            let mut pieces = FrameScan::default();
-            let counted = wire.chunks(cut).map(|piece| pieces.scan(piece)).fold(Seen::default(), |sum, seen| Seen {
-                control: sum.control + seen.control, calls: sum.calls + seen.calls, turn: sum.turn + seen.turn,
-            });
-            prop_assert_eq!(counted, whole);
+    #[tokio::test(start_paused = true)]
+    async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        client.write_all(&PING.repeat(1_000)).await.expect("room");
+        let signs = Rc::new(Signs::default());
+        let mut paced = Paced::new(server, Rc::clone(&signs));
+        let mut turns = Vec::new();
+        for turn in 0..2 {
+            signs.turn.set(turn);
+            let mut read = 0;
+            let mut buffer = [0; 64];
+            while let Ok(more) = tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await {
+                read += more.expect("reads");
+            }
+            turns.push(read);
         }
+        let most = CONTROL_PER_TURN as usize * PING.len() + 64 + PREFACE.len();
+        assert!(turns.iter().all(|read| (1..=most).contains(read)), "{turns:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -324,25 +322,37 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        Paced::new(server, Rc::default()).read_to_end(&mut all).await.expect("reads");
+        read_in_turns(server, &Rc::default(), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_flood_that_goes_on_is_told_of_and_one_that_ends_in_time_is_not() {
+        for (seconds, told) in [(4, false), (7, true)] {
+            let (mut client, server) = tokio::io::duplex(1 << 20);
+            client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
+            drop(client);
+            let signs = Rc::new(Signs::default());
+            read_in_turns(server, &signs, &mut Vec::new()).await;
+            assert_eq!(signs.flood.get(), told, "{seconds} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn only_what_comes_says_that_a_peer_is_alive() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let alive = Rc::new(Cell::new(false));
-        let mut paced = Paced::new(server, Rc::clone(&alive));
+        let signs = Rc::new(Signs::default());
+        let mut paced = Paced::new(server, Rc::clone(&signs));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
         let mut byte = [0];
         tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
-        assert!(!alive.get());
+        assert!(!signs.alive.get());
         client.write_all(&[1]).await.expect("room");
         paced.read_exact(&mut byte).await.expect("reads");
-        assert!(alive.get());
+        assert!(signs.alive.get());
     }
 
     #[tokio::test(start_paused = true)]
@@ -352,7 +362,7 @@ mod tests {
         client.write_all(&call.repeat(20_000)).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        Paced::new(server, Rc::default()).read_to_end(&mut Vec::new()).await.expect("reads");
+        read_in_turns(server, &Rc::default(), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }

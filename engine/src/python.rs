@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::bridge::{CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Failure};
-use crate::engine::{Engine, Setup, status_trailers};
+use crate::engine::{Engine, Overloaded, Setup, status_trailers};
 use crate::limits::Limits;
 use crate::shared::Method;
 
@@ -99,7 +99,7 @@ impl PyEngine {
     #[pyo3(signature = (
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
         max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
-        handshake_timeout, body_timeout, linger, max_connection_age,
+        handshake_timeout, body_timeout, linger, max_connection_age, overloaded,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
     fn new(
@@ -122,6 +122,7 @@ impl PyEngine {
         body_timeout: f64,
         linger: f64,
         max_connection_age: f64,
+        overloaded: (String, Vec<u8>),
     ) -> PyResult<Self> {
         let limits = Limits {
             cache_bytes,
@@ -147,7 +148,8 @@ impl PyEngine {
             cached,
             holds_connection,
         });
-        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits })?;
+        let overloaded = Overloaded { text: overloaded.0, details: overloaded.1.into() };
+        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits, overloaded })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Self { engine: Arc::new(engine), handover: (Mutex::new(Some(theirs)), ours) })

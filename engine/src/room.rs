@@ -17,6 +17,9 @@ use crate::door::Arrived;
 use crate::payload::Waiting;
 use crate::shared::{Shared, Stage};
 
+/// New connections that have their first turn at once. However many come, others wait for so many of them, and not for all.
+const NEWCOMERS: usize = 4;
+
 /// What the thread knows of one of its connections, and how it reaches it.
 #[derive(Debug)]
 pub(crate) struct Handle {
@@ -87,6 +90,8 @@ pub(crate) struct Room {
     waiting: Rc<Cell<usize>>,
     /// Whose turn it is to unpack a message.
     pub(crate) unpacking: Semaphore,
+    /// Whose turn it is to be new: between a few of these, all that are there have theirs.
+    pub(crate) newcomers: Semaphore,
     /// Where keys for the cache are built.
     pub(crate) key: RefCell<Vec<u8>>,
 }
@@ -103,6 +108,7 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         numbers: Cell::new(0),
         waiting: Rc::default(),
         unpacking: Semaphore::new(1),
+        newcomers: Semaphore::new(NEWCOMERS),
         key: RefCell::default(),
     });
     let local = LocalSet::new();

@@ -13,7 +13,7 @@ use crate::classes::Classes;
 use crate::limits::Limits;
 use crate::message::Assembling;
 use crate::notices::Notices;
-use crate::status::CODES;
+use crate::status::{CODES, Status};
 
 /// One method that is served.
 #[derive(Debug, Clone)]
@@ -80,6 +80,7 @@ pub(crate) struct Counts {
     pub(crate) refused_connections: AtomicU64,
     pub(crate) closed_for_waiting: AtomicU64,
     pub(crate) closed_for_cancels: AtomicU64,
+    pub(crate) closed_for_floods: AtomicU64,
     pub(crate) refused_calls: AtomicU64,
     pub(crate) cancelled_calls: AtomicU64,
     pub(crate) asked: AtomicU64,
@@ -98,6 +99,8 @@ pub(crate) struct Shared {
     pub(crate) classes: Classes,
     pub(crate) bridge: Arc<Bridge>,
     pub(crate) assembling: Arc<Assembling>,
+    /// What a call is told that finds no room, and may find it later.
+    pub(crate) overloaded: Status,
     pub(crate) counts: Counts,
     pub(crate) notices: Notices,
     pub(crate) pending: AtomicUsize,
@@ -123,6 +126,7 @@ impl Shared {
         cache: Arc<Cache>,
         classes: Classes,
         bridge: Arc<Bridge>,
+        overloaded: Status,
         threads: usize,
     ) -> Self {
         let by_path = (0..).zip(&methods).map(|(number, method)| (method.path.clone(), number)).collect();
@@ -134,7 +138,8 @@ impl Shared {
             classes,
             notices: Notices::new(Arc::clone(&bridge)),
             bridge,
-            assembling: Arc::new(Assembling::new(limits.max_assembling)),
+            assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),
+            overloaded,
             counts: Counts::default(),
             pending: AtomicUsize::new(0),
             threads,

@@ -24,11 +24,13 @@ pub(crate) const CODES: usize = 17;
 pub(crate) struct Status {
     pub(crate) code: Code,
     pub(crate) text: Cow<'static, str>,
+    /// What programs read of it, as it travels.
+    pub(crate) details: Option<HeaderValue>,
 }
 
 impl Status {
     pub(crate) fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), details: None }
     }
 
     /// The trailers that tell it.
@@ -37,6 +39,9 @@ impl Status {
         if self.code == Code::Unimplemented {
             trailers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity,deflate,gzip"));
         }
+        if let Some(details) = &self.details {
+            trailers.insert(GRPC_STATUS_DETAILS, details.clone());
+        }
         trailers
     }
 }
@@ -44,6 +49,7 @@ impl Status {
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// A status as trailers.

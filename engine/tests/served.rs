@@ -1,126 +1,14 @@
 //! The engine as a client meets it, with this test in Python's place.
 #![cfg(not(loom))]
 
-use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+mod harness;
+
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use h2::client::SendRequest;
-use http::{HeaderMap, Request};
-use namesrv_engine::cache::Answer;
-use namesrv_engine::{Command, Engine, Event, Limits, Method, Setup, status_trailers};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-const KEPT: &str = "/a.B/Kept";
-const STREAM: &str = "/a.B/Stream";
-const SLOW: &str = "/a.B/Slow";
-const NEVER: &[u8] = b"never";
-
-/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; leaves `Slow`.
-fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>) -> bool {
-    let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
-    let patience = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-    poll(&mut descriptor, Some(&patience)).expect("polls");
-    for event in engine.take() {
-        match event {
-            Event::Call(call) if call.method == 0 => {
-                let request = call.request.clone().expect("no stream");
-                engine.command(call.id, Command::Answer([b"header ", &request[..]].concat().into()));
-                engine.put(&call, Answer::Message(request), ["tag"], 0);
-            }
-            Event::Call(call) if call.method == 1 => {
-                sent.insert(call.id, 1);
-                engine.command(call.id, Command::Write(Bytes::from_static(b"first")));
-            }
-            Event::Writable(id) => {
-                if sent.insert(id, 2) == Some(1) {
-                    engine.command(id, Command::Write(Bytes::from_static(b"second")));
-                } else {
-                    engine.command(id, Command::Finish { trailers: status_trailers(0, ""), cut: false });
-                }
-            }
-            Event::Stopped => return false,
-            _ => {}
-        }
-    }
-    engine.flush();
-    true
-}
-
-struct Served {
-    engine: Arc<Engine>,
-    address: SocketAddr,
-    python: Option<JoinHandle<()>>,
-}
-
-impl Served {
-    fn with(limits: Limits) -> Self {
-        let method =
-            |path: &str| Method { path: path.into(), streams_in: false, cached: path == KEPT, holds_connection: false };
-        let methods = vec![method(KEPT), method(STREAM), method(SLOW)];
-        let engine = Arc::new(Engine::new(Setup { limits, methods, threads: 1, permits: false }).expect("descriptors"));
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("bound");
-        engine.listen(listener.into()).expect("a listener");
-        engine.cache().change([""; 0], Some(Bytes::from_static(b"header ")));
-        engine.start().expect("threads");
-        let python = Arc::clone(&engine);
-        let python = std::thread::spawn(move || {
-            let mut sent = HashMap::new();
-            while decide(&python, &mut sent) {}
-        });
-        Self { engine, address, python: Some(python) }
-    }
-
-    async fn connect(&self) -> SendRequest<Bytes> {
-        let socket = tokio::net::TcpStream::connect(self.address).await.expect("connects");
-        let (client, connection) = h2::client::handshake(socket).await.expect("shakes hands");
-        tokio::spawn(async move { drop(connection.await) });
-        client.ready().await.expect("ready")
-    }
-
-    fn stat(&self, name: &str) -> u64 {
-        self.engine.stats().into_iter().find(|(known, _)| *known == name).expect("known").1
-    }
-
-    fn hits(&self) -> u64 {
-        self.engine.hits().0.iter().map(|(_, _, count)| count).sum()
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.engine.stop(3);
-        self.engine.join();
-        drop(self.python.take().map(JoinHandle::join));
-    }
-}
-
-/// All that a call brings: the bytes of its messages, and its status.
-async fn call(client: &mut SendRequest<Bytes>, path: &str, message: &[u8], timeout: &str) -> (Bytes, String) {
-    let request = Request::post(format!("http://here{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .header("grpc-timeout", timeout);
-    let (response, mut body) = client.send_request(request.body(()).expect("valid"), false).expect("sends");
-    let length = u32::try_from(message.len()).expect("short").to_be_bytes();
-    body.send_data([&[0][..], &length, message].concat().into(), true).expect("sends");
-    let response = response.await.expect("answers");
-    let status =
-        |fields: &HeaderMap| fields.get("grpc-status").map(|value| value.to_str().expect("a number").to_owned());
-    if let Some(status) = status(response.headers()) {
-        return (Bytes::new(), status);
-    }
-    let (mut all, mut body) = (BytesMut::new(), response.into_body());
-    while let Some(chunk) = body.data().await {
-        all.extend_from_slice(&chunk.expect("comes"));
-    }
-    let trailers = body.trailers().await.expect("come").expect("are there");
-    (all.freeze(), status(&trailers).expect("a status"))
-}
+use bytes::Bytes;
+use harness::{KEPT, NEVER, SLOW, STREAM, Served, call};
+use http::Request;
+use namesrv_engine::Limits;
 
 #[tokio::test]
 async fn what_was_answered_before_is_answered_again_without_asking_until_it_changes() {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -18,6 +19,8 @@ MAX_FILE_BYTES = 1 << 20
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _VERSION, _UTC_TIME = 0xA0, 0x17  # tags of X.509's encoding
+_EXTENSIONS, _DNS_NAME, _URI = 0xA3, 0x82, 0x86
+_ALTERNATIVE_NAMES, _COMMON_NAME = b"\x06\x03\x55\x1d\x11", b"\x06\x03\x55\x04\x03"  # object identifiers
 _FIRST_YEAR_OF_THE_1900S = 50  # of years with two digits (RFC 5280, 4.1.2.5.1)
 
 
@@ -109,6 +112,66 @@ def validity_of(pem: bytes) -> Validity:
         return _validity(der)
     except (ValueError, IndexError):
         raise CertificateError("its certificate is not encoded as X.509 says") from None
+
+
+def names_of(pem: bytes) -> frozenset[str]:
+    """URIs and DNS names of the first certificate of a PEM text; its common names if it has neither.
+
+    Raises:
+        CertificateError: There is none, or it is not encoded as it should be.
+    """
+    found = _CERTIFICATE.search(pem)
+    if found is None:
+        raise CertificateError("holds no certificate in PEM")
+    try:
+        return _names(ssl.PEM_cert_to_DER_cert(found.group().decode("ascii")))
+    except (ValueError, IndexError):
+        raise CertificateError("its certificate is not encoded as X.509 says") from None
+
+
+def _names(der: bytes) -> frozenset[str]:
+    """Walks to the subject and to the extensions, which are the last of the TBSCertificate."""
+    _, begin, end = _elements(der, 0, len(der))[0]
+    _, begin, end = _elements(der, begin, end)[0]
+    fields = _elements(der, begin, end)
+    subject = fields[5 if fields[0][0] == _VERSION else 4]
+    alternative: list[str] = []
+    for tag, begin, end in fields:
+        if tag == _EXTENSIONS:
+            [(_, first, last)] = _elements(der, begin, end)
+            for _, at, until in _elements(der, first, last):
+                alternative += _alternative_names(der, at, until)
+    return frozenset(alternative or _common_names(der, subject[1], subject[2]))
+
+
+def _alternative_names(der: bytes, begin: int, end: int) -> Iterator[str]:
+    """Of an extension, if it is the one that has them."""
+    if not der.startswith(_ALTERNATIVE_NAMES, begin):
+        return
+    *_, (_, begin, end) = _elements(der, begin, end)  # after the identifier and perhaps a boolean: an octet string
+    _, begin, end = _elements(der, begin, end)[0]
+    for tag, at, until in _elements(der, begin, end):
+        if tag in {_DNS_NAME, _URI}:
+            yield der[at:until].decode("utf-8", "replace")
+
+
+def _common_names(der: bytes, begin: int, end: int) -> Iterator[str]:
+    for _, set_begin, set_end in _elements(der, begin, end):
+        for _, at, until in _elements(der, set_begin, set_end):
+            if der.startswith(_COMMON_NAME, at):
+                *_, (_, text, text_end) = _elements(der, at, until)
+                yield der[text:text_end].decode("utf-8", "replace")
+
+
+def _elements(der: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
+    """Tag, begin and end of the content of each element between two positions."""
+    found = []
+    while at < end:
+        tag = der[at]
+        begin, after = _inside(der, at)
+        found.append((tag, begin, after))
+        at = after
+    return found
 
 
 def _validity(der: bytes) -> Validity:

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from groundwork.connections.certificates import KeyPair, Validity, read_authorities, read_key_pair
+from groundwork.connections.certificates import KeyPair, Validity, names_of, read_authorities, read_key_pair
 from groundwork.files.hot_reload import HotReloaded
 
 ENDS_SOON_DAYS = 14
@@ -38,9 +38,16 @@ class ListenerFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class ShownFiles:
+    """What a listener shows, and what it checks clients' certificates with."""
+
     pair: KeyPair
+    authorities: bytes | None
+    """PEM; None: clients are not asked for certificates."""
+    names: frozenset[str]
+    """URIs and DNS names of the certificate; its common names if it has neither."""
     configuration: grpc.ServerCertificateConfiguration
+    """The same, for grpcio."""
 
 
 class ListenerTls:
@@ -68,9 +75,19 @@ class ListenerTls:
         return self._loaded.value.pair.validity
 
     @property
+    def names(self) -> frozenset[str]:
+        """URIs and DNS names of the certificate in force; its common names if it has neither."""
+        return self._loaded.value.names
+
+    @property
     def generation(self) -> int:
         """How often the files have been read and found good."""
         return self._loaded.generation
+
+    @property
+    def shown(self) -> ShownFiles:
+        """What is shown to new connections."""
+        return self._loaded.value
 
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials for a port of any gRPC server; each is for one port."""
@@ -98,14 +115,14 @@ class ListenerTls:
         """
         self._loaded.refreshed()
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> ShownFiles:
         files = self._files
         pair = read_key_pair(files.certificate, files.key)
         authorities = read_authorities(files.client_authorities) if files.client_authorities else None
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
-        return _Loaded(pair, configuration)
+        return ShownFiles(pair, authorities, names_of(pair.certificate), configuration)
 
-    def _reloaded(self, loaded: _Loaded) -> None:
+    def _reloaded(self, loaded: ShownFiles) -> None:
         self._tell("tls_reloaded", loaded.pair.validity)
 
     def _kept(self, error: ValueError) -> None:

@@ -1,19 +1,73 @@
-"""Small files, read whole and never beyond a bound."""
+"""Files that others may have put there, read whole and within a bound. Pipes and devices are not waited for."""
 
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class NoRegularFile(OSError):
+    """A pipe, a device, a socket or a folder is where a file should be: to wait for it or to read it may never end."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading, without ever waiting for somebody who writes to a pipe.
+
+    Raises:
+        NoRegularFile: Something else than a file is there; ``strerror`` says what.
+        OSError: It cannot be opened.
+        ValueError: Its name has a zero byte.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_regular(os.stat(descriptor).st_mode, path)  # noqa: PTH116 - what is open, not a path
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(mode: int, path: Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise NoRegularFile(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise NoRegularFile(errno.EINVAL, f"is {kind} and no file", str(path))
+
+
+def read_as_it_is(file: BinaryIO, max_bytes: int) -> bytes:
+    """The content of an open file as long as it is now.
+
+    Raises:
+        OSError: It is larger than the bound, or grows while it is read; ``strerror`` says which.
+    """
+    size = os.stat(file.fileno()).st_size  # noqa: PTH116 - what is open, not a path
+    if size > max_bytes:
+        raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", file.name)
+    content = file.read(size + 1)
+    if len(content) > size:
+        raise OSError(errno.EBUSY, "grows while it is read", file.name)
+    return content
 
 
 def read_at_most(path: Path, max_bytes: int) -> bytes:
     """The content of a file.
 
     Raises:
-        OSError: It cannot be read, or is larger; ``strerror`` says which.
+        OSError: It cannot be read, is no file, or is larger; ``strerror`` says which.
         ValueError: Its name has a zero byte.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", str(path))

@@ -15,14 +15,6 @@ from groundwork.rich_errors import RichError
 _log = structlog.get_logger(__name__)
 
 
-class ForwardedFailure(Exception):
-    """A call that was handed on to another process ended with this error, which is the answer here, too."""
-
-    def __init__(self, rich: RichError) -> None:
-        super().__init__(str(rich))
-        self.rich = rich
-
-
 @dataclass(frozen=True, slots=True)
 class Failures:
     """The words of a program for what goes wrong with its calls."""
@@ -38,12 +30,9 @@ class Failures:
 
     def answer(self, error: BaseException, call: str) -> RichError:
         """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
-        match error:
-            case CallRefused():
-                # Its traceback would hold the parsed request, perhaps many megabytes, until the answer has left.
-                return self.table.rich(error.with_traceback(None))
-            case ForwardedFailure():
-                return error.rich
+        if isinstance(error, CallRefused):
+            # Its traceback would hold the parsed request, perhaps many megabytes, until the answer has left.
+            return self.table.rich(error.with_traceback(None))
         defect = InternalDefect(uuid.uuid4().hex[:12])
         _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
         return self.table.rich(defect)

@@ -21,7 +21,7 @@ from groundwork.errors import CallRefused, MalformedRequest, SlowReader
 from groundwork.grpc_handlers import inline_calls
 from groundwork.grpc_handlers.admission import Context, Gate, Memory, OpenGate, UnboundedMemory
 from groundwork.grpc_handlers.composition import Behaviour, Composition
-from groundwork.grpc_handlers.failures import Failures, ForwardedFailure
+from groundwork.grpc_handlers.failures import Failures
 from groundwork.telemetry.call_observers import CallObserver, observed
 
 _log = structlog.get_logger(__name__)
@@ -110,8 +110,6 @@ class CallHandlers:
         match error:
             case CallRefused():
                 return self._failures.table.rich(error).code
-            case ForwardedFailure():
-                return error.rich.code
             case DecodeError():
                 return grpc.StatusCode.INVALID_ARGUMENT
             case asyncio.CancelledError():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from groundwork.telemetry.call_observers import Metadata
 
@@ -17,24 +19,53 @@ DURATION_BUCKETS = (
 """Seconds; those of gRFC A66 that a call of ours can take."""
 
 
-class CallMetrics:
+Elsewhere = Callable[[], Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]]
+"""What was answered without a call getting here: by method and code, how many, and the seconds that they took."""
+
+
+class CallMetrics(Collector):
     """Counts and times the calls that a server answers. Calls that are not in the contract never get here."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._started = Counter("grpc_server_call_started", "Calls that began.", ["grpc_method"], registry=registry)
+    def __init__(self, registry: CollectorRegistry, elsewhere: Elsewhere = dict) -> None:
+        self._started = Counter("grpc_server_call_started", "Calls that began.", ["grpc_method"], registry=None)
         self._duration = Histogram(
             "grpc_server_call_duration_seconds",
             "Time of calls in the server.",
             ["grpc_method", "grpc_status"],
             buckets=DURATION_BUCKETS,
-            registry=registry,
+            registry=None,
         )
+        self._elsewhere = elsewhere
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """All calls, those included that were answered elsewhere, each of which took less than the lowest bound."""
+        answered = self._elsewhere()
+        for method, code in answered:  # so that they have samples
+            self._started.labels(method)
+            self._duration.labels(method, code.name)
+        by_labels = {(method, code.name): told for (method, code), told in answered.items()}
+        for family in (*self._started.collect(), *self._duration.collect()):
+            family.samples = [_with_elsewhere(sample, by_labels) for sample in family.samples]
+            yield family
 
     def of(self, method: str, *, streams: bool) -> MethodMetrics:  # noqa: ARG002 - streams are counted like all others
         """The metrics of one call of the contract."""
         return MethodMetrics(
             self._started.labels(method), lambda code: self._duration.labels(method, code.name), time.perf_counter
         )
+
+
+def _with_elsewhere(sample: Sample, answered: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
+    """A sample of the calls that got here, with those that did not."""
+    method, status = sample.labels["grpc_method"], sample.labels.get("grpc_status")
+    counts = [
+        told for (of_method, of_status), told in answered.items() if of_method == method and status in {None, of_status}
+    ]
+    if not counts or sample.name.endswith("_created"):
+        return sample
+    number = 1 if sample.name.endswith("_sum") else 0
+    return sample._replace(value=sample.value + sum(told[number] for told in counts))
 
 
 class MethodMetrics:

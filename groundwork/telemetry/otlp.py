@@ -89,6 +89,11 @@ class Telemetry:
             self._tracer = self._tracers.get_tracer(_SCOPE, version)
 
     @property
+    def begins_traces(self) -> bool:
+        """Whether calls whose callers name no trace may begin one."""
+        return self._tracer is not None and self._begins_traces
+
+    @property
     def call_traces(self) -> CallTraces | None:
         """The observer that gives calls to a server their spans; None if traces are not exported."""
         return None if self._tracer is None else CallTraces(self._tracer, begins_traces=self._begins_traces)

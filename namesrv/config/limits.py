@@ -201,8 +201,11 @@ MAX_STREAMS_UNDER_WAY = 75_000
 """The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
 own. Each costs a task, about 30 kB."""
 
-MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
-"""Largest permits file: reading one holds the interpreter for moments at a time."""
+MAX_CALLS_UNDER_WAY = (
+    MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
+)
+"""All of them, which the native engine counts before Python hears of a call."""
 
-MAX_PRINCIPALS = 10_000
-"""Most callers of one permits file."""
+MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
+"""Most bytes of answers, of all connections together, that wait in the native engine for readers who take nothing; over
+it the connections that hold most are closed."""

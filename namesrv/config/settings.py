@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Literal, Self
 
@@ -16,7 +15,7 @@ from groundwork.settings import ProgramSettings
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour
 
-Engine = Literal["grpcio", "native", "envoy"]
+Engine = Literal["auto", "grpcio", "native"]
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -34,23 +33,38 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         None, description="Folder for everything durable. Without one, nothing is written to disk."
     )
     engine: Engine = Field(
-        "grpcio",
-        description="What carries the calls: grpcio (safe everywhere), native (fast, trusted networks only) or "
-        "envoy (fast, may face the world; needs namesrv[envoy]).",
+        "auto",
+        description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
+        "trusted network), or auto: native if it is installed, else grpcio.",
     )
-    workers: int = Field(
-        1,
+    engine_threads: int = Field(
+        1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."
+    )
+    cache_bytes: int = Field(
+        64 << 20,
+        ge=0,
+        le=1 << 40,
+        description="Memory of the native engine for answers that it gives again by itself; 0 keeps none.",
+    )
+    max_connections: int = Field(
+        100_000, ge=1, le=10_000_000, description="Connections open at once, native engine only; others are closed."
+    )
+    max_connections_per_second: int = Field(
+        2_000,
         ge=1,
-        le=64,
-        description="Processes that answer on the one port: one owns the tables, the others follow it. Linux only.",
+        le=1_000_000,
+        description="New connections a second from one address, native engine only; ten times as many in a burst.",
+    )
+    max_connection_age_millis: int = Field(
+        0,
+        ge=0,
+        le=2_592_000_000,
+        description="Age at which the native engine tells a connection without a channel to go; 0 never does.",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
     permits_file: Path | None = Field(
         None,
         description="Who may look up, register which brokers, and administer, TOML or JSON. Without one, everybody.",
-    )
-    trusted_network: bool = Field(
-        False, description="Allow the native engine beyond loopback: every peer there can exhaust its memory."
     )
     scan_not_active_broker_interval_millis: int = Field(
         10_000, ge=0, le=3_600_000, description="Pause between two scans for silent brokers; 0 never scans."
@@ -175,6 +189,13 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _check_engine(cls, value: object) -> object:
+        if value == "envoy":
+            raise ValueError("envoy is no more; use native, or auto, which takes native where it is installed")
+        return value
+
     @field_validator("data_dir", mode="before")
     @classmethod
     def _check_data_dir(cls, value: object) -> object:
@@ -259,16 +280,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_workers(self) -> Self:
-        if self.workers == 1:
-            return self
-        if sys.platform != "linux":
-            raise ValueError(f"workers is {self.workers}: only Linux spreads connections over processes")
-        if self.follow:
-            raise ValueError(f"workers is {self.workers}, and follow is set: start several copies instead")
-        return self
-
-    @model_validator(mode="after")
     def _check_following(self) -> Self:
         if self.follow and self.data_dir is not None:
             raise ValueError("follow is set, and so is data_dir: a read-only copy keeps nothing on disk")
@@ -287,14 +298,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:
-        if self.engine == "native" and self.listens_with_tls:
-            raise ValueError("tls_cert is set, and the native engine has no TLS: use --engine grpcio or envoy")
         if self.endpoint.is_loopback or self.listens_with_tls:
             return self
         if not self.allow_insecure:
             raise ValueError(f"listen {self.listen} is beyond loopback and without TLS: that needs --allow-insecure")
-        if self.engine == "native" and not self.trusted_network:
-            raise ValueError(
-                f"listen {self.listen} is beyond loopback: the native engine needs --trusted-network there"
-            )
         return self

@@ -38,7 +38,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groundwork import errors as common
-from groundwork.errors import CallRefused, InternalDefect, InvalidField, LimitExceeded, MalformedRequest, NotDurable
+from groundwork.errors import (
+    CallRefused,
+    InternalDefect,
+    InvalidField,
+    LimitExceeded,
+    MalformedRequest,
+    NotAuthenticated,
+    NotDurable,
+    NotPermitted,
+)
 
 __all__ = [
     "BrokerNotRegistered",
@@ -183,24 +192,6 @@ class ConfigKeyDenied(CallRefused):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the setting {key} never changes over the wire", {"key": key})
-
-
-class NotAuthenticated(CallRefused):
-    """The call carries no credentials that say who calls."""
-
-    def __init__(self, problem: str) -> None:
-        """Says what is missing or wrong, and what is taken. Never repeats a token."""
-        super().__init__(f"who calls? {problem}")
-
-
-class NotPermitted(CallRefused):
-    """The caller is known, but its permit does not cover the call."""
-
-    def __init__(self, principal: str, permission: str, names: str | None = None) -> None:
-        """Names the caller, what it lacks the permission to do, and the broker group or topic it is about."""
-        what = permission if names is None else f"{permission} {names}"
-        metadata = {"principal": principal, "permission": permission}
-        super().__init__(f"{principal} may not {what}", metadata if names is None else {**metadata, "names": names})
 
 
 class NoDataDir(CallRefused):

@@ -1,4 +1,4 @@
-"""A name server as one process or several: the event loop, the workers, and the program inside Envoy.
+"""A name server as a process: its event loop, from its settings to its end.
 
 Only the command line imports it. Begin reading in ``serving``.
 """

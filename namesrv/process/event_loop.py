@@ -1,4 +1,4 @@
-"""The event loop of a name server that is a process of its own, or of the supervisor of several."""
+"""The event loop of a name server."""
 
 from __future__ import annotations
 

@@ -9,19 +9,17 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.server.listener import CannotListen
 from namesrv.server.replica.server import ReplicaServer
 from namesrv.server.server import NamesrvServer
-from namesrv.server.worker_role import WorkerRole
 from namesrv.storage.data_dir import DataDir, DataDirError
 
 __all__ = ["CannotListen", "DataDirError", "serve_until"]
 
 
-async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: WorkerRole | None = None) -> None:
+async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
     """Serves until the event is set.
 
     Args:
         settings: How to serve.
         stop: When to end.
-        place: Which of several processes this is; None: the only one.
 
     Raises:
         CannotListen: The address, certificates or permits cannot be used.
@@ -31,6 +29,5 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event, place: Wor
         data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
         if data_dir:
             resources.callback(data_dir.close)
-        follows = settings.follow or (place is not None and not place.owns_tables)
-        server = ReplicaServer(settings, place) if follows else NamesrvServer(settings, data_dir, place)
+        server = ReplicaServer(settings) if settings.follow else NamesrvServer(settings, data_dir)
         await server.run(stop)

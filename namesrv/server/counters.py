@@ -63,6 +63,8 @@ class RegistrationCounter:
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[Kind, Result]] = Counter()
+        self.topics_skipped = 0
+        """Topics that were passed over because they break a rule, where one odd topic must not refuse the others."""
 
     def counting(self, kind: Kind) -> Outcome:
         """Counts what happens in the context, with the outcome that it is given there; refused if it raises before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from namesrv_api.v1 import (
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import check_bindable
+from groundwork.systemd import listeners_handed_over
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import Authorizer
@@ -48,29 +50,42 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def bind(
-    server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None, *, shares_port: bool = False
-) -> int:
-    """Has a server listen where the settings say; returns the port.
+def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
+    """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
 
     Args:
         server: The server, of any engine.
         settings: Where to listen.
         tls: What the listener shows; None: no TLS.
-        shares_port: Whether the supervisor holds the port already for this process.
 
     Raises:
-        CannotListen: The port is in use, or the address is not this machine's.
+        CannotListen: The port is in use, or the address is not this machine's, or what systemd hands over does not fit.
     """
     listen = settings.endpoint
     try:
-        if not shares_port:
-            check_bindable(listen)
+        if handed_over := listeners_handed_over(listen):
+            return _adopt(server, handed_over, with_tls=tls is not None)
+    except ValueError as error:
+        raise CannotListen(f"socket activation: {error}") from error
+    try:
+        check_bindable(listen)
         if tls is not None:
             return server.add_secure_port(str(listen), tls.credentials())
         return server.add_insecure_port(str(listen))
     except (RuntimeError, OSError) as error:
         raise CannotListen(f"setting listen: {error}") from error
+
+
+def _adopt(server: grpc.aio.Server, sockets: list[socket.socket], *, with_tls: bool) -> int:
+    """Has a server listen on sockets that listen already; returns the port."""
+    adopt = getattr(server, "adopt", None)
+    if adopt is None:
+        raise ValueError(
+            "grpcio cannot take the listener that systemd hands over: install namesrv-engine for --engine native, "
+            "or disable namesrv.socket"
+        )
+    port: int = adopt(sockets, with_tls=with_tls)
+    return port
 
 
 def add_services(
@@ -98,7 +113,7 @@ def add_services(
         handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     if doorkeeper is None:  # with permits not everybody may see who is connected
-        # Takes either kind of server. On native it sees only the inner fallback server, on envoy none.
+        # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, health.SERVICE_NAME])

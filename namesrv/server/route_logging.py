@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from namesrv.core.records.changes import Cause, Change, GroupPut, IntentPut, LivePut
@@ -52,6 +54,47 @@ def log_removed(gone: RemovedBroker) -> None:
         generation=gone.live.generation,
         group_gone=gone.group_gone,
         topics_removed=gone.topics_removed,
+    )
+
+
+def listen_for_names_in_two_clusters(manager: RouteInfoManager) -> None:
+    """Makes every group log a warning that comes under a name which another cluster has already.
+
+    RocketMQ's protocol and ordered-topic configurations name groups without a cluster.
+    """
+
+    def on_change(change: Change) -> None:
+        for row in change.rows:
+            if isinstance(row, GroupPut) and row.before is None:
+                cluster_name, broker_name = row.after.key
+                first = next(iter(manager.tables.clusters_by_name[broker_name]))
+                if first != cluster_name:
+                    _log.warning(
+                        "broker_name_in_two_clusters",
+                        broker=broker_name,
+                        first=first,
+                        cluster=cluster_name,
+                        revision=change.revision,
+                    )
+
+    manager.change_log.listen(on_change)
+
+
+def log_topics_skipped(registration: Registration, skipped: int, problems: Sequence[str]) -> None:
+    """Topics of a registration that break a rule were passed over, and the others taken.
+
+    Args:
+        registration: The registration.
+        skipped: How many these are.
+        problems: What is wrong with the first of them.
+    """
+    _log.warning(
+        "topics_skipped",
+        cluster=registration.broker.cluster_name,
+        broker=registration.broker.broker_name,
+        addr=registration.broker_addr,
+        skipped=skipped,
+        first="; ".join(problems),
     )
 
 

@@ -16,6 +16,7 @@ from namesrv_api.v1 import registration_service_pb2
 from groundwork.connections.channels import ClientSecurity
 from groundwork.connections.security_settings import certificates
 from groundwork.logs import set_log_level
+from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.records.changes import Cause, ConfigPut
@@ -31,7 +32,8 @@ from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import RegistrationCounter
-from namesrv.server.engines.factory import build_server, worker_server
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
+from namesrv.server.engines.factory import build_server
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     REGISTRATION_SERVICE,
@@ -45,7 +47,8 @@ from namesrv.server.listener import (
 )
 from namesrv.server.observability.exports import Observability
 from namesrv.server.observability.metrics import NamesrvMetrics, Sources
-from namesrv.server.route_logging import listen_for_mass_loss
+from namesrv.server.route_logging import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.server.rpc.kept_answers import serve_from
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.servicer import RegistrationServicer
@@ -54,7 +57,6 @@ from namesrv.server.services.route.servicer import RouteServicer
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.server.stores.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
 from namesrv.server.stores.warm_start import watch_warm_up
-from namesrv.server.worker_role import WorkerRole
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.epoch_file import format_epoch, next_epoch
@@ -67,13 +69,12 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None, place: WorkerRole | None = None) -> None:
+    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
         """Loads what is durable and binds the listener.
 
         Args:
             settings: How to serve.
             data_dir: Where everything durable is; None: nowhere.
-            place: Where other processes of this name server follow this one; None: there are none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -84,19 +85,20 @@ class NamesrvServer:
         settings = self._config.settings
         set_log_level(settings.log_level)
         try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
-        except ValueError as error:
+        except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
-        shares_port = place is not None
-        self._grpc = build_server(settings, self._security.tls, shares_port=shares_port)
-        port = bind(self._grpc, settings, self._security.tls, shares_port=shares_port)
+        self._grpc = build_server(self._engine.name, settings, self._security.tls)
+        port = bind(self._grpc, settings, self._security.tls)
         self.endpoint = settings.endpoint._replace(port=port)
-        self._for_workers = worker_server(place.target) if place is not None else None
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
         self._manager = self._empty_manager(settings, clock, data_dir)
         listen_for_mass_loss(self._manager)
+        listen_for_names_in_two_clusters(self._manager)
         self._writer = TableWriter()
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
@@ -111,6 +113,8 @@ class NamesrvServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
         self._observation = self._observed(settings, product_env_credentials)
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, self._manager)
         self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
 
     def _empty_manager(
@@ -138,7 +142,7 @@ class NamesrvServer:
             self._durable.snapshot_age_seconds,
         )
         try:
-            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources))
+            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -147,8 +151,6 @@ class NamesrvServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         await self._grpc.start()
-        if self._for_workers is not None:
-            await self._for_workers.start()
         self._observation.start()
         await self._set_health()
         identity, settings = self._manager.identity, self._config.settings
@@ -157,13 +159,15 @@ class NamesrvServer:
             name=identity.name,
             epoch=identity.epoch,
             listen=str(self.endpoint),
-            engine=settings.engine,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
+        tell_systemd("READY=1")
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         try:
             async with asyncio.TaskGroup() as background:
@@ -206,6 +210,8 @@ class NamesrvServer:
             watchers,
             product_env=self._product_env,
             started_at_millis=started_at_millis,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
         )
         queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
         changes = AdminChanges.of(manager, self._writer, self._durable, self._config)
@@ -215,9 +221,9 @@ class NamesrvServer:
             (ADMIN_SERVICE, (*queries, *changes)),
         ]
         doorkeeper = self._security.doorkeeper(self._manager)
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
-        for server in filter(None, (self._grpc, self._for_workers)):
-            add_services(server, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
+        add_services(self._grpc, settings, services, self._health, observers=observers, doorkeeper=doorkeeper)
 
     async def _set_health(self) -> None:
         """Sets the health: all services serve from the start; lookups only once the name server is warm."""
@@ -240,14 +246,13 @@ class NamesrvServer:
     async def _shut_down(self) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way."""
         _log.info("namesrv_stopping")
+        tell_systemd("STOPPING=1")
         await self._health.enter_graceful_shutdown()
         self._manager.frozen = True
         await self._durable.write_last_snapshot()
         self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
         grace = self._config.settings.shutdown_grace_millis / 1000
-        if self._for_workers is not None:
-            await self._for_workers.stop(grace)
         try:
             await self._grpc.stop(grace)
         except TimeoutError:

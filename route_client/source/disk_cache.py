@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.files import disk
+from groundwork.files.bounded_read import open_regular
 from route_client.routes.route import TopicRoute, from_wire, to_wire
 
 FORMAT = "namesrv-route-cache-1"
@@ -53,7 +54,7 @@ class DiskCache:
         """The route that was saved last; None if there is none, or if its file cannot be trusted."""
         path = self._path(topic)
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 content = file.read(MAX_FILE_BYTES + 1)
             return self._read(topic, content)
         except FileNotFoundError:

@@ -22,7 +22,7 @@ MAX_SHOWN_DIFFERENCES = 20
 COMPARED_COLUMNS = {
     "topic_queues": (
         ("topic", "cluster_name", "broker_name"),
-        ("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag", "reported_perm"),
+        ("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag", "reported_perm", "static_mapping"),
     ),
     "broker_groups": (
         ("cluster_name", "broker_name"),

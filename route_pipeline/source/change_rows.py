@@ -14,7 +14,7 @@ from groundwork.endpoints import Endpoint
 from route_pipeline.schemas import CHANGES, READS, arrow_schema
 from route_pipeline.source.change_reader import Span, read_changes
 from route_pipeline.source.connection import Connecting
-from route_pipeline.source.encoded_queues import QueueColumns
+from route_pipeline.source.encoded_queues import QueueColumns, static_mapping
 from route_pipeline.source.row_filter import EVERYTHING, RowFilter
 from route_pipeline.source.snapshot_reader import WHOLE, ShardOf, open_snapshot
 from route_pipeline.source.snapshot_tables import queue_columns
@@ -179,6 +179,7 @@ def _queue(topic: str, queue: route_data_pb2.QueueData) -> _Row:
         "perm": queue.perm,
         "topic_sys_flag": queue.topic_sys_flag,
         "reported_perm": _present(queue, "reported_perm"),
+        "static_mapping": static_mapping(queue),
     }
 
 

@@ -6,6 +6,7 @@ encoded, each different one is decoded once, and the columns are looked up by nu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -81,8 +82,24 @@ class QueueColumns(dict[bytes, int]):
                 pa.array([queue.perm for queue in queues], INTEGER),
                 pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
                 pa.array(reported, INTEGER),
+                pa.array([static_mapping(queue) for queue in queues], STRING),
             ]
         return self._columns
+
+
+def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
+    """A static topic's mapping as JSON, with RocketMQ's names; None for any other topic. Equal ones are equal texts."""
+    if not queue.HasField("mapping"):
+        return None
+    mapping = queue.mapping
+    values = {
+        "currIdMap": dict(zip(map(str, mapping.topic_queue_ids), mapping.broker_queue_ids, strict=False)),
+        "dirty": mapping.dirty,
+        "epoch": mapping.epoch,
+        "scope": mapping.scope,
+        "totalQueues": mapping.total_queue_nums,
+    }
+    return json.dumps(values, separators=(",", ":"))
 
 
 def _with_encoded_queues() -> Any:

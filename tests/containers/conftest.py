@@ -9,6 +9,7 @@ import pytest
 from tests.containers.fleet import Fleet, running_fleet
 from tools.containers.engine import Engine, NoEngineError, open_engine
 from tools.containers.images import build_offline, tool
+from tools.engine_wheel import NoCargoError
 
 _fleet_numbers = count(1)
 
@@ -22,6 +23,8 @@ def engine() -> Iterator[Engine]:
             yield opened
     except NoEngineError as error:
         pytest.skip(f"no container engine: {error}")
+    except NoCargoError as error:
+        pytest.skip(f"no image of the name server: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,8 @@ HARDENED = (
 )
 NAMESRVS = {"namesrv-a": 11, "namesrv-b": 12}
 """The name servers and the last byte of their addresses."""
-ENGINES = {"namesrv-a": ["--engine=grpcio"], "namesrv-b": ["--engine=native", "--trusted-network"]}
-"""Every test of a fleet sees both engines of the name server: the native one makes a socket in /tmp."""
+ENGINES = {"namesrv-a": ["--engine=grpcio"], "namesrv-b": ["--engine=native"]}
+"""Every test of a fleet sees both engines of the name server."""
 AGENTS = {"agent-master": 21, "agent-slave": 22}
 """The agents and the last byte of their addresses; the index is the broker id."""
 

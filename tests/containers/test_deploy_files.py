@@ -109,6 +109,16 @@ def test_systemd_takes_the_unit_and_finds_it_well_sealed(tmp_path: Path, unit: s
     run([*analyze, "security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager", str(copy)])
 
 
+def test_systemd_takes_the_socket_unit_and_starts_the_name_server_for_it(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    service = (DEPLOY / "systemd/namesrv.service").read_text().replace("/opt/namesrv/bin/namesrv", "/bin/true")
+    (tmp_path / "namesrv.service").write_text(service)
+    (tmp_path / "namesrv.socket").write_text((DEPLOY / "systemd/namesrv.socket").read_text())
+    units = [str(tmp_path / "namesrv.socket"), str(tmp_path / "namesrv.service")]
+    assert run(["systemd-analyze", "--man=no", "verify", "--recursive-errors=no", *units]) == ""
+
+
 @contextmanager
 def prometheus_of(program: Path, folder: Path, targets: dict[str, str]) -> Iterator[str]:
     """A Prometheus that scrapes one target a job each second, with our rules; yields where it answers."""

@@ -40,7 +40,7 @@ def imports(engine: Engine, image: str, module: str) -> bool:
         ("broker-agent", "pyarrow"),
         ("broker-agent", "pip"),
         ("broker-agent", "grpc_tools"),
-        ("broker-agent", "pygrpc_native"),
+        ("broker-agent", "namesrv_engine"),
         ("broker-agent", "grpc_reflection"),
         ("broker-agent", "grpc_channelz"),
         ("broker-agent", "uvloop"),
@@ -53,8 +53,8 @@ def test_an_image_lacks_what_it_does_not_need(engine: Engine, image: str, module
 @pytest.mark.parametrize(
     ("image", "module"),
     [
-        ("namesrv", "pygrpc_native"),
         ("namesrv", "grpc_reflection"),
+        ("namesrv", "namesrv_engine"),
         ("broker-agent", "tenacity"),
         ("broker-agent", "grpc"),
     ],
@@ -76,6 +76,13 @@ def test_an_image_says_how_to_run_check_and_stop_it(engine: Engine, image: str) 
     ]
     assert config["Labels"]["org.opencontainers.image.title"] == image
     assert config["Labels"]["org.opencontainers.image.version"] not in ("", "0")
+
+
+def test_a_name_server_runs_on_native_unless_told_otherwise(engine: Engine) -> None:
+    settings = engine.podman(
+        "run", "--rm", "--network=none", "localhost/namesrv", "serve", "--allow-insecure", "--print-config"
+    )
+    assert 'engine = "native"' in settings.splitlines()
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -15,6 +15,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from broker_agent.namesrv_list.names import check_address_server, check_namesrv, decode_list, parse_list
 from broker_agent.topics.table import BrokenTopics, decode_topics
 from broker_agent.topics.topics_file import encode_topics
+from groundwork.auth.permits_file import PermitsError, read_permits
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
@@ -25,7 +26,6 @@ from namesrv.core.errors import ConfigKeyDenied, InvalidField
 from namesrv.core.records.changes import Cause, KvPut
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.snapshot.load import UnusableSnapshot
-from namesrv.server.auth.permits_file import PermitsError, read_permits
 from namesrv.server.services.paging import last_of_page_before
 from namesrv.storage import config_file, epoch_file, intents_file, kv_config_file
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.engines import each
+from support.engines import each, present
 from support.processes import Client, NamesrvProcess
 from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
 
@@ -42,10 +42,10 @@ def programs(request: pytest.FixtureRequest) -> Programs:
     return found
 
 
-@pytest.fixture(scope="module", params=each("grpcio", "native"))
+@pytest.fixture(scope="module", params=each())
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn."""
-    return str(request.param)
+    return present(request.param)
 
 
 @pytest.fixture

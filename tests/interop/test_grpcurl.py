@@ -7,18 +7,11 @@ import json
 import pytest
 
 from namesrv.server.listener import SERVICES
-from support.engines import each, present
 from support.processes import Client, NamesrvProcess
 from support.registrations import registration
 from tests.interop.programs import INSTALL_SECONDS, Programs
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
-
-
-@pytest.fixture(scope="module", params=each())
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine in turn, Envoy's included."""
-    return present(request.param)
 
 
 def told(grpcurl: Programs, *arguments: str) -> str:

@@ -12,10 +12,13 @@ from typing import Any, get_args
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
+from bench import engine as engine_figures
 from bench import guard
+from bench.figures import Sample
 from bench.load import cpu_seconds
 from bench.peers import remoting
 from bench.peers.calls import Call, Grpc, Remoting
+from bench.peers.servers import VARIANTS, all_servers, askable_servers, described
 from bench.peers.summary import CPU, P99, RATE, errors_of, figures_of, ratios_of
 from bench.peers.workloads import all_workloads, clustered_table, spread_table
 from bench.workload import Broker, Profile
@@ -149,7 +152,7 @@ def test_errors_are_counted_by_kind_and_calls_without_answer_among_them() -> Non
     assert errors_of(record("native", 10, 1.0, 0.1)) == {"grpc-status 14": 2, "unanswered": 1}
 
 
-COSTS = {"grpcio": {guard.LOOKUP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.LOOKUP: 0.3}}
+COSTS = {"grpcio": {guard.LOOKUP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.LOOKUP: 0.3, guard.HIT: 1.2}}
 
 
 def ratios(factor: float) -> list[guard.Ratio]:
@@ -168,8 +171,27 @@ def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None
 
 def test_the_guard_names_every_call_that_costs_twice_as_much() -> None:
     findings = guard.judge(COSTS, ratios(2.0))
-    assert len(findings) == 3
-    assert "one lookup on native costs 0.6 times the naive server's" in findings[2]
+    assert len(findings) == 4
+    assert "one lookup on native costs 0.6 times the naive server's, and may cost 0.45" in findings[2]
+    assert "one hit on native costs 2.4 times the null server's, and may cost 1.8" in findings[3]
+
+
+def test_each_call_is_compared_with_the_server_of_its_own_kind_in_the_same_round() -> None:
+    cpu = "ms CPU per 1,000"
+    samples = [
+        Sample(server, call, cpu, value * round_number)
+        for round_number in (1, 2)
+        for server, call, value in (
+            ("naive", guard.LOOKUP, 10.0),
+            ("native", guard.LOOKUP, 2.0),
+            ("null", guard.HIT, 4.0),
+            ("native", guard.HIT, 6.0),
+        )
+    ]
+    assert sorted(guard.ratios_of(samples)) == [
+        guard.Ratio("native", guard.HIT, (1.5, 1.5)),
+        guard.Ratio("native", guard.LOOKUP, (0.2, 0.2)),
+    ]
 
 
 def test_one_round_that_was_disturbed_does_not_trip_the_guard() -> None:
@@ -178,8 +200,10 @@ def test_one_round_that_was_disturbed_does_not_trip_the_guard() -> None:
 
 def test_every_engine_has_costs_to_be_held_to() -> None:
     costs = guard.known_costs()
-    assert costs.keys() == set(get_args(Engine))
-    assert all(calls.keys() == {guard.LOOKUP, guard.REGISTRATION} for calls in costs.values())
+    assert costs.keys() == set(get_args(Engine)) - {"auto"}
+    for engine, calls in costs.items():
+        beside_null = {guard.HIT, guard.MISS} if engine == "native" else set()
+        assert calls.keys() == {guard.LOOKUP, guard.REGISTRATION} | beside_null
 
 
 def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
@@ -188,3 +212,20 @@ def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
     while time.process_time() < ended:
         pass
     assert before < cpu_seconds([os.getpid()]) <= time.process_time()
+
+
+def test_the_engine_s_block_takes_the_place_of_the_one_before_and_nothing_else() -> None:
+    first = "\n".join(engine_figures.lines_of(engine_figures.Results([], [])))
+    page = engine_figures.put_into("# Performance\n\ntext\n", first) + "\n## What follows\n"
+    assert page.startswith("# Performance\n\ntext\n")
+    again = engine_figures.put_into(page, first.replace("| watchers |", "| more watchers |"))
+    assert again == page.replace("| watchers |", "| more watchers |")
+    assert engine_figures.block_of(page) == first
+    assert engine_figures.block_of("# Performance\n") == ""
+
+
+def test_variants_of_native_are_measured_only_if_they_are_asked_for() -> None:
+    assert not set(askable_servers()) - set(all_servers()) - {f"native{variant}" for variant in VARIANTS}
+    assert not {f"native{variant}" for variant in VARIANTS} & set(all_servers())
+    assert described("native+no-cache") == "namesrv serve --engine native --cache-bytes 0"
+    assert described("native+tls") == "namesrv serve --engine native with TLS"

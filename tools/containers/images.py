@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tools.containers.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
+from tools.engine_wheel import WheelError, engine_wheel
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
 LOCKS = ("requirements/namesrv.txt", "requirements/broker-agent.txt")
@@ -124,8 +125,14 @@ def wheelhouse() -> Path:
 
 
 def build_offline(engine: Engine) -> None:
-    """Builds both images without network, as ``localhost/namesrv`` and ``localhost/broker-agent``."""
+    """Builds both images without network, as ``localhost/namesrv`` and ``localhost/broker-agent``.
+
+    Raises:
+        NoEngineError: This machine cannot make the base image or run a container.
+        WheelError: The wheel of the name server's native engine cannot be built.
+    """
     engine.import_base(base_archive())
+    engine_wheel()
     wheels = wheelhouse()
     pip_settings = engine.folder / "pip.conf"
     pip_settings.write_text("[global]\nno-index = true\nfind-links = /mnt\n")
@@ -183,6 +190,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Builds the images namesrv:latest and broker-agent:latest.")
     parser.add_argument("options", nargs="*", help="more options for docker or podman build, after --")
     arguments = parser.parse_args()
+    try:
+        engine_wheel()
+    except WheelError as error:
+        print(error, file=sys.stderr)
+        return 1
     if build := _ready_engine():
         for image, dockerfile in IMAGES.items():
             command = [*build, *_labels(), *arguments.options, f"--tag={image}:latest", f"--file={dockerfile}", "."]
@@ -197,7 +209,7 @@ def main() -> int:
             build_offline(engine)
             for image, size in image_sizes(engine).items():
                 print(f"{image}: {size / 1e6:.0f} MB")
-    except (NoEngineError, CommandError) as error:
+    except (NoEngineError, WheelError, CommandError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

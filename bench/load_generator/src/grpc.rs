@@ -73,6 +73,16 @@ impl GrpcConnection {
         Ended { error, bytes }
     }
 
+    /// Opens a stream of answers that may last.
+    pub async fn open_stream(&self, call: &Call) -> Result<h2::RecvStream, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let mut request = self.requests[call.kind].clone();
+        request.headers_mut().remove("grpc-timeout");
+        let (answer, mut stream) = sender.send_request(request, false)?;
+        stream.send_data(call.data.clone(), true)?;
+        Ok(answer.await?.into_body())
+    }
+
     /// Returns the grpc-status.
     async fn exchange(&self, call: &Call, bytes: &mut usize) -> Result<String, h2::Error> {
         let mut sender = self.sender.clone().ready().await?;

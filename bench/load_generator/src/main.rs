@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! load-generator run PLAN.json       runs a plan (plan.rs), prints what came of it
+//! load-generator watch PLAN.json     opens the streams of a plan, tells when messages came (watch.rs)
 //! load-generator null grpc|remoting  serves answers without meaning, until it is killed
 //! ```
 
@@ -15,6 +16,7 @@ mod plan;
 mod process;
 mod remoting;
 mod script;
+mod watch;
 
 use std::env;
 use std::io;
@@ -22,13 +24,14 @@ use std::process::ExitCode;
 
 use plan::Protocol;
 
-const USAGE: &str = "usage: load-generator run PLAN.json | null grpc | null remoting";
+const USAGE: &str = "usage: load-generator run PLAN.json | watch PLAN.json | null grpc | null remoting";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["run", path] => run(path),
+        ["watch", path] => plan_of(path).and_then(watch::run),
         ["null", "grpc"] => null(Protocol::Grpc),
         ["null", "remoting"] => null(Protocol::Remoting),
         _ => Err(io::Error::other(USAGE)),
@@ -43,9 +46,12 @@ fn main() -> ExitCode {
 }
 
 fn run(path: &str) -> io::Result<()> {
-    let plan = serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)?;
-    println!("{}", load::run(plan)?);
+    println!("{}", load::run(plan_of(path)?)?);
     Ok(())
+}
+
+fn plan_of(path: &str) -> io::Result<plan::Plan> {
+    serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)
 }
 
 fn null(protocol: Protocol) -> io::Result<()> {

@@ -41,6 +41,11 @@ class DeadlineHeap(Generic[KeyT]):
         if due < self._scheduled.get(key, float("inf")):
             self._schedule(key, due)
 
+    def heard_meanwhile(self, key: KeyT, now: float, timeout: float) -> None:
+        """The key was heard of now, which gives it the timeout, or leaves it the time that it has if that is longer."""
+        if self._deadlines.get(key, now) < now + timeout:
+            self.heard(key, now, timeout)
+
     def forget(self, key: KeyT) -> None:
         """The key is gone. Its heap entry is dropped when it comes up."""
         self._deadlines.pop(key, None)

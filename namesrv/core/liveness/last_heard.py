@@ -22,7 +22,10 @@ class Liveness:
     def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker was heard of, and with it the channel that it is bound to, if that is open."""
         now = self._clock.monotonic()
-        self._brokers.heard(live.key, now, live.timeout_seconds)
+        if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
+            self._brokers.heard_meanwhile(live.key, now, live.timeout_seconds)
+        else:
+            self._brokers.heard(live.key, now, live.timeout_seconds)
         self._last_update_millis[live.key] = self._clock.wall_millis()
         if open_channel_id is not None:
             self._channels.heard((open_channel_id,), now, self._expired_time)

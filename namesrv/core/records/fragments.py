@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers
+from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers, StaticMapping
 
 _LENGTH_DELIMITED = 2
 
@@ -44,8 +44,17 @@ def frame(field_number: int, payload: bytes) -> bytes:
     return b"".join((tag(field_number), varint(len(payload)), payload))
 
 
-def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm: int | None = None) -> bytes:
-    """A QueueData, framed as the field queue_datas."""
+def queue_data_fragment(
+    broker: BrokerKey, numbers: QueueNumbers, mapping: bytes = b"", reported_perm: int | None = None
+) -> bytes:
+    """A QueueData, framed as the field queue_datas. A mapping must be framed as ``mapping_field`` makes it."""
+    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, queue_data(broker, numbers, mapping, reported_perm))
+
+
+def queue_data(
+    broker: BrokerKey, numbers: QueueNumbers, mapping: bytes = b"", reported_perm: int | None = None
+) -> bytes:
+    """An encoded QueueData; as ``queue_data_fragment``."""
     read_queue_nums, write_queue_nums, perm, topic_sys_flag = numbers
     message = route_data_pb2.QueueData(
         broker_name=broker.broker_name,
@@ -56,7 +65,26 @@ def queue_data_fragment(broker: BrokerKey, numbers: QueueNumbers, reported_perm:
         topic_sys_flag=topic_sys_flag,
         reported_perm=reported_perm,
     )
-    return frame(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, message.SerializeToString())
+    return message.SerializeToString() + mapping  # the field with the highest number
+
+
+def mapping_field(mapping: StaticMapping | None) -> bytes:
+    """A static topic's mapping, framed as the field mapping of a QueueData; empty for another topic.
+
+    A topic may have tens of thousands of queues: encoding them takes milliseconds, and is done once.
+    """
+    if mapping is None:
+        return b""
+    scope, total_queues, epoch, is_dirty, queue_ids = mapping
+    message = route_data_pb2.StaticTopicMapping(
+        scope=scope,
+        total_queue_nums=total_queues,
+        epoch=epoch,
+        dirty=is_dirty,
+        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in queue_ids],
+        broker_queue_ids=[broker_queue_id for _, broker_queue_id in queue_ids],
+    )
+    return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, message.SerializeToString())
 
 
 def broker_data_fragment(group: BrokerData) -> bytes:
@@ -112,4 +140,5 @@ def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_dat
         has_channel=live.channel_id is not None,
         heartbeat_timeout_millis=round(live.timeout_seconds * 1000),
         unconfirmed=live.unconfirmed,
+        topic_by_topic=live.topic_by_topic,
     )

@@ -62,6 +62,25 @@ class DataVersion:
 QueueNumbers = tuple[int, int, int, int]
 """Read queues, write queues, permission bits and flag bits of a topic on a broker."""
 
+
+class StaticMapping(NamedTuple):
+    """Which queues of a static topic are on one broker group now (RocketMQ: TopicQueueMappingInfo)."""
+
+    scope: str
+    total_queues: int
+    """Queues of the topic on all groups of its scope."""
+    epoch: int
+    is_dirty: bool
+    queue_ids: tuple[tuple[int, int], ...]
+    """Queue of the topic, and the group's own queue that it is: by ascending queue of the topic (currIdMap)."""
+
+
+ReportedQueues = QueueNumbers | tuple[int, int, int, int, StaticMapping]
+"""All that a group reports of a topic: the numbers, and of a static topic its mapping."""
+
+ReportedTopic = tuple[str, ReportedQueues]
+"""A topic, and all that a group reports of it."""
+
 TopicConfig = tuple[str, QueueNumbers]
 """One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig). A plain tuple, because a
 registration makes a hundred thousand of them."""
@@ -89,11 +108,18 @@ class QueueData:
     """The same without write permission, and with the reported one beside it if that differs."""
     added_fragment: bytes = field(compare=False, repr=False)
     """The same with write permission, and with the reported one beside it if that differs."""
+    mapping: StaticMapping | None = None
+    """Of a static topic: which of its queues are on the group."""
 
     @property
     def numbers(self) -> QueueNumbers:
         """Counts, permission and flags."""
         return self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_sys_flag
+
+    @property
+    def reported(self) -> ReportedQueues:
+        """All of it as it was reported."""
+        return self.numbers if self.mapping is None else (*self.numbers, self.mapping)
 
     def fragment_under(self, rule: WriteRule) -> bytes:
         """The encoding under a rule."""
@@ -158,6 +184,8 @@ class BrokerLiveInfo:
     """How long the broker may be silent."""
     unconfirmed: bool = False
     """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
+    topic_by_topic: bool = False
+    """Whether its last registration was: then the version vouches for no topic table."""
     key: LiveKey = field(init=False, compare=False, repr=False)
     """Key of this row: made once, as a removal asks for it a dozen times."""
 
@@ -174,12 +202,19 @@ class BrokerLiveInfo:
             and self.data_version == other.data_version
             and self.timeout_seconds == other.timeout_seconds
             and self.unconfirmed == other.unconfirmed
+            and self.topic_by_topic == other.topic_by_topic
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody)."""
+    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody).
+
+    There are two kinds. An agent sends its whole topic table, or an increment that names its base: the version vouches
+    for the table, and an equal one need not be read again. RocketMQ's brokers send tables of which nobody knows whether
+    they are whole: one topic right after it changed, a table in parts, and each under the version of the whole. Such a
+    registration is taken topic by topic, whatever its version.
+    """
 
     broker: BrokerKey
     broker_id: int
@@ -197,6 +232,10 @@ class Registration:
     enable_acting_master: bool | None = None
     timeout_seconds: float | None = None
     """How long this broker may be silent; None means the name server's setting."""
+    topic_by_topic: bool = False
+    """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
+    mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
+    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are."""
 
     @property
     def live_key(self) -> LiveKey:

@@ -24,7 +24,7 @@ from namesrv.core.routes.kv_config import KvConfigTable
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity, Unconfirmed
 from namesrv.core.slices import Sliced
-from namesrv.core.snapshot.load import LoadedSnapshot, group_of, live_of, numbers_of
+from namesrv.core.snapshot.load import LoadedSnapshot, group_of, live_of, reported_of
 from namesrv.core.streams.replica_feed import READER_SETTINGS
 from namesrv.core.tables.edit import TableEdit
 
@@ -139,7 +139,7 @@ class ReplicaManager(RouteInfoManager):
             broker = BrokerKey(row.cluster_name, row.broker_name)
             holders = table.setdefault(row.topic, {})
             if row.HasField("queue_data"):
-                holders[broker] = self.tables.queue_datas.intern(broker, numbers_of(row.queue_data))
+                holders[broker] = self.tables.queue_datas.intern(broker, reported_of(row.queue_data))
             else:
                 holders.pop(broker, None)
             if not holders:
@@ -212,7 +212,7 @@ def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
         match kind:
             case "topic_put":
                 changed = (row.topic_put for row in same)
-                yield from edit.put_topics(broker, ((row.topic, numbers_of(row.queue_datas[0])) for row in changed))
+                yield from edit.put_topics(broker, ((row.topic, reported_of(row.queue_datas[0])) for row in changed))
             case "topic_removed":
                 yield from edit.remove_queues(broker, [row.topic_removed.topic for row in same], RemovalReason(reason))
             case _:

@@ -210,7 +210,7 @@ class BrokerRemovals(RouteState):
             edit.put_filter_servers(live.key, lost.filter_servers)
         known, held = self.tables.topics_by_broker.get(live.broker, ()), self.tables.held_queue_table
         configs = (
-            (topic, data.numbers)
+            (topic, data.reported)
             for topic, data in lost.queues.items()
             if topic not in known and live.broker not in held.get(topic, ())
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from namesrv.core.errors import Overloaded
 from namesrv.core.records.changes import Change, GroupRemoved, QueuesPut, QueuesRemoved
-from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, LiveKey, QueueData
+from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, LiveKey, QueueData, StaticMapping
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.core.tables.schema import Tables
@@ -125,7 +125,8 @@ class RouteDigests:
             queue_data = held.get(topic) or self._queue_data(topic, broker)
             if queue_data is not None:
                 read, write, perm, flag = queue_data.numbers
-                lines.append(f"{topic} {read} {write} {perm} {flag}\n")
+                rest = "" if queue_data.mapping is None else _mapping_text(queue_data.mapping)
+                lines.append(f"{topic} {read} {write} {perm} {flag}{rest}\n")
             if len(lines) == SLICE:
                 sha256.update("".join(lines).encode())
                 lines.clear()
@@ -151,3 +152,10 @@ class RouteDigests:
                 self._entries.pop(row.broker, None)
             elif isinstance(row, GroupRemoved):
                 self._entries.pop(row.before.key, None)
+
+
+def _mapping_text(mapping: StaticMapping) -> str:
+    """The end of a static topic's line."""
+    scope, total_queues, epoch, is_dirty, queue_ids = mapping
+    ids = "".join(f" {topic_queue_id}:{broker_queue_id}" for topic_queue_id, broker_queue_id in queue_ids)
+    return f" {scope} {total_queues} {epoch} {int(is_dirty)}{ids}"

@@ -1,4 +1,4 @@
-"""The manager of the route tables: registrations, signs of life, lookups (RocketMQ: RouteInfoManager)."""
+"""The manager of the route tables: registrations and lookups (RocketMQ: RouteInfoManager)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from namesrv.core.records.rows import (
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
-    DataVersion,
     LiveKey,
     QueueNumbers,
     RegisterBrokerResult,
     Registration,
     RemovalReason,
     RemovedBroker,
+    ReportedQueues,
 )
 from namesrv.core.routes.broker_removals import BrokerRemovals
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorChanges
+from namesrv.core.routes.signs_of_life import SignsOfLife, vouches
 from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.route_snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
 from namesrv.core.tables.edit import TableEdit
@@ -42,10 +43,11 @@ class TopicsNotRead(Exception):
     """A registration's topics count, which did not when it was read: what is held here has changed since."""
 
 
-class RouteInfoManager(BrokerRemovals, OperatorChanges):
-    """The five tables, the channels, and who is alive: registration, signs of life and lookups.
+class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
+    """The five tables, the channels, and who is alive: registration and lookups.
 
-    How brokers leave is in ``BrokerRemovals``, what operators change in ``OperatorChanges``.
+    How brokers leave is in ``BrokerRemovals``, what operators change in ``OperatorChanges``, who is alive in
+    ``SignsOfLife``.
     """
 
     # Registration
@@ -57,7 +59,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
         Differences from RocketMQ 4: groups are keyed by cluster and name, so two clusters may have a group of one
         name; an address that comes back under another name leaves its old group; a broker whose id another address
-        takes over is removed at once and not at its expiry.
+        takes over is removed at once and not at its expiry. A registration topic by topic is RocketMQ 5's: each topic
+        that it names is compared, and the others stay.
 
         Raises:
             ChannelGone: The registration names a channel that is not open.
@@ -88,6 +91,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             self._forget(gone.live)
         self._renew(before, renewed)
         is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
+        self._note_increment(registration, was_known=not (is_new or before is None or before.unconfirmed))
         ha_server_addr, master_addr = self._master_of(renewed)
         result = RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
         yield from self.tables.topic_queue_table.settle()
@@ -111,107 +115,24 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         for count, (broker, numbers) in enumerate(queues.items(), 1):
             if broker not in self.tables.broker_addr_table:
                 raise BrokerNotRegistered(*broker)
-            yield from edit.put_topics(broker, [(topic, numbers)])
+            reported = yield from edit.with_mappings(broker, {topic: numbers}, {})
+            yield from edit.put_topics(broker, reported.items())
             if count % GROUP_SLICE == 0:
                 yield
         self._check_not_frozen()
         return self._commit(edit, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
-        """Whether a registration's topics count: their version is not held yet, and the broker speaks for its group.
+        """Whether a registration's topics count: the broker speaks for its group, and no version that is held vouches.
 
         That is as the tables are now, and may be otherwise when the registration has its turn.
         """
         if not self._speaks_for_group(registration):
             return False
-        if self.behaviour.delete_topic_with_broker_registration:
+        if registration.topic_by_topic or self.behaviour.delete_topic_with_broker_registration:
             return True
         live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
-        return live is None or live.unconfirmed or live.data_version != registration.data_version
-
-    # Signs of life
-
-    def query_data_version(
-        self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
-    ) -> tuple[bool, DataVersion | None]:
-        """Compares a broker's version with the one held (RocketMQ: QUERY_DATA_VERSION). Renews liveness if equal.
-
-        Returns:
-            Whether a registration is needed, and the version held; no version if there is no such broker here. An
-            unconfirmed broker needs one, so that it is bound to its channel again.
-        """
-        live = self._live_broker(broker, broker_id, broker_addr)
-        if live is None:
-            return True, None
-        if live.unconfirmed or live.data_version != data_version:
-            return True, live.data_version
-        self._heard(live)
-        return False, live.data_version
-
-    def broker_heartbeat(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> None:
-        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT).
-
-        Raises:
-            BrokerNotRegistered: There is no such broker here, or it is unconfirmed: it must register.
-        """
-        live = self._live_broker(broker, broker_id, broker_addr)
-        if live is None or live.unconfirmed:
-            raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
-        self._heard(live)
-
-    def open_channel(self) -> str:
-        """Opens a channel and returns its id.
-
-        Raises:
-            ShuttingDown: The tables are frozen.
-        """
-        self._check_not_frozen()
-        channel_id = self.channels.open()
-        self._liveness.channel_opened(channel_id)
-        return channel_id
-
-    def hand_over_channel(self, channel_id: str) -> int:
-        """Notes that a channel's holder is about to end it and that another process takes its brokers over.
-
-        Returns:
-            How many brokers are bound to it now.
-
-        Raises:
-            ChannelGone: The channel is not open.
-        """
-        self.channels.hand_over(channel_id)
-        return len(self.channels.bound(channel_id))
-
-    def doubt_channel_end(self, channel_id: str, seconds: float) -> int:
-        """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
-
-        For ends that may be this name server's own fault.
-
-        Returns:
-            How many brokers that is.
-        """
-        keys = self.channels.take_bound(channel_id)
-        for key in keys:
-            self._liveness.give(key, seconds)
-        return len(keys)
-
-    def end_channel(self, channel_id: str) -> None:
-        """Ends a channel at once: registrations that name it are refused from now on."""
-        self.channels.end(channel_id)
-        self._liveness.channel_ended(channel_id)
-
-    def idle_channels(self) -> Sliced[list[str]]:
-        """Finds the channels that are to be closed: none of their brokers was heard of for the expiry time."""
-        return (yield from self._liveness.idle_channels())
-
-    def grant_more_time(self, seconds: float) -> None:
-        """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""
-        self.granted_seconds += seconds
-        self._liveness.grant_more_time(seconds)
-
-    def last_heard(self) -> dict[LiveKey, int]:
-        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
-        return self._liveness.all_last_updates()
+        return live is None or not vouches(live, registration.data_version)
 
     # Lookups
 
@@ -260,6 +181,15 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
 
     # Details
 
+    def _note_increment(self, registration: Registration, *, was_known: bool) -> None:
+        """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
+        key = registration.live_key
+        says_little = registration.topic_by_topic and len(registration.topic_configs or ()) <= 1
+        if says_little and (not was_known or key in self._maybe_increments):
+            self._maybe_increments.add(key)
+        else:
+            self._maybe_increments.discard(key)
+
     def _check_open(self, registration: Registration) -> None:
         self._check_not_frozen()
         if registration.channel_id is not None:
@@ -286,18 +216,26 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         return replaced
 
     def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
-        topic_configs = registration.topic_configs or {}
-        yield from edit.put_topics(registration.broker, topic_configs.items())
-        exactly = self.behaviour.delete_topic_with_broker_registration
+        broker, topic_configs, mappings = registration.broker, registration.topic_configs or {}, registration.mappings
+        reported: Mapping[str, ReportedQueues] = topic_configs
+        if registration.topic_by_topic:
+            reported = yield from edit.with_mappings(broker, topic_configs, mappings)
+        yield from edit.put_topics(broker, reported.items())
+        exactly = self.behaviour.delete_topic_with_broker_registration and not mappings  # as in RocketMQ
         if exactly and registration.base_version is None:
-            yield from edit.remove_topics_but(registration.broker, topic_configs.keys())
+            yield from edit.remove_topics_but(broker, topic_configs.keys())
 
     def _speaks_for_group(self, registration: Registration) -> bool:
-        """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave)."""
+        """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
+
+        As in RocketMQ 5, a slave that registers topic by topic speaks for a group without a master even where no slave
+        stands in for one: its topics can be read there.
+        """
         broker_id = registration.broker_id
         if broker_id == MASTER_ID:
             return True
-        if not self.behaviour.support_acting_master or registration.enable_acting_master is None:
+        may_speak = self.behaviour.support_acting_master or registration.topic_by_topic
+        if not may_speak or registration.enable_acting_master is None:
             return False
         group = self.tables.broker_addr_table.get(registration.broker)
         addrs = {} if group is None else group.addrs
@@ -314,6 +252,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
             channel_id=registration.channel_id,
             generation=self._generation + 1,
             timeout_seconds=self._expired_time if timeout is None else timeout,
+            topic_by_topic=registration.topic_by_topic,
         )
 
     def _master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
@@ -334,17 +273,6 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges):
         self.unconfirmed.pop(renewed.key, None)
         self._guard.came_back(renewed.key)
         self._heard(renewed)
-
-    def _live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
-        live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
-        if live is None or live.broker != broker or live.broker_id != broker_id:
-            return None
-        return live
-
-    def _heard(self, live: BrokerLiveInfo) -> None:
-        channel_id = live.channel_id
-        is_open = channel_id is not None and channel_id in self.channels
-        self._liveness.heard(live, channel_id if is_open else None)
 
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
@@ -379,5 +307,7 @@ def _check_base_version(registration: Registration, live: BrokerLiveInfo | None)
         raise NeedFullRegistration("this name server holds no registration of the broker; send the full table")
     if live.unconfirmed:  # topics that operators hold are not in a snapshot file
         raise NeedFullRegistration("this name server has what it holds not from the broker itself; send the full table")
+    if live.topic_by_topic:
+        raise NeedFullRegistration("this name server was told topic by topic; send the full table")
     if live.data_version != base:
         raise NeedFullRegistration(f"this name server holds {live.data_version}, not {base}; send the full table")

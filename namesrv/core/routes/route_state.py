@@ -80,6 +80,8 @@ class RouteState:
         self.change_log = ChangeLog()
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
+        self._maybe_increments: set[LiveKey] = set()
+        """Brokers that have said one topic at most since they came, topic by topic: there may be more."""
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change any more."""
         self.granted_seconds = 0.0
@@ -159,5 +161,6 @@ class RouteState:
         """A broker has left the tables."""
         self._liveness.forget(live.key)
         self.unconfirmed.pop(live.key, None)
+        self._maybe_increments.discard(live.key)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)

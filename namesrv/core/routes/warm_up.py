@@ -10,6 +10,9 @@ COMING_BACK_SECONDS = 10.0
 """How long after a start with a snapshot file brokers are waited for that registered after the file was written: agents
 come back within 5 s (reopenLongest), and as much again for their registration."""
 
+ROCKETMQ_COMING_BACK_SECONDS = 35.0
+"""The same where RocketMQ's own brokers register: they look for name servers every 3 s and register every 30 s."""
+
 
 class WarmUp:
     """The time after a start. It ends once, and looking at it is cheap at any time."""
@@ -21,7 +24,8 @@ class WarmUp:
             manager: Knows which brokers of the snapshot file are still unconfirmed.
             clock: The one that the manager has.
             warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
-                file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard.
+                file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard. A
+                file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.
                 Brokers that are connected by then and have not registered yet are waited for that long again, at most.
         """
         self._manager = manager
@@ -32,7 +36,7 @@ class WarmUp:
         self._waits_for_brokers = self._has_brokers_of_file()
         # A broker may have registered after the file was written, and is no less alive for it.
         self._shortest_seconds = (
-            min(warm_up_seconds, COMING_BACK_SECONDS) if self._waits_for_brokers else warm_up_seconds
+            min(warm_up_seconds, self._coming_back_seconds()) if self._waits_for_brokers else warm_up_seconds
         )
         self._is_warm = False
 
@@ -71,6 +75,10 @@ class WarmUp:
 
     def _elapsed(self) -> float:
         return self._clock.monotonic() - self._started_at
+
+    def _coming_back_seconds(self) -> float:
+        lives = self._manager.tables.broker_live_table.values()
+        return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for live in lives) else COMING_BACK_SECONDS
 
     def _has_brokers_of_file(self) -> bool:
         # They are the first in there, so this does not look at the guard's.

@@ -14,8 +14,9 @@ from namesrv.core.records.rows import (
     BrokerLiveInfo,
     DataVersion,
     LiveKey,
-    QueueNumbers,
-    TopicConfig,
+    ReportedQueues,
+    ReportedTopic,
+    StaticMapping,
 )
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.tables.edit import TableEdit
@@ -51,7 +52,7 @@ class LoadedSnapshot:
     last_update_millis: dict[LiveKey, int] = field(default_factory=dict)
     """When each live broker was heard of last, by the wall clock."""
     filter_servers: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
-    topic_configs: dict[BrokerKey, list[TopicConfig]] = field(default_factory=dict)
+    topic_configs: dict[BrokerKey, list[ReportedTopic]] = field(default_factory=dict)
     """The topics of each group with the permissions that its broker reported, not those in force."""
 
     def put_into(self, edit: TableEdit) -> None:
@@ -100,7 +101,7 @@ class SnapshotReader:
         self._topics: set[str] = set()
         self._queue_data_count = 0
         self._end: route_service_pb2.SnapshotEnd | None = None
-        self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]] = {}
+        self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]] = {}
         """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
         self._has_header = False
 
@@ -199,20 +200,20 @@ class SnapshotReader:
             before = _NO_BROKER
             for queue_data in row.queue_datas:
                 encoded = queue_data.SerializeToString()
-                broker, add, numbers = known.get(encoded) or self._take_queue_data(encoded, queue_data)
+                broker, add, reported = known.get(encoded) or self._take_queue_data(encoded, queue_data)
                 if broker <= before:
                     raise UnusableSnapshot(f"the queues of topic {topic!r} are not in the order of their groups")
                 before = broker
-                add((topic, numbers))
+                add((topic, reported))
                 self._queue_data_count += 1
             _check(before is not _NO_BROKER, f"topic {topic!r} has no queues")
 
     def _take_queue_data(
         self, encoded: bytes, row: route_data_pb2.QueueData
-    ) -> tuple[BrokerKey, Callable[[TopicConfig], None], QueueNumbers]:
+    ) -> tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]:
         broker = BrokerKey(row.cluster_name, row.broker_name)
         _check(broker in self._loaded.groups, f"there are queues of {broker}, which is no broker group")
-        meaning = (broker, self._loaded.topic_configs[broker].append, numbers_of(row))
+        meaning = (broker, self._loaded.topic_configs[broker].append, reported_of(row))
         self._queue_datas[encoded] = meaning
         return meaning
 
@@ -241,13 +242,22 @@ def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
         generation=row.generation,
         timeout_seconds=row.heartbeat_timeout_millis / 1000,
         unconfirmed=row.unconfirmed,
+        topic_by_topic=row.topic_by_topic,
     )
 
 
-def numbers_of(row: route_data_pb2.QueueData) -> QueueNumbers:
-    """Counts, permission as reported, and flags, from a row on the wire."""
+def reported_of(row: route_data_pb2.QueueData) -> ReportedQueues:
+    """Counts, permission as reported, flags, and a static topic's mapping, from a row on the wire."""
     perm = row.reported_perm if row.HasField("reported_perm") else row.perm
-    return row.read_queue_nums, row.write_queue_nums, perm, row.topic_sys_flag
+    numbers = row.read_queue_nums, row.write_queue_nums, perm, row.topic_sys_flag
+    if not row.HasField("mapping"):
+        return numbers
+    mapping = row.mapping
+    queue_ids = tuple(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=False))
+    return (
+        *numbers,
+        StaticMapping(mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, queue_ids),
+    )
 
 
 def _check(condition: bool, problem: str) -> None:

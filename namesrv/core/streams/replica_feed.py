@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core.behaviour import Behaviour
+from namesrv.core.records import fragments
 from namesrv.core.records.changes import Change, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.records.intent_messages import intent_message
 from namesrv.core.records.rows import BrokerKey, LiveKey, QueueData
@@ -146,10 +147,8 @@ def _settings(behaviour: Behaviour) -> list[route_service_pb2.SettingChange]:
 def _held(topic: str, broker: BrokerKey, queue_data: QueueData | None) -> route_service_pb2.HeldQueues:
     row = route_service_pb2.HeldQueues(topic=topic, cluster_name=broker.cluster_name, broker_name=broker.broker_name)
     if queue_data is not None:
-        read, write, perm, flag = queue_data.numbers
-        row.queue_data.CopyFrom(
-            route_data_pb2.QueueData(read_queue_nums=read, write_queue_nums=write, perm=perm, topic_sys_flag=flag)
-        )
+        mapping = fragments.mapping_field(queue_data.mapping)
+        row.queue_data.ParseFromString(fragments.queue_data(broker, queue_data.numbers, mapping))
     return row
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -13,8 +14,11 @@ from namesrv.core.records.rows import (
     BrokerLiveInfo,
     LiveKey,
     QueueData,
+    QueueNumbers,
     RemovalReason,
-    TopicConfig,
+    ReportedQueues,
+    ReportedTopic,
+    StaticMapping,
     TopicQueues,
 )
 from namesrv.core.slices import Sliced
@@ -45,7 +49,7 @@ class TableEdit(EditState):
         """Replaces a broker's filter servers; an empty tuple removes them."""
         self.filters[key] = filter_servers
 
-    def put_topics(self, broker: BrokerKey, configs: Iterable[TopicConfig]) -> Sliced[None]:
+    def put_topics(self, broker: BrokerKey, configs: Iterable[ReportedTopic]) -> Sliced[None]:
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
         yield from self._drop_unused_queue_datas(broker)
         # This loop is the cost of a registration, so it makes no call that it can do without.
@@ -56,8 +60,8 @@ class TableEdit(EditState):
         changed: list[str] = []
         changed_to: list[QueueData] = []
         came = 0
-        for count, (topic, numbers) in enumerate(configs, 1):
-            queue_data = interned.get(numbers) or queue_datas.intern(broker, numbers)
+        for count, (topic, reported) in enumerate(configs, 1):
+            queue_data = interned.get(reported) or queue_datas.intern(broker, reported)
             if count % SLICE == 0:
                 yield
             if held and topic in held:
@@ -79,6 +83,28 @@ class TableEdit(EditState):
             changed_to.append(queue_data)
         self.came += came
         yield from self._note_put(broker, changed, changed_to)
+
+    def with_mappings(
+        self, broker: BrokerKey, configs: Mapping[str, QueueNumbers], mappings: Mapping[str, StaticMapping]
+    ) -> Sliced[Mapping[str, ReportedQueues]]:
+        """Configurations with the mappings of static topics, new ones or those that the group has reported before.
+
+        A mapping may come without its topic's configuration, which then came before it; if it did not, it is dropped.
+        """
+        if not mappings and broker not in self.tables.queue_datas.mapped:
+            return configs
+        found: dict[str, ReportedQueues] = {}
+        for count, topic in enumerate(itertools.chain(configs, mappings.keys() - configs.keys()), 1):
+            if count % SLICE == 0:
+                yield
+            numbers, mapping = configs.get(topic), mappings.get(topic)
+            if numbers is None or mapping is None:
+                present = self._reported_by(broker, topic)
+                if present is not None:
+                    numbers, mapping = numbers or present.numbers, mapping or present.mapping
+            if numbers is not None:
+                found[topic] = numbers if mapping is None else (*numbers, mapping)
+        return found
 
     def remove_topics_but(self, broker: BrokerKey, kept: AbstractSet[str]) -> Sliced[None]:
         """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
@@ -113,7 +139,7 @@ class TableEdit(EditState):
         for broker, queue_data in self.tables.held_queue_table.get(topic, {}).items():
             released = (topic, broker) in self.held
             if not released and topic not in self.intents.holds_of(broker.cluster_name):
-                yield from self.put_topics(broker, [(topic, queue_data.numbers)])
+                yield from self.put_topics(broker, [(topic, queue_data.reported)])
                 self.held[topic, broker] = None
                 restored += 1
         return restored
@@ -190,6 +216,17 @@ class TableEdit(EditState):
                     yield
 
     # Details
+
+    def _reported_by(self, broker: BrokerKey, topic: str) -> QueueData | None:
+        """What a group reports of a topic, held or not."""
+        held = self.tables.held_queue_table.get(topic)
+        if held and broker in held:
+            return held[broker]
+        find = self.tables.queue_datas.by_fragment
+        queues = self.queues_of(topic) or ()
+        index = bisect_left(queues, broker, key=lambda present: find[present].broker)
+        queue_data = find[queues[index]] if index < len(queues) else None
+        return queue_data if queue_data is not None and queue_data.broker == broker else None
 
     def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> Sliced[None]:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})

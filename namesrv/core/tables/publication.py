@@ -70,13 +70,22 @@ def _publish_groups(edit: EditState, rows: list[Row]) -> None:
             if before is not None:
                 rows.append(GroupRemoved(before, edit.reasons[key]))
                 del tables.broker_addr_table[key]
+                _forget_name(edit, key)
             continue
         after = _with_fragments(edit, replace(group, write=edit.write_rule(key)))
         tables.queue_datas.set_rule(key, after.write)
         tables.broker_addr_table[key] = after
+        tables.clusters_by_name.setdefault(key.broker_name, {})[key.cluster_name] = None
         if before != after:
             rows.append(GroupPut(before, after))
     rows += clusters_removed
+
+
+def _forget_name(edit: EditState, key: BrokerKey) -> None:
+    clusters = edit.tables.clusters_by_name[key.broker_name]
+    del clusters[key.cluster_name]
+    if not clusters:
+        del edit.tables.clusters_by_name[key.broker_name]
 
 
 def _publish_clusters(edit: EditState, rows: list[Row]) -> list[ClusterRemoved]:

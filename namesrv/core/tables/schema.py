@@ -16,6 +16,9 @@ class Tables:
     topic_queue_table: TopicTable = field(default_factory=TopicTable)
     broker_addr_table: dict[BrokerKey, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
+    clusters_by_name: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Clusters that have a group of a name, in the order in which these groups came. RocketMQ's protocol, on which a
+    route has no cluster, shows the first."""
     broker_live_table: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
     filter_server_table: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     topics_by_broker: dict[BrokerKey, dict[str, None]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ MESSAGE_BYTES = 256 * 1024
 """Size from which on no further topic is put into a message."""
 
 SHARED_BYTES = 8 * 1024 * 1024
-"""Most bytes of routes that are kept to be sent to the next watcher of the same topic."""
+"""Most bytes of routes and messages that are kept to be sent to the next watcher of the same topics."""
 
 _RESPONSE = route_service_pb2.WatchTopicRoutesResponse
 _CHANGE = route_service_pb2.TopicRouteChange
@@ -51,6 +51,8 @@ class WatchMessages:
         self._revision = -1
         self._shared: dict[tuple[str, str | None], tuple[Gone, bytes]] = {}
         """By topic and zone, those of the current revision: what left the route, and the encoded change."""
+        self._joined: dict[tuple[bytes, ...], bytes] = {}
+        """Messages of the current revision by their parts: watches that are told the same get one and the same."""
         self._shared_bytes = 0
 
     def next_message(self, watch: RouteWatch) -> bytes | None:
@@ -72,7 +74,22 @@ class WatchMessages:
         is_all = not watch.waiting
         watch.revision = self._manager.revision
         watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
-        return b"".join((self._manager.header_fragment(), *changes, _BOOKMARK if is_all else b""))
+        return self._message((*changes, _BOOKMARK) if is_all else tuple(changes))
+
+    def _message(self, parts: tuple[bytes, ...]) -> bytes:
+        if self._revision != self._manager.revision:  # a bookmark alone
+            self._renew()
+        joined = self._joined.get(parts)
+        if joined is None:
+            joined = self._joined[parts] = b"".join((self._manager.header_fragment(), *parts))
+            self._shared_bytes += len(joined)
+        return joined
+
+    def _renew(self) -> None:
+        """Forgets what is not of the current revision, or takes too much memory."""
+        if self._revision != self._manager.revision or self._shared_bytes > SHARED_BYTES:
+            self._revision, self._shared_bytes = self._manager.revision, 0
+            self._shared, self._joined = {}, {}
 
     def _take_changes(self, watch: RouteWatch) -> list[bytes]:
         """Takes the changes of a message from those that wait; takes all of them if there is nothing to say of any."""
@@ -92,9 +109,7 @@ class WatchMessages:
 
     def _current(self, topic: str, zone_name: str | None, gone: Gone) -> bytes | None:
         """A TopicRouteChange, framed as the field changes; None if there is no route, and nothing left it."""
-        if self._revision != self._manager.revision or self._shared_bytes > SHARED_BYTES:
-            self._revision, self._shared_bytes = self._manager.revision, 0
-            self._shared = {}
+        self._renew()
         shared = self._shared.get((topic, zone_name))
         if shared is not None and shared[0] == gone:
             return shared[1]

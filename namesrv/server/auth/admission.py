@@ -6,17 +6,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-import structlog
 from google.protobuf.descriptor import MethodDescriptor
 
+from groundwork.auth.permits import Permission, Permits, Principal
+from groundwork.auth.refusals import RefusalLog
 from namesrv.config import limits
-from namesrv.core.errors import CallRefused, NotAuthenticated, NotPermitted, Overloaded
+from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
 from namesrv.core.records.rows import BrokerKey
 from namesrv.server.auth.callers import Context, identify
-from namesrv.server.auth.permits import Permission, Permits, Principal
-
-REFUSAL_LOG_SECONDS = 1.0
-"""Between two log lines about refused calls; those in between are counted."""
 
 _PERMISSIONS = {
     "RouteService": Permission.LOOKUP,
@@ -25,8 +22,6 @@ _PERMISSIONS = {
 }
 
 RequestT = TypeVar("RequestT")
-
-_log = structlog.get_logger(__name__)
 
 
 class CallBound:
@@ -81,18 +76,7 @@ class Authorizer:
     ) -> None:
         self.permits = permits
         self.groups = groups
-        self._monotonic = monotonic
-        self._told_at = float("-inf")
-        self._not_told = 0
-
-    def refused(self, call: str, peer: str, error: CallRefused) -> None:
-        """Logs that a call was refused. A flood of them makes few lines."""
-        now = self._monotonic()
-        if now - self._told_at < REFUSAL_LOG_SECONDS:
-            self._not_told += 1
-            return
-        _log.warning("call_refused", call=call, peer=peer, problem=error.message, not_told=self._not_told)
-        self._told_at, self._not_told = now, 0
+        self.refused = RefusalLog(monotonic).refused
 
 
 class Admission:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import grpc
 
-from namesrv.core.errors import NotAuthenticated
-from namesrv.server.auth.permits import Permission, Permits, Principal
+from groundwork.auth.identity import of_certificate, of_token, shown_names
+from groundwork.auth.permits import Permission, Permits, Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-FORWARDED_FOR_KEY = "namesrv-forwarded-for"
-FORWARDED_NAME_KEY = "namesrv-forwarded-name-bin"
-"""Metadata in which a worker process names the caller whose call it hands on: the peer, and each name of its
-certificate.
-"""
-
-_WORKER = Principal("worker", lookup=True, administer=True)
-"""The caller when a worker process calls for itself."""
-
-MAX_SHOWN_NAME = 127
-"""Characters that name a certificate that the permits do not know."""
 
 _caller: ContextVar[Principal | None] = ContextVar("caller", default=None)
 """The caller of the call that is being answered: each call runs in a task, or at least a context, of its own."""
@@ -32,7 +19,7 @@ _caller: ContextVar[Principal | None] = ContextVar("caller", default=None)
 def caller_of(context: Context) -> str:
     """The name of this call's caller in the journal."""
     principal = _caller.get()
-    return _peer(context) if principal is None else principal.name
+    return context.peer() if principal is None else principal.name
 
 
 def check_permission(permission: Permission) -> None:
@@ -50,62 +37,6 @@ def identify(context: Context, permits: Permits) -> Principal:
     Raises:
         NotAuthenticated: The call shows neither, or a token that the permits do not know.
     """
-    if _is_worker(context) and _forwarded(context, FORWARDED_FOR_KEY) == []:
-        principal = _WORKER
-    else:
-        principal = _of_token(context, permits) or _of_certificate(context, permits)
+    principal = of_token(context, permits) or of_certificate(list(shown_names(context)), permits)
     _caller.set(principal)
     return principal
-
-
-def _of_token(context: Context, permits: Permits) -> Principal | None:
-    """None if the call carries none."""
-    values = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    if not values:
-        return None
-    if len(values) > 1:
-        raise NotAuthenticated("there is more than one authorization in the metadata; send one")
-    scheme, _, token = str(values[0]).partition(" ")
-    if scheme.lower() != "bearer":
-        raise NotAuthenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
-    principal = permits.of_token(token.strip())
-    if principal is None:
-        raise NotAuthenticated("the bearer token is not one of the permits")
-    return principal
-
-
-def _of_certificate(context: Context, permits: Permits) -> Principal:
-    names = list(certificate_names(context))
-    if not names:
-        raise NotAuthenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
-    # A caller with a certificate that the permits do not know has a name, but may do nothing.
-    return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
-
-
-def _is_worker(context: Context) -> bool:
-    """Whether a worker process of ours calls: nobody else reaches a Unix socket of this name server."""
-    return context.peer().startswith("unix:")
-
-
-def _forwarded(context: Context, wanted: str) -> list[str]:
-    """The caller that a worker names; only workers are believed."""
-    if not _is_worker(context):
-        return []
-    values = (value for key, value in context.invocation_metadata() or () if key == wanted)
-    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
-
-
-def _peer(context: Context) -> str:
-    """The address of the caller, also if a worker has handed its call on."""
-    return next(iter(_forwarded(context, FORWARDED_FOR_KEY)), None) or context.peer()
-
-
-def certificate_names(context: Context) -> Iterator[str]:
-    """URIs and DNS names of the client certificate; its common name if it has neither. None without a certificate."""
-    if _is_worker(context):
-        yield from _forwarded(context, FORWARDED_NAME_KEY)
-        return
-    shown = context.auth_context()
-    names = [*shown.get("peer_uri", ()), *shown.get("peer_dns", ())]
-    for name in names or shown.get("x509_common_name", ()):
-        yield name.decode("utf-8", "replace")

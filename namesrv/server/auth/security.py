@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
+from groundwork.auth.permits import Permits
+from groundwork.auth.permits_file import reloaded_permits, warn_of_permits
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
@@ -14,8 +17,6 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.named_groups import NamedGroups
-from namesrv.server.auth.permits import Permits
-from namesrv.server.auth.permits_file import read_permits
 
 _log = structlog.get_logger(__name__)
 
@@ -31,7 +32,10 @@ class Security:
         """
         self.tls: ListenerTls | None = settings.listener_tls()
         """None without TLS."""
-        self._permits = _reloaded_permits(settings.permits_file) if settings.permits_file else None
+        self.on_permits_reloaded: Callable[[], None] = lambda: None
+        """Called, in any thread, when permits were read anew."""
+        path = settings.permits_file
+        self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         _warn(settings, self._permits)
 
     def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
@@ -49,6 +53,9 @@ class Security:
         while self.tls is not None or self._permits is not None:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.to_thread(self._look)
+
+    def _permits_reloaded(self) -> None:
+        self.on_permits_reloaded()  # whatever it has become meanwhile
 
     def _look(self) -> None:
         if self.tls is not None:
@@ -81,28 +88,10 @@ def _as_client(
     return None if files is None else ClientSecurity(files)
 
 
-def _reloaded_permits(path: Path) -> HotReloaded[Permits]:
-    def tell(event: str, permits: Permits) -> None:
-        _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
-
-    def kept(error: ValueError) -> None:
-        _log.error("permits_file_refused", problem=str(error), in_force="those read before")
-
-    reloaded = HotReloaded(
-        [path], lambda: read_permits(path), on_reloaded=lambda permits: tell("permits_reloaded", permits), on_kept=kept
-    )
-    tell("permits_loaded", reloaded.value)
-    return reloaded
-
-
 def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> None:
     """Logs settings that are allowed but unwise."""
     if not settings.endpoint.is_loopback and not settings.listens_with_tls:
         what = "everybody on the network can read and change what is said here"
         _log.warning("listener_without_tls", listen=settings.listen, problem=what)
-    if permits is None:
-        return
-    if permits.value.by_token and not settings.listens_with_tls:
-        _log.warning("tokens_without_tls", problem="bearer tokens travel readable")
-    if permits.value.by_certificate and settings.tls_client_ca is None:
-        _log.warning("permits_without_client_certificates", problem="no caller can show one: tls_client_ca is not set")
+    if permits is not None:
+        warn_of_permits(permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)

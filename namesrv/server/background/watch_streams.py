@@ -21,9 +21,16 @@ from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.counters import DurationCounter
+from namesrv.server.rpc.shared_writes import SharedWriter
 
 WAKE_SLICE = 8
-"""Readers that are woken before giving way: sending to so many takes a millisecond or two."""
+"""Readers whose tasks are woken before giving way: sending to so many takes a millisecond or two."""
+
+TOLD_SLICE = 256
+"""Readers that are sent a message without their tasks before giving way: a millisecond or two."""
+
+TOLD_TOPICS = 16
+"""Most changed topics of a reader whose task is not woken for them."""
 
 BOOKMARK_SECONDS = 30
 """Period of bookmarks for a watch without changes, so that it can resume from a late revision."""
@@ -49,6 +56,16 @@ class WatchStream:
     """Its position among the changes; a RouteWatch if it is of some topics."""
     woken: asyncio.Event
     """Set when there may be something to send."""
+    writer: SharedWriter | None = None
+    """Sends what others are sent, too, without the stream's task; None: the engine cannot."""
+    is_idle: bool = False
+    """Whether its task waits to be woken, with everything sent."""
+
+    async def idle(self) -> None:
+        """Waits to be woken. The task has no message in its hands."""
+        self.is_idle = True
+        await self.woken.wait()
+        self.is_idle = False
 
 
 class WatchStreams:
@@ -92,6 +109,8 @@ class WatchStreams:
         self._published_at: float | None = None
         """When the oldest change was published that has not been read."""
         self._watch_streams: dict[int, WatchStream] = {}
+        self._by_reader: dict[Follower, WatchStream] = {}
+        """Those that can be told without their tasks."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
@@ -103,7 +122,7 @@ class WatchStreams:
 
     @asynccontextmanager
     async def watching(
-        self, subscription: Subscription, after_revision: int | None, peer: str
+        self, subscription: Subscription, after_revision: int | None, peer: str, writer: SharedWriter | None = None
     ) -> AsyncIterator[WatchStream]:
         """A watch of topics for as long as the context lasts, ready to be sent its first message.
 
@@ -111,6 +130,7 @@ class WatchStreams:
             subscription: Which topics.
             after_revision: Begin with what changed after it; None: begin with the current routes.
             peer: Who reads.
+            writer: Sends what others are sent, too, without the caller's task, while that is idle.
 
         Raises:
             Overloaded: Too many watches are open.
@@ -123,6 +143,9 @@ class WatchStreams:
         watch = self.watches.open(subscription, woken.set)
         try:
             with self._listed("WatchTopicRoutes", peer, watch, woken) as watcher:
+                if writer is not None:
+                    watcher.writer = writer
+                    self._by_reader[watch] = watcher
                 async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
                     await self._settle()
                     await run_cooperatively(self.watches.join(watch))
@@ -133,6 +156,7 @@ class WatchStreams:
                         await run_cooperatively(self.watches.catch_up(watch, after_revision))
                 yield watcher
         finally:
+            self._by_reader.pop(watch, None)
             self.watches.close(watch)
 
     @contextmanager
@@ -176,13 +200,51 @@ class WatchStreams:
             self._changed.clear()
             published_at, self._published_at = self._published_at, None
             await self._settle()
-            for count, reader in enumerate(self.watches.take_to_wake(), 1):
-                if reader.behind_since is None:
-                    reader.behind_since = published_at
+            await self._tell(self.watches.take_to_wake(), published_at)
+
+    async def _tell(self, readers: list[Follower], published_at: float | None) -> None:
+        """Tells readers that there is something to read, or sends it to them if that is quick."""
+        together: dict[bytes, list[WatchStream]] = {}
+        done = 0.0
+        for reader in readers:
+            if reader.behind_since is None:
+                reader.behind_since = published_at
+            watcher = self._by_reader.get(reader)
+            if watcher is not None and self._makes_message(watcher, together):
+                done += 1 / TOLD_SLICE
+            else:
                 reader.wake()
-                if count % WAKE_SLICE == 0:
-                    await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
-                    await self._settle()
+                done += 1 / WAKE_SLICE
+            if done >= 1:
+                self._send(together)
+                done = 0.0
+                await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
+                await self._settle()
+        self._send(together)
+
+    def _makes_message(self, watcher: WatchStream, together: dict[bytes, list[WatchStream]]) -> bool:
+        """Makes the next message for a reader whose task is not needed for it; ``_send`` must follow in this step."""
+        reader, writer = watcher.reader, watcher.writer
+        assert isinstance(reader, RouteWatch), "others are not told so"
+        assert writer is not None, "others are not told so"
+        quick = watcher.is_idle and writer.is_free and reader.failure is None and len(reader.waiting) <= TOLD_TOPICS
+        if not quick:
+            return False
+        message = self.messages.next_message(reader)
+        if message is not None:
+            together.setdefault(message, []).append(watcher)
+            if reader.waiting:  # what had no room in it needs the task, which waits for the client
+                reader.wake()
+        return True
+
+    def _send(self, together: dict[bytes, list[WatchStream]]) -> None:
+        """Sends each message to all who are to have it."""
+        for message, watchers in together.items():
+            writers = [watcher.writer for watcher in watchers if watcher.writer is not None]
+            writers[0].write_to_all(writers, message)
+            for watcher in watchers:
+                self.sent(watcher)
+        together.clear()
 
     def sent(self, watcher: WatchStream) -> None:
         """A message has left for a reader: it has the changes that the reader was woken for."""

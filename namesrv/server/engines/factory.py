@@ -6,31 +6,29 @@ import grpc
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import listener_options
-from namesrv.config.limits import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
+from namesrv.config.limits import (
+    MAX_ANSWER_BYTES_WAITING,
+    MAX_CALLS_UNDER_WAY,
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_REQUEST_BYTES_UNDER_WAY,
+)
 from namesrv.config.settings import NamesrvSettings
 
-PROMPT_STREAMS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
-"""Streams whose end means something by itself. An engine that has to look for ends looks for theirs often."""
+CHANNELS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
+"""Streams that stand for a connection: the end of one is the end of its broker."""
 
 
-def build_server(
-    settings: NamesrvSettings, tls: ListenerTls | None = None, *, shares_port: bool = False
-) -> grpc.aio.Server:
-    """A server without services and ports, of the engine that the settings name.
+def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None = None) -> grpc.aio.Server:
+    """A server without services and ports.
 
     Args:
-        settings: Which engine, and its bounds.
+        engine: The engine that was chosen.
+        settings: Its bounds.
         tls: The listener's certificates; None: no TLS.
-        shares_port: Whether other processes of this name server listen on the same port.
-
-    Raises:
-        NotInEnvoy: The engine is envoy, and this process is not an Envoy.
     """
-    if settings.engine == "envoy":
-        from namesrv.server.engines.envoy.engine import EnvoyServer  # noqa: PLC0415 - its packages may be missing
-        from namesrv.server.engines.envoy.inside import current  # noqa: PLC0415
-
-        return EnvoyServer(current(), PROMPT_STREAMS, tls)
+    if engine == "native":
+        return _native_server(settings, tls)
     options = listener_options(
         max_message_bytes=MAX_MESSAGE_BYTES,
         max_metadata_bytes=MAX_METADATA_BYTES,
@@ -38,18 +36,27 @@ def build_server(
         max_pending_requests=settings.max_pending_requests,
         keepalive_time_millis=settings.keepalive_time_millis,
         keepalive_timeout_millis=settings.keepalive_timeout_millis,
-        shares_port=shares_port,
     )
-    if settings.engine == "native":
-        from namesrv.server.engines.native import NativeServer  # noqa: PLC0415 - loads a binary that grpcio does without
-
-        return NativeServer(options=options)
     return grpc.aio.server(options=options)
 
 
-def worker_server(target: str) -> grpc.aio.Server:
-    """The server on which the owner of the tables listens for its workers, whatever the engine for everybody else."""
-    unbounded = [("grpc.max_receive_message_length", -1), ("grpc.max_concurrent_streams", 1 << 20)]
-    server = grpc.aio.server(options=unbounded)
-    server.add_insecure_port(target)
-    return server
+def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
+    from namesrv.server.engines.native.server import NativeServer, Options  # noqa: PLC0415 - its package may be missing
+
+    options = Options(
+        threads=settings.engine_threads,
+        permits=settings.permits_file is not None,
+        cache_bytes=settings.cache_bytes,
+        max_message=MAX_MESSAGE_BYTES,
+        max_metadata=MAX_METADATA_BYTES,
+        max_streams=settings.max_concurrent_streams,
+        max_connections=settings.max_connections,
+        max_pending=MAX_CALLS_UNDER_WAY,
+        max_assembling=MAX_REQUEST_BYTES_UNDER_WAY,
+        max_waiting=MAX_ANSWER_BYTES_WAITING,
+        max_connection_rate=settings.max_connections_per_second,
+        keepalive=settings.keepalive_time_millis / 1000,
+        keepalive_timeout=settings.keepalive_timeout_millis / 1000,
+        max_connection_age=settings.max_connection_age_millis / 1000,
+    )
+    return NativeServer(options, CHANNELS, tls)

@@ -76,6 +76,11 @@ class NamesrvMetrics(Collector):
         for labels, count in list(self._sources.registrations.counts.items()):
             registrations.add_metric(labels, count)
         yield registrations
+        yield CounterMetricFamily(
+            "namesrv_topics_skipped",
+            "Topics of registrations that were passed over.",
+            value=self._sources.registrations.topics_skipped,
+        )
         lag = self._sources.watchers.lag
         text = "Time from a change to the message about it, to each watch."
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
@@ -90,6 +95,11 @@ class NamesrvMetrics(Collector):
             ("guard_held_brokers", "Brokers that the mass-loss guard holds.", unconfirmed.count(Unconfirmed.GUARD)),
             ("topics", "Topics with a route.", len(tables.topic_queue_table)),
             ("broker_groups", "Broker groups.", len(tables.broker_addr_table)),
+            (
+                "groups_of_a_name_again",
+                "Broker groups of a name that another cluster had first.",
+                len(tables.broker_addr_table) - len(tables.clusters_by_name),
+            ),
             ("held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)),
             ("intents", "What operators decided and has not been lifted.", len(manager.intents.intents)),
             ("revision", "Revision of the last change.", manager.revision),

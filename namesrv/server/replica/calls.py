@@ -14,6 +14,7 @@ from groundwork.grpc_handlers.composition import Behaviour, RefusedCalls, method
 from groundwork.version import __version__
 from namesrv.core.errors import ReadOnlyReplica
 from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.engines.chosen_engine import ChosenEngine
 from namesrv.server.listener import ADMIN_SERVICE
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
@@ -50,6 +51,8 @@ class StatusOfCopy:
         stall_detector: StallDetector,
         behaviours: Callable[[], Mapping[str, Behaviour] | None],
         replica: Callable[[], pb.ReplicaStatus],
+        *,
+        engine: ChosenEngine,
     ) -> None:
         """Takes what it tells.
 
@@ -59,12 +62,14 @@ class StatusOfCopy:
             stall_detector: Knows how long the event loop has been held up.
             behaviours: What answers the calls of RouteService now, by their names; None if there is no copy.
             replica: Whom it follows, and how far behind it is.
+            engine: What carries the calls.
         """
         self._name = name
         self._started_at_millis = started_at_millis
         self._stall_detector = stall_detector
         self._behaviours = behaviours
         self._replica = replica
+        self._engine = engine
         self._tasks = TaskCount()
 
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
@@ -82,6 +87,8 @@ class StatusOfCopy:
                 started_at_millis=self._started_at_millis,
                 loop_lag_millis=self._stall_detector.longest_delay() * 1000,
                 task_count=self._tasks.latest(),
+                engine=self._engine.name,
+                engine_because=self._engine.why,
             )
         answer.replica.CopyFrom(self._replica())
         return answer

@@ -15,6 +15,7 @@ from namesrv.core.watch.watch_index import Follower
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.engines.chosen_engine import ChosenEngine
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.replica.calls import READING_CALLS
 from namesrv.server.services.admin.servicer import AdminQueries
@@ -51,6 +52,7 @@ class Copy:
         *,
         product_env: ClusterTest | None,
         started_at_millis: int,
+        engine: ChosenEngine,
     ) -> None:
         self.manager = manager
         self.warm_up = LeadersWarmUp(manager, clock)
@@ -64,6 +66,8 @@ class Copy:
             self.watchers,
             product_env=product_env,
             started_at_millis=started_at_millis,
+            engine=engine.name,
+            engine_because=engine.why,
         )
         queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
         self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
 
-import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.logs import set_log_level
+from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
@@ -19,6 +17,7 @@ from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import ReplicaManager
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.server.engines.factory import build_server
 from namesrv.server.listener import (
     ADMIN_SERVICE,
@@ -33,18 +32,12 @@ from namesrv.server.listener import (
 )
 from namesrv.server.observability.exports import Observability
 from namesrv.server.replica.calls import LEADERS_CALLS, READING_CALLS, CallsOfCopy, StatusOfCopy, leaders_calls
-from namesrv.server.replica.forwarding import OPTIONS, ForwardedService
 from namesrv.server.replica.leader_stream import LeaderStream
 from namesrv.server.replica.metrics import ReplicaMetrics
 from namesrv.server.replica.one_copy import Copy
+from namesrv.server.rpc.kept_answers import serve_from
 from namesrv.server.services.route.cluster_test import ClusterTest
 from namesrv.server.stores.config_store import ConfigStore
-from namesrv.server.worker_role import WorkerRole
-
-REACHED_SECONDS = 1.0
-"""How long a worker holds an answer of the owner back until it has the change itself, so that a caller finds its own
-change over the same connection.
-"""
 
 HEALTH_SECONDS = 0.5
 """Pause between two looks at whether the copy has become too old."""
@@ -56,12 +49,11 @@ _Status = health_pb2.HealthCheckResponse
 class ReplicaServer:
     """One read-only copy in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, place: WorkerRole | None = None) -> None:
+    def __init__(self, settings: NamesrvSettings) -> None:
         """Binds the listener.
 
         Args:
             settings: Which leaders to follow and how to serve.
-            place: If this is a worker process: where the owner of the tables is, which is followed instead.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -69,31 +61,27 @@ class ReplicaServer:
         set_log_level(settings.log_level)
         self._settings = settings
         try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             credentials = follow_security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None
-        except ValueError as error:
+        except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
-        self._place = place
-        self._grpc = build_server(settings, self._security.tls, shares_port=place is not None)
-        self.endpoint = settings.endpoint
-        if place is None:
-            self._bind()
+        self._grpc = build_server(self._engine.name, settings, self._security.tls)
+        self.endpoint = settings.endpoint._replace(port=bind(self._grpc, settings, self._security.tls))
         self._name = settings.name or str(self.endpoint)
-        self._owner = None if place is None else grpc.aio.insecure_channel(place.target, options=OPTIONS)
         self._clock = SystemClock()
         self._started_at_millis = self._clock.wall_millis()
         self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
         self._product_env = ClusterTest.of(settings, self._clock.monotonic, product_env_credentials)
         self._stream = LeaderStream(
-            [str(leader) for leader in settings.leaders] if place is None else [place.target],
+            [str(leader) for leader in settings.leaders],
             self._new_intake,
             self._on_bookmark,
             security=credentials,
         )
-        self._moved = asyncio.Event()
-        """Set, and replaced, whenever the copy that is served has moved on."""
         self._copy: Copy | None = None
         self._copies = 0
         self._current_at: float | None = None
@@ -109,7 +97,12 @@ class ReplicaServer:
 
     def _observed(self) -> Observability:
         try:
-            return Observability(self._settings, lambda registry: ReplicaMetrics(registry, self, self._stall_detector))
+            return Observability(
+                self._settings,
+                lambda registry: ReplicaMetrics(registry, self, self._stall_detector),
+                self._grpc,
+                self._engine,
+            )
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -119,8 +112,7 @@ class ReplicaServer:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         self._observation.start()
         await self._set_health()
-        if self._place is None:
-            await self._start()
+        await self._start()
         try:
             async with self._background as background:
                 tasks = [
@@ -138,15 +130,8 @@ class ReplicaServer:
         finally:
             await self._shut_down()
 
-    def _bind(self) -> None:
-        shares_port = self._place is not None
-        port = bind(self._grpc, self._settings, self._security.tls, shares_port=shares_port)
-        self.endpoint = self._settings.endpoint._replace(port=port)
-
     async def _start(self) -> None:
-        """Starts to listen. Workers do that with their first copy, or connections would come to one that has none."""
-        if self._place is not None:
-            self._bind()
+        """Starts to listen."""
         await self._grpc.start()
         settings = self._settings
         _log.info(
@@ -154,12 +139,14 @@ class ReplicaServer:
             name=self._name,
             follows=[str(leader) for leader in settings.leaders],
             listen=str(self.endpoint),
-            engine=settings.engine,
+            engine=self._engine.name,
+            engine_because=self._engine.why,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
+        tell_systemd("READY=1")
 
     # Read by the metrics
 
@@ -171,7 +158,7 @@ class ReplicaServer:
     def status(self) -> pb.ReplicaStatus:
         """The leader that it follows, and how far behind it is."""
         status = pb.ReplicaStatus(
-            leader=self._stream.leader if self._place is None else str(self.endpoint),
+            leader=self._stream.leader,
             leader_name=self._stream.leader_name,
             leader_connected=not self._stream.problem,
             problem=self._stream.problem,
@@ -210,8 +197,6 @@ class ReplicaServer:
                 return
             await self._install(manager)
         self._current_at = self._clock.monotonic()
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
         assert self._copy is not None, "it is installed"
         if manager.warm and not self._was_warm:
             self._was_warm = True
@@ -234,8 +219,11 @@ class ReplicaServer:
                 self._config,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,
+                engine=self._engine,
             ),
         )
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, manager)
         self._copies += 1
         self._was_warm = manager.warm
         self._running[self._copy] = self._background.create_task(self._copy.run())
@@ -247,8 +235,6 @@ class ReplicaServer:
             topics=len(manager.tables.topic_queue_table),
             warm=manager.warm,
         )
-        if before is None and self._place is not None:
-            await self._start()
         if before is not None:
             await before.retire(manager)
             self._running.pop(before).cancel()
@@ -261,16 +247,13 @@ class ReplicaServer:
             self._stall_detector,
             lambda: self._copy.route if self._copy else None,
             self.status,
+            engine=self._engine,
         )
         others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
         route = (CallsOfCopy(others, lambda: self._served().route), status)
-        if self._owner is None:
-            registration: Sequence[object] = (leaders_calls(REGISTRATION_SERVICE.methods, leader),)
-            reading = CallsOfCopy(READING_CALLS, lambda: self._served().admin)
-            admin: Sequence[object] = (reading, leaders_calls(LEADERS_CALLS, leader))
-        else:
-            registration = (ForwardedService(REGISTRATION_SERVICE, self._owner, self._reached),)
-            admin = (ForwardedService(ADMIN_SERVICE, self._owner, self._reached),)
+        registration = (leaders_calls(REGISTRATION_SERVICE.methods, leader),)
+        reading = CallsOfCopy(READING_CALLS, lambda: self._served().admin)
+        admin = (reading, leaders_calls(LEADERS_CALLS, leader))
         add_services(
             self._grpc,
             self._settings,
@@ -279,13 +262,7 @@ class ReplicaServer:
             observers=self._observation.observers,
             doorkeeper=self._security.doorkeeper(None),
         )
-
-    async def _reached(self, revision: int) -> None:
-        """Waits until lookups here see a revision of the owner, for a bounded time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REACHED_SECONDS):
-                while self._copy is not None and self._copy.manager.revision < revision:
-                    await self._moved.wait()
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
 
     def _served(self) -> Copy:
         """The current copy. Raises RegistryWarming if there is none yet."""
@@ -308,12 +285,13 @@ class ReplicaServer:
             _log.info("copy_can_be_relied_on" if serves else "copy_cannot_be_relied_on", problem=self.problem())
         self._serves = serves
         registration, route, admin = (service.full_name for service in SERVICES)
-        for name, is_serving in (("", True), (registration, self._owner is not None), (route, serves), (admin, True)):
+        for name, is_serving in (("", True), (registration, False), (route, serves), (admin, True)):
             await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
 
     async def _shut_down(self) -> None:
         """Health first, then the streams and the calls."""
         _log.info("namesrv_stopping")
+        tell_systemd("STOPPING=1")
         self._stopping = True
         await self._health.enter_graceful_shutdown()
         if self._copy is not None:
@@ -323,8 +301,6 @@ class ReplicaServer:
             await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
         except TimeoutError:
             _log.warning("listener_did_not_close")
-        if self._owner is not None:
-            await self._owner.close(None)
         if self._product_env is not None:
             await self._product_env.close()
         await asyncio.to_thread(self._observation.stop)

@@ -39,6 +39,7 @@ def http_service(answer: bytes) -> Iterator[Endpoint]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ import pytest
 
 from bench import watchers
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo compiles the watchers"),
+]
 
 KINDS = ("one topic changes", "50 topics change at once", "the same beside a watch that does not read")
 FIGURES = (
     "told, median",
     "told, p99",
+    "server CPU, each watcher",
     "last of all told, worst change",
     "event loop, longest delay",
     "event loop, longest time on the processor",
@@ -26,7 +31,7 @@ def test_every_kind_of_change_is_reported_as_a_table_and_as_json(
     engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "watchers.json"
-    watchers.main(["--topics", "50", "--engine", engine, "--json", str(file)])
+    watchers.main(["--topics", "50", "--server", engine, "--json", str(file)])
     report: dict[str, Any] = json.loads(file.read_text())
     names = [figure["name"] for figure in report["figures"]]
     expected = [f"{kind}: {figure}" for kind in KINDS for figure in FIGURES]

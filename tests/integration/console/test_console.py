@@ -212,7 +212,7 @@ def test_what_it_cannot_start_with_is_said_in_one_line(flags: tuple[str, ...], s
     assert said in line
 
 
-def test_pages_are_told_at_once_and_so_many_at_most() -> None:
+def test_pages_are_told_at_once_and_beyond_so_many_the_oldest_gives_way() -> None:
     with ConsoleProcess(NOBODY) as console, ExitStack() as stack:
 
         def listen() -> HTTPConnection:
@@ -221,12 +221,16 @@ def test_pages_are_told_at_once_and_so_many_at_most() -> None:
             return stack.enter_context(closing(connection))
 
         pages = [listen() for _ in range(MAX_VIEWERS)]
-        for page in pages:
-            event = page.getresponse()
+        events = [page.getresponse() for page in pages]
+        for event in events:
             assert event.readline() == b"retry: 2000\n"
             assert set(json.loads(event.readline().removeprefix(b"data: "))) == {"version", "now"}
             stack.callback(event.close)
-        assert listen().getresponse().status == 503
+        newest = listen().getresponse()
+        stack.callback(newest.close)
+        assert newest.status == 200
+        assert newest.readline() == b"retry: 2000\n"
+        assert events[0].read().endswith(b"\n\n"), "the oldest stream comes to its end"
 
 
 def test_without_a_permit_nothing_can_be_done_and_it_ends_when_told() -> None:

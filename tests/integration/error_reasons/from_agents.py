@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 
+from broker_agent.auth.admission import AgentAdmission, ByPermits
 from broker_agent.clients import channels, limits
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
@@ -23,6 +25,7 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.servicer import KEPT_TABLES, TopicConfigServicer
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_file import TopicsFile, encode_topics
+from groundwork.auth.permits import Permits, Principal, token_key
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from tests.unit.broker_agent.topic_agents import error_of, topic_agent
@@ -36,6 +39,7 @@ SERVICES = (
 BUILT_IN = TopicConfig("BuiltIn", 1, 1, 6)
 
 Errors = Sequence[RichError]
+Metadata = Sequence[tuple[str, str]]
 Case = Callable[[Path, pytest.MonkeyPatch], Errors]
 
 
@@ -44,17 +48,19 @@ class Caller:
 
     def __init__(self, connection: grpc.Channel) -> None:
         self._connection = connection
+        self.metadata: Metadata = ()
+        """What each call carries."""
 
     def call(self, name: str, request: Message | bytes = b"") -> bytes:
         """Makes a call. Raises grpc.RpcError."""
         call: Any = self._connection.unary_unary(_path(name), None, None)
-        answer: bytes = call(_encoded(request), timeout=SECONDS)
+        answer: bytes = call(_encoded(request), timeout=SECONDS, metadata=self.metadata)
         return answer
 
     def stream(self, name: str, request: Message | bytes = b"") -> Iterator[bytes]:
         """Opens a stream; reading it may raise grpc.RpcError."""
         call: Any = self._connection.unary_stream(_path(name), None, None)
-        messages: Iterator[bytes] = call(_encoded(request), timeout=SECONDS)
+        messages: Iterator[bytes] = call(_encoded(request), timeout=SECONDS, metadata=self.metadata)
         return messages
 
     def refused(self, name: str, request: Message | bytes = b"") -> RichError:
@@ -73,20 +79,22 @@ def _encoded(request: Message | bytes) -> bytes:
 
 
 @contextmanager
-def with_topics(manager: TopicConfigManager, *, slave: bool = False) -> Iterator[Caller]:
+def with_topics(
+    manager: TopicConfigManager, *, slave: bool = False, admission: AgentAdmission | None = None
+) -> Iterator[Caller]:
     """An agent's listener for operators."""
     with (
-        topic_agent(TopicConfigServicer(manager, lambda: slave)) as endpoint,
+        topic_agent(TopicConfigServicer(manager, lambda: slave), admission=admission) as endpoint,
         grpc.insecure_channel(str(endpoint)) as connection,
     ):
         yield Caller(connection)
 
 
 @contextmanager
-def with_clients() -> Iterator[tuple[Caller, ClientManagers]]:
+def with_clients(admission: AgentAdmission | None = None) -> Iterator[tuple[Caller, ClientManagers]]:
     """An agent's listener for clients."""
     managers = ClientManagers()
-    server = ClientServer(Endpoint("127.0.0.1", 0), managers, route_data_pb2.BrokerIdentity)
+    server = ClientServer(Endpoint("127.0.0.1", 0), managers, route_data_pb2.BrokerIdentity, admission=admission)
     managers.start()
     server.start()
     try:
@@ -190,6 +198,18 @@ def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
         return [error_of(lambda: list(events))]
 
 
+def _not_let_in(permits: Permits, metadata: Metadata = ()) -> Case:
+    """The same on both listeners."""
+
+    def case(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+        admission = AgentAdmission(ByPermits(lambda: permits, ("DefaultCluster", "broker-a")))
+        with with_topics(_own(path), admission=admission) as operator, with_clients(admission) as (client, _):
+            operator.metadata = client.metadata = metadata
+            return [operator.refused("GetTopic", b"\xff"), client.refused("Heartbeat", b"\xff")]
+
+    return case
+
+
 def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     with with_clients() as (agent, managers):
         managers.tables.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
@@ -236,5 +256,10 @@ AGENT_CASES: dict[str, Case] = {
     ),
     "SLOW_READER": _slow_reader,
     "SHUTTING_DOWN": _shutting_down,
+    "NOT_AUTHENTICATED": _not_let_in(Permits()),
+    "NOT_PERMITTED": _not_let_in(
+        Permits(by_token={token_key(hashlib.sha256(b"known").digest()): Principal("known")}),
+        [("authorization", "Bearer known")],
+    ),
 }
 """How each reason comes about."""

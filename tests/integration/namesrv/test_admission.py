@@ -57,13 +57,13 @@ class Slow:
 
 
 @pytest.mark.parametrize("flooded", [*CALLS, "stream"])
-def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine_here: str, flooded: str) -> None:
-    asyncio.run(_flood(engine_here, flooded))
+def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine: str, flooded: str) -> None:
+    asyncio.run(_flood(engine, flooded))
 
 
 async def _flood(engine: str, flooded: str) -> None:
     settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
-    server, slow = build_server(settings), Slow()
+    server, slow = build_server(settings.engine, settings), Slow()
     bounds = CallBounds(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
     handlers = handlers_of_server(20.0, bounds=bounds)
     for service in SERVICES:

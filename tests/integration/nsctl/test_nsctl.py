@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
+from support import metrics_page
 from support.processes import NamesrvProcess
-from support.registrations import register
+from support.registrations import identity, register, registration
 
 NOBODY = "127.0.0.1:1"
 
@@ -92,6 +93,25 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> Non
     assert "explain TopicTest" in fleet.run("doctor", exit_code=FOUND)
     fleet.run("restore", "broker-a")
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
+
+
+def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see(fleet: Fleet) -> None:
+    assert "clusters" not in fleet.run("doctor")
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
+        for number, cluster in enumerate(("z-first", "a-second")):
+            broker = identity(f"127.0.0.1:{10911 + number}", cluster=cluster)
+            client.registration.RegisterBroker(registration(broker=broker), timeout=client.TIMEOUT)
+        told = [row for row in fleet.rows("doctor", namesrv=str(namesrv.endpoint)) if "clusters" in row["what"]]
+        assert told == [
+            {
+                "severity": "warning",
+                "about": str(namesrv.endpoint),
+                "what": "group broker-a is in 2 clusters: RocketMQ's clients see that of z-first only",
+                "do": "rename it in a-second",
+            }
+        ]
+        seen = metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
+        assert seen["namesrv_groups_of_a_name_again",] == 1
 
 
 def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:

@@ -31,6 +31,7 @@ def test_tables_changes_and_calls_are_counted(engine: str) -> None:
         seen = samples(namesrv)
         assert (seen["namesrv_live_brokers",], seen["namesrv_topics",], seen["namesrv_warm",]) == (1, 1, 1)
         assert seen["namesrv_changes_total", "RegisterBroker"] == 1
+        assert (seen["namesrv_topics_skipped_total",], seen["namesrv_groups_of_a_name_again",]) == (0, 0)
         channel.close()
         eventually(lambda: samples(namesrv).get(("namesrv_removals_total", "CHANNEL_CLOSED")), lambda count: count == 1)
         request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")

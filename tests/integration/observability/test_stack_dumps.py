@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from support.agents import TIMEOUT, Agent
 from support.processes import NamesrvProcess, Process, eventually
 
 
-def dumped(process: Process, pid: int | None = None) -> dict[str, Any]:
-    """Asks a process, or one that it started, for its stacks; returns the last line of what it says."""
+def dumped(process: Process) -> dict[str, Any]:
+    """Asks a process for its stacks; returns the last line of what it says."""
     seen = len(process.events("stacks_dumped"))
-    os.kill(pid or process.pid, DUMP_SIGNAL)
+    process.signal(DUMP_SIGNAL)
     return eventually(lambda: process.events("stacks_dumped"), lambda found: len(found) > seen)[seen]
 
 
@@ -67,22 +66,6 @@ def test_a_name_server_that_logs_errors_only_shows_them_all_the_same(tmp_path: P
         request = admin_service_pb2.UpdateNamesrvConfigRequest(values={"logLevel": "error"})
         client.admin.UpdateNamesrvConfig(request, timeout=TIMEOUT)
         assert dumped(namesrv)["tasks"] > 0
-
-
-def test_each_of_several_processes_shows_its_own(engine: str) -> None:
-    with NamesrvProcess("--workers", "2", engine=engine) as process:
-        started = eventually(lambda: process.events("worker_started"), lambda found: len(found) == 2)
-        eventually(lambda: process.events("namesrv_started"), lambda found: len(found) == 2)
-        for pid in (process.pid, *(line["process"] for line in started)):
-            assert dumped(process, pid)["tasks"] > 0
-        tasks = stacks(process, "task_stack")
-        assert "in Workers." in tasks
-        assert "in NamesrvServer.run" in tasks
-        assert "in ReplicaServer.run" in tasks
-        with process.connect() as client:
-            assert client.route() is None
-        assert not process.events("worker_ended")
-        assert process.terminate() == 0
 
 
 def test_an_agent_shows_its_threads_and_the_tasks_of_its_listener_for_clients_and_goes_on(*, debug: bool) -> None:

@@ -47,9 +47,9 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str, engine_with_tls: str) -> None:
+def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str, engine: str) -> None:
     seen: dict[str, list[str]] = {}
-    with NamesrvProcess(*place.flags(kind), engine=engine_with_tls) as server:
+    with NamesrvProcess(*place.flags(kind), engine=engine) as server:
         for caller in CALLERS:
             with connected(server.endpoint, place.files(kind, caller)) as client:
                 seen[caller] = [lookup(client), register(client), register(client, broker=OTHER), administer(client)]
@@ -166,8 +166,8 @@ def test_the_journal_names_the_principal(place: Place, tmp_path: Path) -> None:
     assert {entry.cause: entry.caller for entry in entries} == {"PutKvConfig": "admin", "RegisterBroker": "broker"}
 
 
-def test_health_and_reflection_stay_open_and_channelz_does_not(place: Place, engine_with_tls: str) -> None:
-    with NamesrvProcess(*place.flags("TLS"), engine=engine_with_tls) as server:
+def test_health_and_reflection_stay_open_and_channelz_does_not(place: Place, engine: str) -> None:
+    with NamesrvProcess(*place.flags("TLS"), engine=engine) as server:
         files = place.files("TLS", None)
         assert files is not None
         assert check_health(server.endpoint, "", 20, ClientSecurity(files)) is None
@@ -182,22 +182,22 @@ def test_health_and_reflection_stay_open_and_channelz_does_not(place: Place, eng
             assert channelz.code is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_certificate_that_the_permits_do_not_know_may_do_nothing(place: Place, engine_with_tls: str) -> None:
+def test_a_certificate_that_the_permits_do_not_know_may_do_nothing(place: Place, engine: str) -> None:
     pair = place.authority.sign("unknown CN", uris=["spiffe://test/unknown"])
     with (
-        NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server,
+        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
         connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
     ):
         error = client.failure(ROUTE + "GetNamesrvStatus", b"")
         assert (error.reason, error.metadata["principal"]) == ("NOT_PERMITTED", "spiffe://test/unknown")
 
 
-def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place, engine_with_tls: str) -> None:
+def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place, engine: str) -> None:
     place.permits.write_text(json.dumps(permits(client={"certificates": ["plain"]})))
     plain = place.authority.sign("plain")
     with_names = place.authority.sign("plain", ["x.example"], file_name="named")
     seen = []
-    with NamesrvProcess(*place.flags("mTLS"), engine=engine_with_tls) as server:
+    with NamesrvProcess(*place.flags("mTLS"), engine=engine) as server:
         for pair in (plain, with_names):
             with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
                 seen.append(lookup(client))

@@ -19,7 +19,7 @@ from groundwork.telemetry.call_observers import CallObserver
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.rpc.handlers import handlers_of_server
 from support.partial_services import whole
-from tools.faults.load.attacks import INITIAL_WINDOW_SIZE, call, hello
+from tools.faults.load.frames import INITIAL_WINDOW_SIZE, call, hello
 
 ANSWER = bytes(100)
 READERS = 20

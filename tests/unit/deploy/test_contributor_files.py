@@ -50,7 +50,7 @@ def test_pre_commit_takes_its_configuration() -> None:
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: str(hook["id"]))
 def test_a_hook_runs_for_a_change_of_some_file_that_is_there(hook: dict[str, Any]) -> None:
-    tracked = ("pyproject.toml", "buf.yaml", "docs/clients.md", "namesrv/cli.py", "README.md")
+    tracked = ("pyproject.toml", "buf.yaml", "docs/clients.md", "namesrv/cli.py", "engine/src/lib.rs", "README.md")
     assert all((ROOT / path).is_file() for path in tracked)
     concerned = [path for path in tracked if re.search(hook["files"], path)]
     assert concerned

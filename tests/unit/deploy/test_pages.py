@@ -20,8 +20,10 @@ DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 PAGES = [ROOT / "docs/operating.md", ROOT / "docs/metrics.md", DEPLOY / "README.md", ROOT / "CHANGELOG.md"]
 PAGES += [ROOT / "docs/architecture.md", *DECISIONS]
 OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
-OTHERS_FLAGS |= {"from-file", "help", "py-files", "tmpfs", "faults", "rows"}
+OTHERS_FLAGS |= {"dest", "from-file", "help", "no-deps", "py-files", "tmpfs", "faults", "rows"}
 """Flags of docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
+GONE = {"workers"}
+"""Flags that were there. Pages say what to do instead."""
 
 
 def options_of(command: Any) -> set[str]:
@@ -49,7 +51,7 @@ def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
     code = "\n".join(map("".join, re.findall(r"`([^`]+)`|^    (.+)$", page.read_text(), re.MULTILINE)))
     nsctl = typer.main.get_command(nsctl_app)
     settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields}
-    known = {name.replace("_", "-") for name in settings} | options_of(nsctl) | OTHERS_FLAGS
+    known = {name.replace("_", "-") for name in settings} | options_of(nsctl) | OTHERS_FLAGS | GONE
     known |= options_of(typer.main.get_command(namesrv_app)) | options_of(typer.main.get_command(pipeline_app))
     assert set(re.findall(r"(?<!\S)--([a-z][a-z-]+)", code)) - known == set()
     assert set(re.findall(r"nsctl ([a-z][a-z-]+)", code)) - set(commands_of(nsctl)) == set()

@@ -66,6 +66,12 @@ def containers() -> Iterator[dict[str, Any]]:
         yield from template["spec"]["containers"]
 
 
+def test_the_socket_unit_listens_where_the_name_server_beside_it_does() -> None:
+    unit = (DEPLOY / "systemd/namesrv.socket").read_text()
+    settings = tomllib.loads((DEPLOY / "systemd/namesrv.toml").read_text())
+    assert re.findall(r"^ListenStream=(.*)$", unit, re.MULTILINE) == [settings["listen"]]
+
+
 @pytest.mark.parametrize(("name", "service"), list(compose_services()))
 def test_compose_gives_settings_that_the_program_takes(name: str, service: dict[str, Any]) -> None:
     program = service["image"].split(":")[0]

@@ -15,7 +15,7 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
 from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, TopicConfig
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, StaticMapping, TopicConfig
 from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.route_snapshot import SnapshotPart
@@ -23,6 +23,7 @@ from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
 from support.core_fleet import Fleet
 from support.routes.route_rows import RouteRows, key_of
+from tests.unit.namesrv.reference_machine import MAPPINGS
 
 _CLUSTERS = st.sampled_from(["c1", "c2"])
 
@@ -104,7 +105,8 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
     @rule(
         cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, broker_id=_IDS, version=_VERSIONS, topics=_TOPICS,
         filter_servers=_FILTERS, zone_name=_ZONES, acting=st.sampled_from([None, False, True]),
-        base_version=st.none() | _VERSIONS, data=st.data(),
+        base_version=st.none() | _VERSIONS, by_topic=st.booleans(),
+        mappings=st.dictionaries(_TOPIC_NAMES, MAPPINGS, max_size=2), data=st.data(),
     )  # fmt: skip
     def register(
         self,
@@ -118,13 +120,16 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         zone_name: str | None,
         acting: bool | None,
         base_version: DataVersion | None,
+        by_topic: bool,
+        mappings: dict[str, StaticMapping],
         data: st.DataObject,
     ) -> None:
         channel = data.draw(st.sampled_from([None, *self.channels]))
         with contextlib.suppress(StaleStateVersion, NeedFullRegistration):
             self.fleet.register(
                 addr, broker_id, topics, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
-                channel_id=channel, base_version=base_version, zone_name=zone_name, enable_acting_master=acting,
+                channel_id=channel, base_version=None if by_topic else base_version, zone_name=zone_name,
+                enable_acting_master=acting, topic_by_topic=by_topic, mappings=mappings,
             )  # fmt: skip
 
     @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)

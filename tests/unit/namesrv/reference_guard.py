@@ -68,7 +68,7 @@ def _hold(model: ReferenceModel, losing: list[LiveKey], now: float) -> None:
         broker = lost.broker
         if key in model.brokers or broker.broker_id in model.group_addrs().get(broker.group, {}):
             continue
-        model.brokers[key] = replace(broker)
+        model.brokers[key] = replace(broker, increment_first=False)
         model.facts.setdefault(broker.group, lost.facts)
         if lost.filters:
             model.filters[key] = lost.filters

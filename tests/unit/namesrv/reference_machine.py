@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.liveness import deadline_heap
-from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.records.rows import BrokerKey, LiveKey, StaticMapping
 from namesrv.core.routes import route_info_manager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
@@ -23,7 +23,7 @@ from namesrv.core.tables import blast_radius, edit, topics
 from namesrv.core.tables import queue_data as queue_data_table
 from support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
-from tests.unit.namesrv.reference_model import ReferenceModel
+from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
 
 ResultT = TypeVar("ResultT")
@@ -32,10 +32,15 @@ Plan = list[tuple[str, int]]
 """What happens each time that a writer gives way, and to which broker or channel."""
 
 GIVEN_UP = "given up"
-SIGNS_OF_LIFE = ("heartbeat", "query", "channel opens", "channel ends", GIVEN_UP)
+SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel ends", GIVEN_UP)
 PLANS = st.lists(
     st.tuples(st.sampled_from([*SIGNS_OF_LIFE, "time passes", "more time"]), st.integers(0, 3)), max_size=5
 )
+MAPPINGS = st.builds(
+    StaticMapping, st.just("__global__"), st.integers(0, 4), st.integers(0, 1), st.booleans(),
+    st.sampled_from([(), ((0, 0),), ((0, 1), (2, 0))]),
+)  # fmt: skip
+"""Mappings of static topics."""
 LOSS_PLANS = st.lists(st.tuples(st.sampled_from(SIGNS_OF_LIFE), st.integers(0, 3)), max_size=5)
 """Here time stands still, so that it does not matter when exactly the guard looks at the clock."""
 
@@ -110,6 +115,8 @@ class ReferenceMachine(RuleBasedStateMachine):
                 self.heartbeat(number)
             case "query":
                 self.query_of_one(number)
+            case "by address":
+                self.heartbeat_by_address(number)
             case "channel opens":
                 self.model.open_channels.add(self.manager.open_channel())
             case "channel ends":
@@ -133,9 +140,15 @@ class ReferenceMachine(RuleBasedStateMachine):
     def query_of_one(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             answer = self.manager.query_data_version(broker.group, broker.broker_id, key.broker_addr, broker.version)
-            assert answer == (broker.unconfirmed, broker.version)
-            if not broker.unconfirmed:
+            assert answer == (not broker.vouches_for(broker.version), broker.version)
+            if not answer[0]:
                 broker.due = self.now + broker.timeout
+
+    def heartbeat_by_address(self, number: int) -> None:
+        for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+            assert self.manager.heartbeat_by_address(key) == broker.topic_by_topic
+            if broker.topic_by_topic:
+                broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
         self.manager.end_channel(channel)
@@ -160,10 +173,14 @@ class ReferenceMachine(RuleBasedStateMachine):
         for key in groups:
             clusters.setdefault(key.cluster_name, set()).add(key.broker_name)
         assert tables.cluster_addr_table == clusters
+        names: dict[str, list[str]] = {}
+        for key in model.facts:
+            names.setdefault(key.broker_name, []).append(key.cluster_name)
+        assert {name: list(found) for name, found in tables.clusters_by_name.items()} == names
         assert tables.filter_server_table == model.filters
         self._live_brokers_agree()
         rows = {
-            (topic, data.broker): data.numbers
+            (topic, data.broker): data.reported
             for topic, queues in tables.topic_queue_table.copy().items()
             for data in map(tables.queue_datas.by_fragment.__getitem__, queues)
         }
@@ -171,7 +188,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert rows == shown
         assert len(tables.topic_queue_table) == len({topic for topic, _ in shown})
         held = {
-            (topic, group): data.numbers
+            (topic, group): data.reported
             for topic, holders in tables.held_queue_table.items()
             for group, data in holders.items()
         }
@@ -183,14 +200,12 @@ class ReferenceMachine(RuleBasedStateMachine):
     def _live_brokers_agree(self) -> None:
         deadlines = self.manager._liveness._brokers._deadlines
         assert {
-            key: (live.broker, live.broker_id, live.data_version, live.channel_id, live.unconfirmed, deadlines[key])
-            for key, live in self.manager.tables.broker_live_table.items()
-        } == {
-            key: (
-                broker.group, broker.broker_id, broker.version, broker.channel, broker.unconfirmed, broker.due,
+            key: Broker(
+                live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
+                live.unconfirmed, live.topic_by_topic, key in self.manager._maybe_increments,
             )
-            for key, broker in self.model.brokers.items()
-        }  # fmt: skip
+            for key, live in self.manager.tables.broker_live_table.items()
+        } == self.model.brokers  # fmt: skip
         assert deadlines.keys() == self.model.brokers.keys()
         assert self.manager.unconfirmed == dict.fromkeys(self.model.unconfirmed(), Unconfirmed.GUARD)
         for channel in self.model.open_channels:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, WriteRule
+from namesrv.core.records.rows import (
+    BrokerKey,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    Registration,
+    ReportedQueues,
+    WriteRule,
+)
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""
@@ -25,6 +34,15 @@ class Broker:
     timeout: float
     due: float
     unconfirmed: bool = False
+    topic_by_topic: bool = False
+    increment_first: bool = False
+    """Whether it has said one topic at most since it came."""
+
+    def vouches_for(self, version: DataVersion) -> bool:
+        return self.version == version and not self.unconfirmed and not self.topic_by_topic
+
+    def heard_by_address(self, now: float) -> None:
+        self.due = max(now + self.timeout, self.due if self.unconfirmed else 0.0)
 
 
 @dataclass
@@ -34,7 +52,7 @@ class Lost:
     at: float
     broker: Broker
     facts: tuple[str | None, bool | None]
-    queues: dict[str, QueueNumbers]
+    queues: dict[str, ReportedQueues]
     """Of its group, if that went with it."""
     filters: tuple[str, ...] | None
 
@@ -45,7 +63,7 @@ class ReferenceModel:
     brokers: dict[LiveKey, Broker] = field(default_factory=dict)
     facts: dict[BrokerKey, tuple[str | None, bool | None]] = field(default_factory=dict)
     """Zone of each group, and whether it enables an acting master."""
-    queues: dict[Place, QueueNumbers] = field(default_factory=dict)
+    queues: dict[Place, ReportedQueues] = field(default_factory=dict)
     """As reported, those of held topics among them."""
     filters: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     intents: dict[IntentKey, Intent] = field(default_factory=dict)
@@ -68,8 +86,7 @@ class ReferenceModel:
         if registration.base_version is not None and (
             live is None
             or (live.group, live.broker_id) != (registration.broker, registration.broker_id)
-            or live.unconfirmed
-            or live.version != registration.base_version
+            or not live.vouches_for(registration.base_version)
         ):
             return NeedFullRegistration
         holder = self._holder(registration)
@@ -92,25 +109,46 @@ class ReferenceModel:
         )
         timeout = TIMEOUT if registration.timeout_seconds is None else registration.timeout_seconds
         version = registration.data_version
-        self.brokers[key] = Broker(group, broker_id, version, registration.channel_id, timeout, now + timeout)
+        by_topic = registration.topic_by_topic
+        self.brokers[key] = Broker(
+            group, broker_id, version, registration.channel_id, timeout, now + timeout, topic_by_topic=by_topic
+        )
+        is_new = before is None or (before.group, before.broker_id) != (group, broker_id)
+        knows_nothing = before is None or is_new or before.unconfirmed or before.increment_first
+        self.brokers[key].increment_first = by_topic and knows_nothing and len(registration.topic_configs or ()) < 2
         known = (
             before is not None
-            and not before.unconfirmed
-            and (before.group, before.broker_id, before.version) == (group, broker_id, version)
+            and before.vouches_for(version)
+            and (before.group, before.broker_id) == (group, broker_id)
+            and not by_topic
         )
         exactly = self.behaviour.delete_topic_with_broker_registration
         if self._speaks_for_group(registration) and (exactly or not known):
             topics = registration.topic_configs
             assert topics is not None, "they are given where they count"
-            if exactly and registration.base_version is None:
+            reported = self._reported(registration, topics)
+            if exactly and registration.base_version is None and not (by_topic and registration.mappings):
                 self._drop_queues(group)
-            self.queues.update({(topic, group): numbers for topic, numbers in topics.items()})
+            self.queues.update(reported)
         if registration.filter_servers is not None:
             self.filters.pop(key, None)
             if registration.filter_servers:
                 self.filters[key] = registration.filter_servers
         self.recent.pop(key, None)
         self.held.pop(key, None)
+
+    def _reported(self, registration: Registration, topics: Mapping[str, QueueNumbers]) -> dict[Place, ReportedQueues]:
+        group, mappings = registration.broker, registration.mappings
+        if not registration.topic_by_topic:
+            return {(topic, group): numbers for topic, numbers in topics.items()}
+        reported: dict[Place, ReportedQueues] = {}
+        for topic in {*topics, *mappings}:
+            present = self.queues.get((topic, group), ())
+            numbers = topics[topic] if topic in topics else present[:4]
+            mapping = (mappings[topic],) if topic in mappings else present[4:]
+            if numbers:
+                reported[topic, group] = (*numbers, *mapping)
+        return reported
 
     def _holder(self, registration: Registration) -> LiveKey | None:
         """Who holds the id under another address."""
@@ -123,11 +161,13 @@ class ReferenceModel:
     def _speaks_for_group(self, registration: Registration) -> bool:
         if registration.broker_id == 0:
             return True
-        knows_acting = self.behaviour.support_acting_master and registration.enable_acting_master is not None
-        return knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
+        may_speak = self.behaviour.support_acting_master or registration.topic_by_topic
+        knows_acting = registration.enable_acting_master is not None
+        return may_speak and knows_acting and registration.broker_id == min(self.group_addrs()[registration.broker])
 
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
-        self.queues.update({(topic, group): numbers for group, numbers in queues.items()})
+        for group, numbers in queues.items():
+            self.queues[topic, group] = (*numbers, *self.queues.get((topic, group), ())[4:])
 
     # Removal
 
@@ -156,7 +196,7 @@ class ReferenceModel:
         topic, group = place
         return HoldKey(topic, None) in self.intents or HoldKey(topic, group.cluster_name) in self.intents
 
-    def shown(self) -> dict[Place, QueueNumbers]:
+    def shown(self) -> dict[Place, ReportedQueues]:
         """Queues that are in routes, with the permission that is reported."""
         return {place: numbers for place, numbers in self.queues.items() if not self.is_held(place)}
 
@@ -175,7 +215,7 @@ class ReferenceModel:
         """Everything that a reader can see."""
         return (
             {
-                key: (broker.group, broker.broker_id, broker.version, broker.timeout, broker.unconfirmed)
+                key: replace(broker, channel=None, due=0.0, increment_first=False)
                 for key, broker in self.brokers.items()
             },
             {group: (facts, self.rule_of(group)) for group, facts in self.facts.items()},

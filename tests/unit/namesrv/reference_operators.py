@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.records.rows import BlastRadius, BrokerKey, LiveKey, WriteRule, perm_under
+from namesrv.core.records.rows import BlastRadius, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from tests.unit.namesrv.reference_model import ReferenceModel
 
@@ -69,7 +69,7 @@ def _is_writable(model: ReferenceModel, topic: str) -> bool:
 
 def queue_data(model: ReferenceModel, topic: str, group: BrokerKey) -> route_data_pb2.QueueData:
     """Queues as they are in force."""
-    read, write, perm, flag = model.queues[topic, group]
+    read, write, perm, flag, *mapping = model.queues[topic, group]
     in_force = perm_under(model.rule_of(group), perm)
     return route_data_pb2.QueueData(
         broker_name=group.broker_name,
@@ -79,7 +79,19 @@ def queue_data(model: ReferenceModel, topic: str, group: BrokerKey) -> route_dat
         perm=in_force,
         topic_sys_flag=flag,
         reported_perm=None if in_force == perm else perm,
+        mapping=mapping_message(mapping[0]) if mapping else None,
     )
+
+
+def mapping_message(mapping: StaticMapping) -> route_data_pb2.StaticTopicMapping:
+    """A static topic's mapping as clients get it."""
+    message = route_data_pb2.StaticTopicMapping(
+        scope=mapping.scope, total_queue_nums=mapping.total_queues, epoch=mapping.epoch, dirty=mapping.is_dirty
+    )
+    for topic_queue_id, broker_queue_id in mapping.queue_ids:
+        message.topic_queue_ids.append(topic_queue_id)
+        message.broker_queue_ids.append(broker_queue_id)
+    return message
 
 
 def expected_route(model: ReferenceModel, topic: str, zone_name: str | None = None) -> route_data_pb2.TopicRouteData:

@@ -27,4 +27,6 @@ def route_servicer(
         WatchStreams(manager, warm_up, clock),
         product_env=None,
         started_at_millis=started_at_millis,
+        engine="none",
+        engine_because="a unit test",
     )

@@ -31,7 +31,13 @@ def test_a_name_that_is_ours_and_any_address_is_taken(host: str) -> None:
     assert status("GET", {"Host": host}) == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9880", "127.0.0.1.evil.example", "", "[::1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "localhost.evil.example:9880", "127.0.0.1.evil.example", "", "[::1"),
+        *("[::1].evil.example", "[::1].evil.example:9880", "[::1]:", "[::1]:x", "[localhost].evil.example"),
+    ],
+)
 def test_another_name_that_points_here_is_not(host: str) -> None:
     assert status("GET", {"Host": host}) == 421
 

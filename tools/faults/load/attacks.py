@@ -7,112 +7,47 @@ from __future__ import annotations
 
 import gzip
 import os
-import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 
-HOST = "127.0.0.1"
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x6, 0x9
-END_STREAM, END_HEADERS = 0x1, 0x4
-INITIAL_WINDOW_SIZE = 0x4
-FRAME_BYTES = 16_384
+from tools.faults.load import frame_attacks
+from tools.faults.load.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_BYTES,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    LOOKUP,
+    PING,
+    PREFACE,
+    REGISTER,
+    RST_STREAM,
+    SETTINGS,
+    SNAPSHOT,
+    WATCH,
+    call,
+    connections,
+    flood,
+    frame,
+    headers,
+    hello,
+    hold,
+    send,
+)
+
 MOST_CONNECTIONS = 300
 FLOOD_CONNECTIONS = 10_000
-LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
-WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
-SNAPSHOT = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
-REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 BOMB_BYTES = 256 * 1024 * 1024
 LARGE_METADATA_CALLS_A_SECOND = 100
 LARGE_METADATA_BYTES = 1024 * 1024
 STREAMS = 5_000
 
 Attack = Callable[[int, float], None]
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """An HTTP/2 frame."""
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-
-
-def headers(path: str, *more: tuple[str, str]) -> bytes:
-    """A header block of a gRPC call: literals that are not indexed (HPACK), so that each block stands alone."""
-    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "attack")]
-    fields += [("te", "trailers"), ("content-type", "application/grpc"), *more]
-    return b"".join(b"\0" + _string(name) + _string(value) for name, value in fields)
-
-
-def _string(text: str) -> bytes:
-    """A string of HPACK with its length as an integer of a prefix of seven bits."""
-    raw, rest = text.encode(), len(text.encode()) - 127
-    if rest < 0:
-        return bytes((len(raw),)) + raw
-    length = bytearray((127,))
-    while rest >= 128:
-        length.append(rest % 128 + 128)
-        rest //= 128
-    return bytes((*length, rest)) + raw
-
-
-def call(path: str, stream: int, message: bytes | None = b"", *more: tuple[str, str]) -> bytes:
-    """The frames of a call; without a message it is never finished."""
-    begun = frame(HEADERS, END_HEADERS, stream, headers(path, *more))
-    if message is None:
-        return begun
-    return begun + frame(DATA, END_STREAM, stream, b"\0" + len(message).to_bytes(4, "big") + message)
-
-
-@contextmanager
-def connections(port: int, count: int, greeting: bytes) -> Iterator[list[socket.socket]]:
-    """Open connections that have sent something. Those that the server refuses or cuts are left out."""
-    with ExitStack() as opened:
-        found = []
-        for _ in range(count):
-            with suppress(OSError):
-                sock = opened.enter_context(socket.create_connection((HOST, port), timeout=2))
-                sock.sendall(greeting)
-                sock.setblocking(False)
-                found.append(sock)
-        yield found
-
-
-def send(sock: socket.socket, data: bytes) -> bool:
-    """Sends what can be sent at once and reads what has come. False if the server has ended the connection."""
-    try:
-        with suppress(BlockingIOError):
-            sock.send(data)
-        with suppress(BlockingIOError):
-            return sock.recv(65_536) != b""
-    except OSError:
-        return False
-    return True
-
-
-def flood(port: int, seconds: float, count: int, greeting: bytes, again: Callable[[int], bytes]) -> None:
-    """Sends something over connections again and again; those that the server cuts are opened anew."""
-    until, turn = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
-        with connections(port, count, greeting) as opened:
-            left = opened
-            while left and time.monotonic() < until:
-                turn += 1
-                left = [sock for sock in left if send(sock, again(turn))]
-
-
-def hold(port: int, seconds: float, count: int, greeting: bytes) -> None:
-    """Opens connections, says something, and is silent."""
-    with connections(port, count, greeting):
-        time.sleep(seconds)
-
-
-def hello(*settings: tuple[int, int]) -> bytes:
-    """What a client begins with."""
-    payload = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in settings)
-    return PREFACE + frame(SETTINGS, 0, 0, payload)
 
 
 def random_bytes(port: int, seconds: float) -> None:
@@ -285,9 +220,12 @@ ATTACKS: dict[str, Attack] = {
 }
 """Those that need no TLS, by name."""
 
+FRAME_ATTACKS: dict[str, Attack] = {attack.__name__.replace("_", "-"): attack for attack in frame_attacks.ALL}
+"""Those that only an engine fit to face the world withstands, by name."""
+
 ATTACKS_ON_TLS: dict[str, Attack] = {"half-handshakes": half_handshakes, "random-bytes": random_bytes}
 
 
 if __name__ == "__main__":
     name, port_text, seconds_text = sys.argv[1:]
-    (ATTACKS | ATTACKS_ON_TLS)[name](int(port_text), float(seconds_text))
+    (ATTACKS | FRAME_ATTACKS | ATTACKS_ON_TLS)[name](int(port_text), float(seconds_text))

@@ -18,13 +18,17 @@ import grpc
 
 from support.processes import Client, NamesrvProcess
 from support.registrations import registration
-from tools.faults.load.attacks import ATTACKS
+from tools.faults.load.attacks import ATTACKS, FRAME_ATTACKS
 
 ROOT = Path(__file__).parents[3]
 TOPICS = 50
 LOOKUP_SECONDS = 10.0
 """Deadline of a lookup: one that is answered later counts as an error."""
 PAUSE_SECONDS = 0.005
+NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
+"""The broker that has registered the topics sends no heartbeats."""
+REST_SECONDS = 3.0
+"""After an attack, before what stays is looked at."""
 
 
 class Load(NamedTuple):
@@ -42,6 +46,8 @@ class Held(NamedTuple):
     """What a process holds."""
 
     mebibytes: int
+    peak_mebibytes: int
+    """The most since it was asked to count anew."""
     descriptors: int
 
     @classmethod
@@ -49,7 +55,14 @@ class Held(NamedTuple):
         """What a server holds now."""
         folder = Path(f"/proc/{process._popen.pid}")
         status = (folder / "status").read_text(encoding="ascii")
-        return cls(int(status.partition("VmRSS:")[2].split()[0]) // 1024, len(list((folder / "fd").iterdir())))
+        now, peak = (int(status.partition(f"{name}:")[2].split()[0]) // 1024 for name in ("VmRSS", "VmHWM"))
+        return cls(now, peak, len(list((folder / "fd").iterdir())))
+
+    @classmethod
+    def counting_anew(cls, process: NamesrvProcess) -> Held:
+        """What a server holds now, which is its peak from now on (proc(5), clear_refs)."""
+        Path(f"/proc/{process._popen.pid}/clear_refs").write_text("5", encoding="ascii")
+        return cls.of(process)
 
 
 def register_topics(client: Client) -> None:
@@ -93,24 +106,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="grpcio")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS], default=[])
+    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *FRAME_ATTACKS], default=[])
     given = parser.parse_args(arguments)
     sys.stdout.write(
-        "| attack | lookups | errors | p50 ms | p99 ms | p99 / idle | MiB before | after | descriptors |\n"
+        "| attack | lookups | errors | p50 ms | p99 ms | p99 / idle | MiB before | peak | after | descriptors |\n"
     )
-    sys.stdout.write("|---|---|---|---|---|---|---|---|---|\n")
-    with NamesrvProcess(engine=given.engine) as server, server.connect() as client:
+    sys.stdout.write("|---|---|---|---|---|---|---|---|---|---|\n")
+    with NamesrvProcess(*NO_SCAN, engine=given.engine) as server, server.connect() as client:
         register_topics(client)
         lookup_while(client, None, 1.0)
         idle = lookup_while(client, None, given.seconds)
-        for name in ("none", *(given.attacks or ATTACKS)):
-            before = Held.of(server)
+        for name in ("none", *(given.attacks or {**ATTACKS, **FRAME_ATTACKS})):
+            before = Held.counting_anew(server)
             load = idle if name == "none" else under_attack(client, server.endpoint.port, name, given.seconds)
+            time.sleep(REST_SECONDS * (name != "none"))
             after = Held.of(server)
             ratio = load.quantile(99) / idle.quantile(99)
             sys.stdout.write(
                 f"| {name} | {len(load.seconds)} | {len(load.errors)} | {load.quantile(50):.2f} | "
-                f"{load.quantile(99):.2f} | {ratio:.1f} | {before.mebibytes} | {after.mebibytes} | "
+                f"{load.quantile(99):.2f} | {ratio:.1f} | "
+                f"{before.mebibytes} | {after.peak_mebibytes} | {after.mebibytes} | "
                 f"{before.descriptors} to {after.descriptors} |\n"
             )
             sys.stdout.flush()

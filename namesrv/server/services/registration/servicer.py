@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -100,9 +101,7 @@ class RegistrationServicer:
             version = requests.data_version("data_version", request.data_version)
             changed, held = self._manager.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
-        data_version = _data_version_message(held) if held else None
-        answer = pb.QueryDataVersionResponse(changed=changed, data_version=data_version)
-        return self._manager.header_fragment() + answer.SerializeToString()
+        return self._manager.header_fragment() + _after_header(held, changed=changed)
 
     async def BrokerHeartbeat(  # noqa: N802
         self, request: pb.BrokerHeartbeatRequest, _context: Context
@@ -164,7 +163,12 @@ def _result(*, changed: bool) -> Result:
     return "changed" if changed else "unchanged"
 
 
-def _data_version_message(version: DataVersion) -> route_data_pb2.DataVersion:
-    return route_data_pb2.DataVersion(
-        timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
+@lru_cache(requests.KNOWN_IDENTITIES)
+def _after_header(held: DataVersion | None, *, changed: bool) -> bytes:
+    """A QueryDataVersionResponse without its header. Each broker gets the same again and again."""
+    if held is None:
+        return pb.QueryDataVersionResponse(changed=changed).SerializeToString()
+    version = route_data_pb2.DataVersion(
+        timestamp_millis=held.timestamp_millis, counter=held.counter, state_version=held.state_version
     )
+    return pb.QueryDataVersionResponse(changed=changed, data_version=version).SerializeToString()

@@ -8,6 +8,7 @@ from namesrv.core.records import fragments
 from namesrv.core.records.rows import BrokerData, BrokerKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.kept_answers import CLUSTERS_TAG, may_keep
 from namesrv.server.services import field_rules
 
 
@@ -18,9 +19,10 @@ class BrokerGroupCalls:
         self._manager = manager
 
     async def GetBrokerClusterInfo(  # noqa: N802 - calls have the names of the wire contract
-        self, _request: pb.GetBrokerClusterInfoRequest, _context: Context
+        self, _request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
+        may_keep(context, lambda: [CLUSTERS_TAG])
         tables = self._manager.tables
         number = pb.GetBrokerClusterInfoResponse.CLUSTERS_FIELD_NUMBER
         parts = [self._manager.header_fragment()]

@@ -12,6 +12,7 @@ from namesrv.core.records.fragments import frame, tag, varint
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.kept_answers import may_keep, route_tags
 from namesrv.server.services import field_rules
 from namesrv.server.services.route import requests
 from namesrv.server.services.route.cluster_test import ClusterTest, asked_by_cluster_test
@@ -42,10 +43,14 @@ class LookupCalls:
         zone_name = requests.zone_name(request)
         topic = request.topic
         header, route = self._manager.header_fragment(), self._manager.pickup_topic_route_data(topic, zone_name)
-        if route is None:
+        if route is not None:
+            may_keep(context, lambda: route_tags(self._manager, topic))
+        else:
             field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
                 raise RegistryWarming(f"the topic {topic!r}")
+            if self._product_env is None:
+                may_keep(context, lambda: [topic])
             product_env = self._product_env_for(context)
             route = await product_env.route(topic, zone_name) if product_env else None
         if route is None:
@@ -65,6 +70,8 @@ class LookupCalls:
                 field_rules.check_topic(field, topic)
             batch.add(topic, route)
         unknown, product_env = batch.without_route(), self._product_env_for(context)
+        if not unknown or (self._product_env is None and self._warm_up.is_warm()):
+            may_keep(context, lambda: [tag for topic in request.topics for tag in route_tags(self._manager, topic)])
         if not self._warm_up.is_warm():
             batch.add_from_elsewhere(unknown, {})
         elif unknown and product_env:

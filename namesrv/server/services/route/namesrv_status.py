@@ -17,12 +17,21 @@ class StatusCalls:
     """Counts what is there."""
 
     def __init__(
-        self, manager: RouteInfoManager, stall_detector: StallDetector, warm_up: WarmUp, started_at_millis: int
+        self,
+        manager: RouteInfoManager,
+        stall_detector: StallDetector,
+        warm_up: WarmUp,
+        *,
+        started_at_millis: int,
+        engine: str,
+        engine_because: str,
     ) -> None:
         self._manager = manager
         self._stall_detector = stall_detector
         self._warm_up = warm_up
         self._started_at_millis = started_at_millis
+        self._engine = engine
+        self._engine_because = engine_because
         self._tasks = TaskCount()
 
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
@@ -42,4 +51,6 @@ class StatusCalls:
             loop_lag_millis=self._stall_detector.longest_delay() * 1000,
             compacted_revision=self._manager.change_log.compacted_revision,
             task_count=self._tasks.latest(),
+            engine=self._engine,
+            engine_because=self._engine_because,
         )

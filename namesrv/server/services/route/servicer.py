@@ -41,8 +41,10 @@ class RouteServicer(NamedTuple):
         *,
         product_env: ClusterTest | None,
         started_at_millis: int,
+        engine: str,
+        engine_because: str,
     ) -> Self:
-        """Makes it of what a name server, or a copy of one, consists of."""
+        """Makes it of what a name server, or a copy of one, consists of, and of what carries its calls and why."""
         return cls(
             LookupCalls(manager, warm_up, product_env),
             TopicListCalls(manager),
@@ -50,5 +52,12 @@ class RouteServicer(NamedTuple):
             WatchCalls(manager, warm_up, watchers),
             DigestCalls(manager),
             BrokerGroupCalls(manager),
-            StatusCalls(manager, stall_detector, warm_up, started_at_millis),
+            StatusCalls(
+                manager,
+                stall_detector,
+                warm_up,
+                started_at_millis=started_at_millis,
+                engine=engine,
+                engine_because=engine_because,
+            ),
         )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.auth.permits import Permission
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, Overloaded, ShuttingDown
 from namesrv.core.routes.route_info_manager import RouteInfoManager
@@ -18,7 +19,6 @@ from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import ReplicaFeed
 from namesrv.server.auth.callers import check_permission
-from namesrv.server.auth.permits import Permission
 from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route import requests

@@ -18,6 +18,7 @@ from namesrv.core.watch.watch_index import RouteWatch
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.shared_writes import shared_writer
 from namesrv.server.services import field_rules
 from namesrv.server.services.route import requests
 from namesrv.server.services.route.resuming import resume_revision
@@ -43,7 +44,8 @@ class WatchCalls:
         subscription = await run_cooperatively(_subscription(request))
         after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds
-        async with self._watch_streams.watching(subscription, after, context.peer()) as watcher:
+        opening = self._watch_streams.watching(subscription, after, context.peer(), shared_writer(context))
+        async with opening as watcher:
             assert isinstance(watcher.reader, RouteWatch), "that is what was opened"
             while True:
                 watcher.woken.clear()
@@ -51,7 +53,7 @@ class WatchCalls:
                     yield message
                     self._watch_streams.sent(watcher)
                     await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
-                await watcher.woken.wait()
+                await watcher.idle()
 
 
 def _resumes(request: pb.WatchTopicRoutesRequest) -> bool:

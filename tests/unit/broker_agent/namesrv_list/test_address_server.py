@@ -27,6 +27,8 @@ class HttpServer:
     def __init__(self) -> None:
         self.status = 200
         self.body = b"10.0.0.1:9876;10.0.0.2:9876"
+        self.headers: list[tuple[str, str]] = []
+        """Instead of the right Content-Length."""
         self.asked: list[str] = []
         self.time: VirtualClock | None = None
         self.times: list[float] = []
@@ -51,6 +53,10 @@ class HttpServer:
             self.times.append(self.time.seconds)
         request.send_response(self.status)
         request.send_header("Location", "/elsewhere")
+        for header in self.headers or [
+            ("Content-Length", str(MAX_LIST_BYTES if self.drip.is_set() else len(self.body)))
+        ]:
+            request.send_header(*header)
         request.end_headers()
         request.wfile.write(self.body)
         while self.drip.is_set():  # one byte now and then, for ever
@@ -201,6 +207,57 @@ def test_an_answer_that_never_ends_is_cut_off(
         asking.time.run(10.0)
     assert asking.told == []
     assert logs[0]["error"] == "the answer was not complete within 0.3 s"
+
+
+WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
+CHUNKED = ("Transfer-Encoding", "chunked")
+
+
+@pytest.mark.parametrize("sent", range(len(WHOLE)))
+def test_an_answer_that_is_cut_anywhere_changes_nothing(
+    server: HttpServer, ask: Callable[[str], Asking], sent: int
+) -> None:
+    server.headers, server.body = [("Content-Length", str(len(WHOLE)))], WHOLE[:sent]
+    asking = ask(server.url)
+    with capture_logs() as logs:
+        asking.time.run(10.0)
+    assert asking.told == []
+    assert logs[0]["error"] == f"the answer was cut after {sent} of {len(WHOLE)} bytes"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "problem"),
+    [
+        ([], None, "neither Content-Length nor chunks"),
+        ([("Content-Length", "many")], WHOLE, "neither Content-Length nor chunks"),
+        ([("Content-Length", "-1")], WHOLE, "neither Content-Length nor chunks"),
+        ([("Content-Length", str(10**12))], WHOLE, "are declared"),
+        ([CHUNKED], b"%x\r\n%s\r\n" % (len(WHOLE), WHOLE), "IncompleteRead"),
+        ([CHUNKED], b"%x\r\n%s" % (len(WHOLE), WHOLE[:14]), "IncompleteRead"),
+        ([CHUNKED], b"fffffff\r\n" + b" " * (MAX_LIST_BYTES + 1), "more than 65536 bytes"),
+    ],
+)
+def test_an_answer_of_no_certain_length_changes_nothing(
+    server: HttpServer,
+    ask: Callable[[str], Asking],
+    headers: list[tuple[str, str]],
+    body: bytes | None,
+    problem: str,
+) -> None:
+    server.headers, server.body = headers or [("X-Nothing", "")], body or WHOLE
+    asking = ask(server.url)
+    with capture_logs() as logs:
+        asking.time.run(10.0)
+    assert asking.told == []
+    assert problem in logs[0]["error"]
+
+
+def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, ask: Callable[[str], Asking]) -> None:
+    server.headers = [CHUNKED]
+    server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
+    asking = ask(server.url)
+    asking.time.run(10.0)
+    assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
 
 
 def test_a_url_that_is_none_is_refused_at_once() -> None:

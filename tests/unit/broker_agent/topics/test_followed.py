@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from broker_agent.errors import StartError
 from broker_agent.topics.followed import BROKEN_SECONDS, CONFIRM_SECONDS, START_SECONDS, FollowedTopics
 from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_file import copy_of, encode_topics, replace_keeping_copy
+from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_keeping_copy
 from support.fakes.registering_name_server import DEADLINE
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
@@ -187,6 +187,40 @@ def test_a_file_that_is_broken_at_the_start_is_a_clear_error_without_a_copy(path
         follower(path, time).first_table()
     assert str(raised.value).startswith(f"{path}: not JSON, or cut off: ")
     assert START_SECONDS <= time.seconds - 1_000 < START_SECONDS + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (os.mkfifo, "is a named pipe and no file"),
+        (os.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a device and no file"),
+        (lambda path: path.symlink_to("/proc/self/status"), "grows while it is read"),
+    ],
+    ids=["pipe", "folder", "device", "grows"],
+)
+@pytest.mark.parametrize("mode", ["follow", "own"])
+def test_what_is_no_file_or_grows_is_a_clear_error_within_a_second(
+    path: Path, time: Passing, mode: str, make: Callable[[Path], None], problem: str
+) -> None:
+    path.unlink()
+    make(path)
+    load: Callable[[], object] = TopicsFile(path).load if mode == "own" else follower(path, time).first_table
+    with pytest.raises(StartError, match=problem):
+        load()
+    assert time.seconds - 1_000 < 1
+
+
+def test_a_file_that_gives_way_to_a_pipe_keeps_its_table_and_is_told_of(path: Path, time: Passing) -> None:
+    followed = follower(path, time)
+    assert followed.first_table() == table(1)
+    path.unlink()
+    os.mkfifo(path)
+    for _ in range(2):
+        assert followed.look() is None
+        time.advance(BROKEN_SECONDS)
+    assert followed.look() is None
+    assert followed.problem == "is a named pipe and no file"
 
 
 @pytest.mark.parametrize("broken", [b"{", None])

@@ -12,6 +12,7 @@ from groundwork.connections.certificates import (
     MAX_FILE_BYTES,
     CertificateError,
     Validity,
+    names_of,
     read_authorities,
     read_key_pair,
     validity_of,
@@ -93,3 +94,25 @@ def test_authorities_must_be_certificates(authority: Authority, tmp_path: Path) 
 def test_bytes_that_are_no_certificate_have_no_validity(pem: bytes) -> None:
     with pytest.raises(CertificateError):
         validity_of(pem)
+
+
+@pytest.mark.parametrize(
+    ("dns", "uris", "ips", "names"),
+    [
+        ((), (), (), {"the CN"}),
+        ((), (), ("127.0.0.1",), {"the CN"}),
+        (("a.example", "localhost"), ("spiffe://x/y",), ("::1",), {"a.example", "localhost", "spiffe://x/y"}),
+        (tuple(f"{n}.{'x' * 60}.example" for n in range(40)), (), (), {f"{n}.{'x' * 60}.example" for n in range(40)}),
+    ],
+)
+def test_the_names_of_a_certificate_are_its_uris_and_dns_names_or_else_its_common_name(
+    tmp_path: Path, dns: tuple[str, ...], uris: tuple[str, ...], ips: tuple[str, ...], names: set[str]
+) -> None:
+    signed = Authority(tmp_path).sign("the CN", dns, uris, ips=ips, file_name="x")
+    assert names_of(signed.certificate.read_bytes()) == names
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_what_is_no_certificate_has_no_names_but_an_error(content: bytes) -> None:
+    with pytest.raises(CertificateError):
+        names_of(content)

@@ -20,7 +20,6 @@ WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl", "na
 EXCEPTIONS = {
     "groundwork/files/disk.py": "it is where all others write",
     "groundwork/files/failpoints.py": "its own files exist in tests only",
-    "namesrv/server/engines/envoy/": "what it hands to the other process lives as long as the two",
 }
 FILE_METHODS = {"write_text", "write_bytes", "unlink", "rename", "touch", "hardlink_to", "symlink_to", "truncate"}
 OS_FUNCTIONS = {"fsync", "fdatasync", "rename", "replace", "link", "unlink", "remove", "truncate", "pwrite"}

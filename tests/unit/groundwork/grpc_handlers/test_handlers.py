@@ -16,7 +16,7 @@ from groundwork.errors import CallRefused, InvalidField
 from groundwork.grpc_handlers import inline_calls
 from groundwork.grpc_handlers.admission import Context, OpenGate
 from groundwork.grpc_handlers.composition import RefusedCalls
-from groundwork.grpc_handlers.failures import Failures, ForwardedFailure
+from groundwork.grpc_handlers.failures import Failures
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.rich_errors import RichError
 from namesrv.server.rpc.status import FAILURES as OF_NAME_SERVER
@@ -208,12 +208,6 @@ def test_the_text_of_a_defect_is_for_the_log_alone(failures: Failures) -> None:
 @both
 def test_a_call_that_something_else_cancels_is_told_that_the_program_ends(failures: Failures) -> None:
     assert World(failures, failing(asyncio.CancelledError())).refused().reason == "SHUTTING_DOWN"
-
-
-@both
-def test_the_error_of_a_call_that_was_handed_on_is_the_answer_and_counted_as_such(failures: Failures) -> None:
-    there = RichError(grpc.StatusCode.NOT_FOUND, "is not there", "TOPIC_NOT_FOUND", "elsewhere")
-    assert World(failures, failing(ForwardedFailure(there))).refused() == there
 
 
 @both

@@ -65,8 +65,6 @@ NEVER = [
     "tlsCert",
     "tlsClientCa",
     "tlsKey",
-    "trustedNetwork",
-    "workers",
 ]
 
 

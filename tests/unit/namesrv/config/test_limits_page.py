@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from groundwork import endpoints, topic_rules
+from groundwork.auth import permits_file
 from namesrv.config import keys, limits
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.routes import change_log
@@ -18,7 +19,7 @@ from namesrv.server.services.admin import config
 from namesrv.server.stores import config_store
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "limits.md"
-MODULES = (limits, topic_rules, endpoints, change_log, pins, keys, config, config_store)
+MODULES = (limits, topic_rules, endpoints, permits_file, change_log, pins, keys, config, config_store)
 SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
 """Settings that are limits on what a caller may do."""
 

@@ -26,13 +26,14 @@ from namesrv.core.records.rows import (
     QueueNumbers,
     Registration,
     RemovalReason,
+    StaticMapping,
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced, run_sync
 from tests.properties import examples
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest
-from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, Plan, ReferenceMachine, small_slices
+from tests.unit.namesrv.reference_machine import LOSS_PLANS, MAPPINGS, PLANS, Plan, ReferenceMachine, small_slices
 from tests.unit.namesrv.reference_model import ReferenceModel
 from tests.unit.namesrv.reference_operators import (
     SYNC_MEMBER_TOPIC,
@@ -64,6 +65,15 @@ REGISTRATIONS = st.builds(
     enable_acting_master=st.sampled_from([None, True, True, False]),
     timeout_seconds=st.sampled_from([None, None, 30.0, 300.0]),
 )
+"""Those of agents."""
+PARTIAL_REGISTRATIONS = st.builds(
+    replace,
+    REGISTRATIONS,
+    base_version=st.none(),
+    topic_by_topic=st.just(True),
+    mappings=st.dictionaries(TOPIC_NAMES, MAPPINGS, max_size=2),
+)
+"""Those of RocketMQ's own brokers."""
 INTENT_KEYS: st.SearchStrategy[IntentKey] = GROUPS | st.builds(HoldKey, TOPIC_NAMES, st.none() | CLUSTERS)
 OPERATOR = Cause("an operator's call", "an operator", "because")
 
@@ -80,14 +90,23 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     # Brokers
 
-    @rule(registration=REGISTRATIONS, plan=PLANS, data=st.data())
+    @rule(registration=REGISTRATIONS | PARTIAL_REGISTRATIONS, plan=PLANS, data=st.data())
     def register(self, registration: Registration, plan: Plan, data: st.DataObject) -> None:
         channel = data.draw(st.sampled_from([None, *sorted(self.model.open_channels)[:2]]))
         self.register_with(replace(registration, channel_id=channel), plan)
 
-    @rule(number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS, increment=st.booleans())
+    @rule(
+        number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS,
+        kind=st.sampled_from(["whole", "increment", "topic by topic"]), mapping=st.none() | MAPPINGS,
+    )  # fmt: skip
     def register_again(
-        self, number: int, version: DataVersion | None, topics: dict[str, QueueNumbers], plan: Plan, increment: bool
+        self,
+        number: int,
+        version: DataVersion | None,
+        topics: dict[str, QueueNumbers],
+        plan: Plan,
+        kind: str,
+        mapping: StaticMapping | None,
     ) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             registration = Registration(
@@ -96,8 +115,10 @@ class TablesAgreeWithTheModel(ReferenceMachine):
                 key.broker_addr,
                 version or broker.version,
                 topics,
-                base_version=broker.version if increment else None,
+                base_version=broker.version if kind == "increment" else None,
                 enable_acting_master=True,
+                topic_by_topic=kind == "topic by topic",
+                mappings={} if mapping is None else {"T1": mapping},
             )
             self.register_with(registration, plan)
 
@@ -156,20 +177,39 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     # Signs of life
 
-    @rule(number=st.integers(0, 3), kind=st.sampled_from(["heartbeat", "query", "channel opens", "more time"]))
+    @rule(
+        number=st.integers(0, 3),
+        kind=st.sampled_from(["heartbeat", "query", "by address", "channel opens", "more time"]),
+    )
     def sign_of_life(self, kind: str, number: int) -> None:
         self.happens(kind, number)
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
         answer = self.manager.query_data_version(group, broker_id, addr, version)
+        self.check_answer(answer, group, addr, broker_id, version)
+
+    def check_answer(
+        self, answer: tuple[bool, DataVersion | None], group: BrokerKey, addr: str, broker_id: int, version: DataVersion
+    ) -> None:
         broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
         if broker is None or (broker.group, broker.broker_id) != (group, broker_id):
             assert answer == (True, None)
         else:
-            assert answer == (broker.unconfirmed or broker.version != version, broker.version)
+            assert answer == (not broker.vouches_for(version), broker.version)
             if not answer[0]:
                 broker.due = self.now + broker.timeout
+
+    @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
+    def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
+        answer = self.manager.query_by_address(group, broker_id, addr, version)
+        broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
+        if broker is None or not broker.topic_by_topic:
+            self.check_answer(answer, group, addr, broker_id, version)
+            return
+        is_same = (broker.group, broker.broker_id, broker.version) == (group, broker_id, version)
+        assert answer == (not is_same or broker.unconfirmed or broker.increment_first, broker.version)
+        broker.heard_by_address(self.now)
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 30.0, 31.0, 119.0, 120.0, 121.0, 300.0, 601.0]))
     def time_passes(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Log lines of the mass-loss guard: an operator must hear of it without asking."""
+"""Log lines that an operator must hear of without asking: of the mass-loss guard, and of what does not fit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.server.route_logging import listen_for_mass_loss
-from support.core_fleet import Fleet
+from namesrv.core.records.rows import BrokerKey, DataVersion, Registration
+from namesrv.server.route_logging import listen_for_mass_loss, listen_for_names_in_two_clusters, log_topics_skipped
+from support.core_fleet import A, B, Fleet
 
 
 @pytest.fixture
@@ -72,3 +73,44 @@ def test_a_slave_that_joins_a_group_that_was_left_is_told_as_brought_back(fleet:
         for channel in (slave, channels[1], channels[0]):
             fleet.end_channel(channel)
     assert [(line["brokers"], line["brought_back"]) for line in told(logs)] == [(3, 2)]
+
+
+def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_comes(fleet: Fleet) -> None:
+    listen_for_names_in_two_clusters(fleet.manager)
+    with capture_logs() as logs:
+        fleet.register(A, cluster="c1")
+        fleet.register(B, cluster="c2")
+        fleet.register(B, cluster="c2", topics=["Other"], version=DataVersion(2, 2))
+        fleet.register("127.0.0.1:30911", cluster="c2", name="broker-b")
+    assert logs == [
+        {
+            "event": "broker_name_in_two_clusters",
+            "log_level": "warning",
+            "broker": "broker-a",
+            "first": "c1",
+            "cluster": "c2",
+            "revision": 2,
+        }
+    ]
+    assert list(fleet.manager.tables.clusters_by_name["broker-a"]) == ["c1", "c2"]
+    fleet.unregister(A, cluster="c1")
+    assert list(fleet.manager.tables.clusters_by_name["broker-a"]) == ["c2"]
+
+
+def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the_first() -> None:
+    registration = Registration(BrokerKey("c1", "broker-a"), 0, A, DataVersion(1, 1), {}, topic_by_topic=True)
+    with capture_logs() as logs:
+        log_topics_skipped(
+            registration, 12, ["'a b' has characters other than ...", "'T' has a perm that is no number"]
+        )
+    assert logs == [
+        {
+            "event": "topics_skipped",
+            "log_level": "warning",
+            "cluster": "c1",
+            "broker": "broker-a",
+            "addr": A,
+            "skipped": 12,
+            "first": "'a b' has characters other than ...; 'T' has a perm that is no number",
+        }
+    ]

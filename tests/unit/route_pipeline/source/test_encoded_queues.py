@@ -12,6 +12,15 @@ from support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics
 
 Topics = list[route_service_pb2.TopicQueues]
 
+STATIC = route_data_pb2.StaticTopicMapping(
+    scope="__global__",
+    total_queue_nums=4,
+    epoch=7,
+    topic_queue_ids=[3],
+    broker_queue_ids=[1],
+)
+STATIC_JSON = '{"currIdMap":{"3":1},"dirty":false,"epoch":7,"scope":"__global__","totalQueues":4}'
+
 
 def encoded(chunk: Chunk) -> Topics:
     message = route_service_pb2.StreamRouteSnapshotResponse(chunk=chunk).SerializeToString()
@@ -21,20 +30,26 @@ def encoded(chunk: Chunk) -> Topics:
 def test_each_queue_has_its_topic_and_its_own_numbers() -> None:
     queues = QueueColumns()
     reported = route_data_pb2.QueueData(
-        cluster_name="c2", broker_name="b", read_queue_nums=1, write_queue_nums=2, perm=4, reported_perm=6
+        cluster_name="c2",
+        broker_name="b",
+        read_queue_nums=1,
+        write_queue_nums=2,
+        perm=4,
+        reported_perm=6,
+        mapping=STATIC,
     )
     first = queues.of(encoded(topics_chunk(A=[queue("broker-a"), queue("broker-b", 4, 2)])), EVERYTHING)
     again = queues.of(encoded(topics_chunk(B=[queue("broker-a"), reported], C=[queue("broker-a")])), EVERYTHING)
 
     assert tuple(first) == COLUMNS
     assert list(zip(*(first[name].to_pylist() for name in COLUMNS), strict=True)) == [
-        ("A", "DefaultCluster", "broker-a", 8, 8, 6, 0, None),
-        ("A", "DefaultCluster", "broker-b", 4, 2, 6, 0, None),
+        ("A", "DefaultCluster", "broker-a", 8, 8, 6, 0, None, None),
+        ("A", "DefaultCluster", "broker-b", 4, 2, 6, 0, None, None),
     ]
     assert list(zip(*(again[name].to_pylist() for name in COLUMNS), strict=True)) == [
-        ("B", "DefaultCluster", "broker-a", 8, 8, 6, 0, None),
-        ("B", "c2", "b", 1, 2, 4, 0, 6),
-        ("C", "DefaultCluster", "broker-a", 8, 8, 6, 0, None),
+        ("B", "DefaultCluster", "broker-a", 8, 8, 6, 0, None, None),
+        ("B", "c2", "b", 1, 2, 4, 0, 6, STATIC_JSON),
+        ("C", "DefaultCluster", "broker-a", 8, 8, 6, 0, None, None),
     ]
     assert len(queues) == 3, "equal ones are decoded once"
 

@@ -71,6 +71,7 @@ def test_topic_queues_has_a_row_for_each_topic_and_broker_group_with_its_origin(
         "perm": 4,
         "topic_sys_flag": 0,
         "reported_perm": None,
+        "static_mapping": None,
     }
     assert rows[0]["taken_at"].timestamp() * 1000 == pytest.approx(TAKEN_AT_MILLIS)
 

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from namesrv_api.v1 import route_data_pb2
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
@@ -104,6 +105,19 @@ def test_later_batches_are_the_changes_in_between(fake: FakeNamesrv) -> None:
         (9, "changes", None, None, None),
     ]
     assert rows[-1]["after_revision"] == 7
+
+
+def test_the_mapping_of_a_static_topic_is_in_its_row(fake: FakeNamesrv) -> None:
+    reader, queues = reader_of(fake), queue("broker-a")
+    mapping = route_data_pb2.StaticTopicMapping(
+        scope="s", total_queue_nums=2, topic_queue_ids=[1], broker_queue_ids=[0]
+    )
+    queues.mapping.CopyFrom(mapping)
+    fake.changes, fake.revision = {8: [put("Static", queues), put("Other", queue("broker-a"))]}, 8
+    (part,) = reader.partitions(offset(fake, 7), latest(reader, offset(fake, 7)))
+    found = {row["topic"]: row["static_mapping"] for row in rows_of(reader, [part])}
+    assert found["Static"] == '{"currIdMap":{"1":0},"dirty":false,"epoch":0,"scope":"s","totalQueues":2}'
+    assert found["Other"] is None
 
 
 def test_a_long_span_is_read_in_shards(fake: FakeNamesrv) -> None:

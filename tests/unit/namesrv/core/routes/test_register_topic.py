@@ -27,8 +27,16 @@ def fleet() -> Fleet:
 
 
 def queue_data(name: str = "broker-a", cluster: str = CLUSTER, **changes: int | None) -> route_data_pb2.QueueData:
-    numbers: dict[str, int | None] = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **changes}
-    return route_data_pb2.QueueData(broker_name=name, cluster_name=cluster, **numbers)
+    row = route_data_pb2.QueueData(broker_name=name, cluster_name=cluster)
+    for field, number in {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **changes}.items():
+        if number is not None:
+            setattr(row, field, number)
+    return row
+
+
+def with_mapping(row: route_data_pb2.QueueData) -> route_data_pb2.QueueData:
+    row.mapping.SetInParent()
+    return row
 
 
 def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, tuple[int, int, int, int]]:
@@ -126,6 +134,7 @@ def test_the_queues_of_a_request_become_records() -> None:
         (queue_data(perm=8), "perm", "is 8 for the group 'broker-a', 0 to 7"),
         (queue_data(topic_sys_flag=-1), "topic_sys_flag", "is -1"),
         (queue_data(reported_perm=6), "reported_perm", "only answers have it"),
+        (with_mapping(queue_data()), "mapping", "only answers have it"),
         (queue_data("broker-b"), "broker_name", "is there twice"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, RemovalReason
-from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -194,3 +194,16 @@ def test_waiting_for_service_says_nothing_about_being_warm() -> None:
     assert warm_up.is_warm()
     assert warm_up.must_wait()
     assert BrokerKey(CLUSTER, "broker-a") in fleet.manager.tables.broker_addr_table
+
+
+def test_rocketmqs_own_brokers_are_given_their_period_to_come_back() -> None:
+    """One that registered after the file was written is not in it, and comes with its next period."""
+    before, fleet = Fleet(), Fleet()
+    before.register(topic_by_topic=True)
+    fleet.manager.load_snapshot(before.manager.snapshot().messages())
+    warm_up = started(fleet)
+    fleet.register(topic_by_topic=True)
+    fleet.clock.advance(ROCKETMQ_COMING_BACK_SECONDS - 0.1)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(0.1)
+    assert warm_up.is_warm()

@@ -9,12 +9,13 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from structlog.testing import capture_logs
 
+from groundwork.auth.permits import GroupPattern, Permits, Principal
+from groundwork.auth.refusals import REFUSAL_LOG_SECONDS
 from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
 from namesrv.core.records.rows import BrokerKey
 from namesrv.server.auth import callers
-from namesrv.server.auth.admission import REFUSAL_LOG_SECONDS, Admission, Authorizer, CallBounds
+from namesrv.server.auth.admission import Admission, Authorizer, CallBounds
 from namesrv.server.auth.callers import Context, caller_of
-from namesrv.server.auth.permits import GroupPattern, Permits, Principal
 from namesrv.server.rpc.status import FAILURES
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]

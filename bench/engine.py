@@ -1,0 +1,193 @@
+"""The native engine's figures in one go, on a quiet machine below 12 minutes: ``python -m bench.engine``.
+
+Prints a table, and writes it into a page, between two marks. ``bench.peers`` and ``bench.watchers`` measure; this says
+what, and compares runs of the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import watchers
+from bench.figures import Figure, machine, machine_line, progress, shown, summarise
+from bench.load import open_many_files
+from bench.peers.measure import UNPINNED, Measurement, measure
+from bench.peers.servers import JAVA, NULL, TLS
+from bench.peers.workloads import all_workloads
+from bench.report.results import Record, cpu_micros, peak_mib, rate, tally
+
+NATIVE = "native"
+_PAGE = Path("docs/performance.md")
+_BEGIN, _END = "<!-- engine: written by `make bench-engine` -->", "<!-- engine: end -->"
+_WATCHED = watchers.Scale((1_000, 10_000), changes=10, topics=1_000, quiet_seconds=0.1)
+_TOLD = "one topic changes: told, p99"
+_MEMORY = "resident memory of the server, each"
+
+
+class Step(NamedTuple):
+    """One workload on some servers."""
+
+    workload: str
+    call: str
+    """The kind of call that is looked at."""
+    servers: tuple[str, ...]
+    rounds: int = 3
+    seconds: float = 4.0
+    java_warm_up: float = 20.0
+    pin: bool = True
+
+
+_ROUTE, _HEARTBEAT, _QUERY = "GetTopicRoute", "BrokerHeartbeat", "QueryDataVersion"
+_LOOKUPS = (NATIVE, NATIVE + TLS)
+
+STEPS = (
+    Step(
+        "lookups",
+        _ROUTE,
+        (*_LOOKUPS, JAVA, NULL, "native+half-cache", "native+no-cache"),
+        seconds=3.0,
+        java_warm_up=40.0,
+    ),
+    Step("connections-1", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    Step("connections-256", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    Step("connections-1024", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    Step("capacity-100k-width-16", _ROUTE, (NATIVE, JAVA), rounds=2),
+    Step("heartbeats", _HEARTBEAT, (NATIVE, JAVA)),
+    Step("versions", _QUERY, (NATIVE, JAVA)),
+    Step("storm-idle", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    Step("storm", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    Step("storm-changed", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    Step("lookups", _ROUTE, (NATIVE, "native+2-threads"), pin=False),
+)
+
+
+class Results(NamedTuple):
+    """Everything that was measured so far."""
+
+    records: list[Record]
+    told: list[Figure]
+    """From ``bench.watchers``."""
+
+
+def measure_all(results: Results, seconds: float | None, scale: float) -> None:
+    """Runs all steps, then the watchers.
+
+    Args:
+        results: Get what was measured, step by step: a fault at the end must not cost what was before it.
+        seconds: Of each run, in one round; None: as the steps say.
+        scale: Size of the tables.
+    """
+    open_many_files()
+    known = {workload.name: workload for workload in all_workloads(scale)}
+    for step in STEPS:
+        trial = step if seconds is None else step._replace(rounds=1, seconds=seconds, java_warm_up=seconds)
+        what = Measurement(
+            known[step.workload], list(trial.servers), trial.rounds, trial.seconds, trial.java_warm_up, pin=trial.pin
+        )
+        results.records.extend(measure(what))
+    told = watchers.measure(_WATCHED if seconds is None else watchers.tiny(50), _LOOKUPS, 1)
+    results.told.extend(summarise(told))
+
+
+def lines_of(results: Results) -> Iterator[str]:
+    """The block of the page."""
+    yield _BEGIN
+    yield f"\n{machine_line()}\n"
+    yield "| workload | server | answers/s | p99 ms | CPU µs a call | peak MiB | rate beside Java | beside it (CPU) |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for step in STEPS:
+        name = step.workload if step.pin else step.workload + UNPINNED
+        for server in step.servers:
+            rounds = _rounds(results, name, server)
+            if rounds:
+                yield _row(name, server, step, rounds, results)
+    yield "\nChanges told to watchers, and what an idle watch takes:\n"
+    yield "| watchers | figure | measured |"
+    yield "| --- | --- | --- |"
+    for figure in results.told:
+        if figure.name in {_TOLD, _MEMORY, "one topic changes: server CPU, each watcher"}:
+            yield f"| {figure.workload} | {figure.name} | {shown(figure.median)} {figure.unit} |"
+    yield f"\n{_END}"
+
+
+def _rounds(results: Results, workload: str, server: str) -> list[Record]:
+    return [record for record in results.records if (record["workload"], record["server"]) == (workload, server)]
+
+
+def _row(name: str, server: str, step: Step, rounds: Sequence[Record], results: Results) -> str:
+    def of_rounds(value: Callable[[Record], float]) -> str:
+        return _with_range(tuple(map(value, rounds)))
+
+    def call_rate(record: Record) -> float:
+        return rate(record, step.call)
+
+    java = _rounds(results, name, JAVA) if server != JAVA else []
+    rates = tuple(call_rate(own) / call_rate(other) for own, other in zip(rounds, java, strict=False))
+    costs = tuple(cpu_micros(other) / cpu_micros(own) for own, other in zip(rounds, java, strict=False))
+    cells = (
+        of_rounds(call_rate),
+        of_rounds(lambda record: float(tally(record, step.call)["latency_ms"]["p99"])),
+        of_rounds(cpu_micros),
+        shown(max(map(peak_mib, rounds))),
+        _with_range(rates),
+        _with_range(costs),
+    )
+    return f"| {name} | {server} | {' | '.join(cells)} |"
+
+
+def _with_range(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    return f"{shown(statistics.median(values))} ({shown(min(values))} to {shown(max(values))})"
+
+
+def put_into(page: str, block: str) -> str:
+    """The page with the block between its marks; at its end if it has none."""
+    before, begin, rest = page.partition(_BEGIN)
+    if not begin:
+        return f"{page.rstrip()}\n\n## The native engine\n\n{block}\n"
+    return before + block + rest.partition(_END)[2]
+
+
+def block_of(page: str) -> str:
+    """The block that a page has; empty if it has none."""
+    _, begin, rest = page.partition(_BEGIN)
+    block, end, _ = rest.partition(_END)
+    return begin + block + end if end else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, prints the table, writes the file and the page."""
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description="Measures the native engine.")
+    parser.add_argument("--json", type=Path, help="file for every run, with the facts of the machine")
+    parser.add_argument("--page", type=Path, help=f"page that gets the table, {_PAGE} for one")
+    parser.add_argument("--seconds", type=float, help="for a trial: of each run, which then has one round")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables; default: %(default)s")
+    options = parser.parse_args(arguments)
+    results = Results([], [])
+    try:
+        measure_all(results, options.seconds, options.scale)
+    finally:
+        block = "\n".join(lines_of(results))
+        print(block)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        told = [figure._asdict() for figure in results.told]
+        facts = {"machine": machine(), "records": results.records, "watchers": told}
+        options.json.write_text(json.dumps(facts) + "\n")
+    if options.page:
+        options.page.write_text(put_into(options.page.read_text(), block))
+        progress(f"engine: {options.page} has the table")
+
+
+if __name__ == "__main__":
+    # Otherwise the servers would outlive a program that is asked to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))
+    main()

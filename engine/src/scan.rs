@@ -1,0 +1,125 @@
+//! What a connection sends, by its frames: how many begin calls, and how many are frames of control.
+
+use crate::crossing::Place;
+
+/// Bytes of a block of fields above which it counts as much for each as a frame of control: few bytes can stand for many fields.
+const PLAIN_BLOCK: usize = 128;
+const BLOCK_BYTES_PER_FRAME: usize = 16;
+
+/// A DATA frame below this many bytes that does not end its stream counts as a frame of control.
+const TINY_DATA: usize = 64;
+
+/// What a piece of the wire held.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Frames of control.
+    pub(crate) control: u32,
+    /// Frames that begin a call.
+    pub(crate) calls: u32,
+    /// Work that ends the turn, in frames of control.
+    pub(crate) turn: u32,
+}
+
+/// Follows the frames in what is read, whatever pieces it comes in.
+#[derive(Debug, Default)]
+pub(crate) struct FrameScan(pub(crate) Place);
+
+impl FrameScan {
+    /// Counts what a piece holds.
+    pub(crate) fn scan(&mut self, mut bytes: &[u8]) -> Seen {
+        let mut seen = Seen::default();
+        let place = &mut self.0;
+        while !bytes.is_empty() {
+            if place.rest > 0 {
+                let skipped = place.rest.min(bytes.len());
+                place.rest -= skipped;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            let taken = (place.head.len() - place.have).min(bytes.len());
+            place.head[place.have..place.have + taken].copy_from_slice(&bytes[..taken]);
+            place.have += taken;
+            bytes = &bytes[taken..];
+            if place.have == place.head.len() {
+                place.have = 0;
+                count(place, &mut seen);
+            }
+        }
+        seen
+    }
+}
+
+/// Counts a frame whose head is whole.
+fn count(place: &mut Place, seen: &mut Seen) {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const CONTINUATION: u8 = 9;
+    const END_STREAM: u8 = 1;
+    let [high, middle, low, kind, flags, ..] = place.head;
+    let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+    place.rest = length;
+    let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
+    match kind {
+        DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
+        HEADERS => {
+            place.highest = place.highest.max(place.stream());
+            seen.calls += 1;
+            seen.turn += block;
+        }
+        CONTINUATION => {
+            seen.control += 1;
+            seen.turn += 1 + block;
+        }
+        _ => {
+            seen.control += 1;
+            seen.turn += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
+        let [_, high, middle, low] = u32::try_from(length).expect("short").to_be_bytes();
+        let mut frame = vec![high, middle, low, kind, flags, 0, 0, 0, 1];
+        frame.resize(9 + length, 7);
+        frame
+    }
+
+    #[test]
+    fn calls_and_their_bodies_are_no_frames_of_control() {
+        let wire = [frame(1, 4, 40), frame(0, 1, 5), frame(0, 0, 100)].concat();
+        assert_eq!(FrameScan::default().scan(&wire), Seen { control: 0, calls: 1, turn: 0 });
+    }
+
+    #[test]
+    fn everything_else_is_and_so_are_tiny_pieces_of_bodies() {
+        let wire =
+            [frame(4, 0, 6), frame(6, 0, 8), frame(8, 0, 4), frame(3, 0, 4), frame(0, 0, 1), frame(99, 0, 0)].concat();
+        assert_eq!(FrameScan::default().scan(&wire), Seen { control: 6, calls: 0, turn: 6 });
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_counted_the_same_however_they_are_cut(
+            frames in proptest::collection::vec((0_u8..12, 0_u8..2, 0_usize..2_000), 1..20), cut in 1_usize..300,
+        ) {
+            let wire: Vec<u8> = frames.into_iter().flat_map(|(kind, flags, length)| frame(kind, flags, length)).collect();
+            let whole = FrameScan::default().scan(&wire);
+            let mut pieces = FrameScan::default();
+            let counted = wire.chunks(cut).map(|piece| pieces.scan(piece)).fold(Seen::default(), |sum, seen| Seen {
+                control: sum.control + seen.control, calls: sum.calls + seen.calls, turn: sum.turn + seen.turn,
+            });
+            prop_assert_eq!(counted, whole);
+        }
+    }
+
+    #[test]
+    fn a_block_of_many_fields_is_work_even_if_it_is_short() {
+        let of_450_references = frame(1, 5, 590);
+        assert!(FrameScan::default().scan(&of_450_references).turn > 25);
+    }
+}

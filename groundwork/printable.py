@@ -1,0 +1,69 @@
+"""Text from outside as a terminal or a log may have it: nothing in it moves the cursor or ends a line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+
+UNPRINTABLE = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # controls: ESC, newlines, and C1 among them
+    "\xad\u180e\u200b-\u200f\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # not seen, or change what is
+    "\u061c\u2028-\u202e"  # separators of lines and paragraphs, and bidirectional controls (with some of the above)
+    "\ud800-\udfff"  # half characters, which no stream can encode
+    "]"
+)
+"""The characters that are written as escapes."""
+
+_ONE_BYTE, _TWO_BYTES = 0xFF, 0xFFFF
+
+
+def printable(text: str) -> str:
+    r"""The text with escapes such as ``\n``, ``\x1b`` and ``\u202e`` in place of such characters.
+
+    A backslash stays as it is, so that paths and patterns can be read: what is shown is for people, not for parsers.
+    """
+    return UNPRINTABLE.sub(_escape, text)
+
+
+def printable_json(text: str) -> str:
+    """The same JSON, with escapes of its own."""
+    return UNPRINTABLE.sub(lambda found: _in_place(found.group(), _as_json), text)
+
+
+def printable_yaml(text: str) -> str:
+    """The same YAML, with escapes of its own; texts with such characters must be in double quotes."""
+    return UNPRINTABLE.sub(lambda found: _in_place(found.group(), _as_yaml), text)
+
+
+def say(program: str, text: str) -> None:
+    """Writes one line to standard error: what a program tells the person who started it."""
+    sys.stderr.write(f"{program}: {printable(text)}\n")
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found.group()
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    code = ord(character)
+    if short is not None:
+        return short
+    if code <= _ONE_BYTE:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= _TWO_BYTES else f"\\U{code:08x}"
+
+
+def _in_place(character: str, escape: Callable[[str], str]) -> str:
+    """Newlines stay: those between values are the writer's, and those in values are escaped already."""
+    return character if character == "\n" else escape(character)
+
+
+def _as_json(character: str) -> str:
+    """A character beyond the first plane is two halves."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _as_yaml(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= _TWO_BYTES else f"\\U{code:08x}"

@@ -1,0 +1,75 @@
+"""Which engine carries the calls, and why that one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import structlog
+
+from groundwork.endpoints import Endpoint
+from groundwork.version import __version__
+
+_log = structlog.get_logger(__name__)
+
+NATIVE_PACKAGE = "namesrv-engine"
+"""The distribution of the native engine; its module is ``namesrv_engine``."""
+
+
+class ChosenEngine(NamedTuple):
+    """An engine by its name, with the reason for it in words."""
+
+    name: str
+    why: str
+
+
+class EngineMissing(Exception):
+    """The engine that was asked for cannot be used here. The text says what to do."""
+
+
+def choose_engine(wanted: str) -> ChosenEngine:
+    """The engine to use where one is wanted; ``auto`` takes native where it can be used, else grpcio.
+
+    Raises:
+        EngineMissing: Native is wanted and cannot be used.
+    """
+    if wanted not in {"auto", "native"}:
+        return ChosenEngine(wanted, "as set")
+    problem = _native_problem()
+    if problem is None:
+        return ChosenEngine(
+            "native", "as set" if wanted == "native" else f"{NATIVE_PACKAGE} {__version__} is installed"
+        )
+    if wanted == "auto":
+        return ChosenEngine("grpcio", problem)
+    raise EngineMissing(
+        f"setting engine: native cannot be used: {problem}; install {NATIVE_PACKAGE}=={__version__}, "
+        "or use --engine grpcio"
+    )
+
+
+def warn_of_exposure(engine: ChosenEngine, listen: Endpoint) -> None:
+    """Says so if the engine is not made for where it listens."""
+    if engine.name == "grpcio" and not listen.is_loopback:
+        _log.warning(
+            "engine_for_trusted_networks",
+            engine=engine.name,
+            listen=str(listen),
+            problem=f"resets and compressed headers of a hostile client exhaust it; install {NATIVE_PACKAGE}",
+        )
+
+
+def _native_problem() -> str | None:
+    """Why native cannot be used here; None if it can."""
+    try:
+        version = import_module("namesrv_engine").__version__
+    except ModuleNotFoundError as error:
+        return f"{NATIVE_PACKAGE} is not installed ({error})"
+    except Exception as error:  # noqa: BLE001 - a broken binary raises anything
+        return f"{NATIVE_PACKAGE} cannot be loaded ({error})"
+    if find_spec("cryptography") is None:
+        return "cryptography is not installed (pip install 'namesrv[native]')"
+    if version != __version__:
+        return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
+    return None

@@ -1,1 +1,0 @@
-"""The envoy engine: this program inside Envoy (PyPI pyvoy), with gRPC as a thin ASGI application."""

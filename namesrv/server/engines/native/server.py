@@ -1,0 +1,386 @@
+"""The server of the native engine: hands the engine's events to calls, and the calls' answers to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+import namesrv_engine
+import structlog
+from namesrv_engine import CALL, CANCELLED, MESSAGE, NOTICE, STOPPED, WRITABLE
+
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.files.hot_reload import CHECK_SECONDS
+from groundwork.grpc_handlers import inline_calls
+from groundwork.rich_errors import DETAILS_KEY
+from namesrv.core.errors import Overloaded
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.server.engines.native.answers import KeptAnswers
+from namesrv.server.engines.native.call import Call
+from namesrv.server.engines.native.freed_memory import FreedMemory, malloc_trim
+from namesrv.server.engines.native.listening import listen
+from namesrv.server.engines.native.metadata import fields_of
+from namesrv.server.rpc.kept_answers import KEPT_METHODS
+from namesrv.server.rpc.status import FAILURES
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+CUT_SECONDS = 1.0
+"""How long calls that are cut at the end may take to end, and then the engine to send what they said last."""
+
+DRAIN, END, LEAVE = 1, 2, 3
+"""Stages of the engine's end."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the engine is to be; see ``engine/src/limits.rs`` for what each bound prevents."""
+
+    threads: int
+    permits: bool
+    cache_bytes: int
+    max_message: int
+    max_metadata: int
+    max_streams: int
+    max_connections: int
+    max_pending: int
+    max_assembling: int
+    max_waiting: int
+    max_connection_rate: int
+    keepalive: float
+    keepalive_timeout: float
+    handshake_timeout: float = 10.0
+    body_timeout: float = 20.0
+    linger: float = 5.0
+    max_connection_age: float = 0.0
+
+    @property
+    def max_cancels(self) -> int:
+        """Two full sets of calls may be cancelled within a keepalive time."""
+        return 2 * self.max_streams
+
+
+class NativeServer(grpc.aio.Server):
+    """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
+
+    def __init__(self, options: Options, holding: frozenset[str], tls: ListenerTls | None) -> None:
+        """Makes it.
+
+        Args:
+            options: How the engine is to be.
+            holding: Streams that keep their connection from growing too old.
+            tls: The certificates to show; None: no TLS.
+        """
+        self._options = options
+        self._holding = holding
+        self._tls = tls
+        self._sockets: list[socket.socket] = []
+        self._secured = False
+        self._registered: dict[str, Handler] = {}
+        self._handlers: list[tuple[Handler, bool]] = []
+        """By the engine's number of the method, and whether it never waits."""
+        self._paths: list[str] = []
+        self._manager: RouteInfoManager | None = None
+        self._answers: KeptAnswers | None = None
+        self._calls: dict[int, Call] = {}
+        self._flushing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self.engine: namesrv_engine.Engine
+        """There is one once it has been started."""
+
+    # What a grpc.aio server has.
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """Nothing: whoever calls this adds each method, too."""
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        """Adds the methods of a service."""
+        self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listens without TLS. Raises OSError."""
+        sockets, port = listen(address)
+        self._sockets += sockets
+        return port
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:  # noqa: ARG002 - the certificates are here already, and grpcio's credentials tell nothing
+        """Listens with TLS. Raises OSError."""
+        self._secured = True
+        return self.add_insecure_port(address)
+
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that."""
+        self._secured = with_tls
+        self._sockets += sockets
+        port: int = sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Begins to accept. Raises CertificateError."""
+        self._paths = list(self._registered)
+        self._handlers = [(handler, inline_calls.is_marked(handler)) for handler in self._registered.values()]
+        self.engine = self._new_engine()
+        self._hand_sockets_over()
+        if self._tls is not None and self._secured:
+            self._show_certificates(self._tls)
+            self._background.append(asyncio.create_task(self._pass_certificates_on(self._tls)))
+        self._answers = KeptAnswers(self.engine, permits=self._options.permits)
+        if self._manager is not None:
+            self._answers.serve(self._manager)
+        self._background.append(asyncio.create_task(FreedMemory(self.stats, malloc_trim).run()))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.engine.fileno(), self._on_events)
+        self.engine.start()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Takes no more connections, lets calls under way end, then cuts them."""
+        if self._answers is None:
+            self._close_sockets()
+            self._stopped.set()
+            return
+        self.engine.stop(DRAIN)
+        await self._until_calls_ended(grace or 0.0)
+        for call in list(self._calls.values()):
+            call.end_early(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
+        await self._until_calls_ended(CUT_SECONDS)
+        self._flush()
+        await self._until_connections_ended()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        asyncio.get_running_loop().remove_reader(self.engine.fileno())
+        await asyncio.to_thread(self.engine.join)
+        self._stopped.set()
+
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature
+        """Waits until it has stopped; whether the time was over before."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._stopped.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    # What a server has that keeps answers.
+
+    def keep_answers_of(self, manager: RouteInfoManager) -> None:
+        """Answers are of these tables from now on."""
+        self._manager = manager
+        if self._answers is not None:
+            self._answers.serve(manager)
+
+    def forget_callers(self) -> None:
+        """Whoever calls must show again that he may. Thread-safe."""
+        if self._answers is not None and self._loop is not None:
+            self.engine.forget_classes()
+            # A call may have passed by the permits of before, and be remembered only now.
+            self._loop.call_soon_threadsafe(self.engine.forget_classes)
+
+    @property
+    def generation(self) -> int:
+        """Of the tables: how often they have changed, as the engine counts."""
+        return 0 if self._answers is None else self._answers.generation
+
+    def hits(self) -> dict[tuple[str, grpc.StatusCode], tuple[int, float]]:
+        """What the engine has answered by itself, by method and code: how many, and the seconds they took."""
+        if self._answers is None:
+            return {}
+        counts, nanos = self.engine.hits()
+        of_method: dict[int, int] = {}
+        for method, _, count in counts:
+            of_method[method] = of_method.get(method, 0) + count
+        return {
+            (self._paths[method].removeprefix("/"), _CODES[code]): (
+                count,
+                nanos[method] / 1e9 * count / of_method[method],
+            )
+            for method, code, count in counts
+        }
+
+    def stats(self) -> Mapping[str, int]:
+        """Counters and gauges of the engine."""
+        return {} if self._answers is None else self.engine.stats()
+
+    # What calls need.
+
+    def flush_soon(self) -> None:
+        """Has what was told to the engine reach it before the event loop waits."""
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def answered(self, call: Call, message: bytes) -> None:
+        """A call was answered with this message, and what the message rests on is known."""
+        if self._answers is not None:
+            self._answers.put(call, message)
+
+    def refused(self, call: Call) -> None:
+        """A call was ended with a status, and what the status rests on is known."""
+        if self._answers is not None:
+            self._answers.put_refusal(call)
+
+    # Details.
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self.engine.flush()
+
+    def _on_events(self) -> None:
+        self._flushing = True  # what these events lead to leaves together
+        for kind, number, what in self.engine.take():
+            if kind == CALL:
+                self._on_call(number, what)
+            elif kind == NOTICE:
+                _log.warning(what[0], peer=what[1], problem=what[2])
+            elif kind == STOPPED:
+                self._ended.set()
+            elif (call := self._calls.get(number)) is not None:
+                if kind == WRITABLE:
+                    call.writable()
+                elif kind == CANCELLED:
+                    call.went()
+                elif kind == MESSAGE:
+                    call.received(what)
+        self._flush()
+
+    def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
+        handler, never_waits = self._handlers[called.method]
+        call = Call(self, called, handler)
+        if never_waits:
+            answering: Any = handler.unary_unary  # the stubs know of the blocking kind only
+            inline_calls.run(self._conclude(call, answering(call.request(), call)))
+            return
+        self._calls[number] = call
+        call.task = asyncio.get_running_loop().create_task(self._run(number, call))
+
+    async def _run(self, number: int, call: Call) -> None:
+        try:
+            await self._conclude(call, _handled(call))
+        finally:
+            del self._calls[number]
+
+    async def _conclude(self, call: Call, answering: Awaitable[Any]) -> None:
+        """Ends a call with what comes of answering it: the answer of a unary call, or an error. Raises nothing."""
+        answer = None
+        try:
+            answer = await answering
+        except grpc.aio.AbortError:
+            pass  # the call knows with what
+        except asyncio.CancelledError:
+            if call.code() is grpc.StatusCode.OK:
+                call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
+        except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
+            _log.exception("handler_failed", call=self._paths[call.call.method])
+            call.set_status(grpc.StatusCode.INTERNAL, "an internal error, which the server's log tells of")
+        finally:
+            call.finish(answer)
+
+    def _new_engine(self) -> namesrv_engine.Engine:
+        options = self._options
+        methods = [
+            (path, handler.request_streaming, path in KEPT_METHODS, path in self._holding)
+            for path, handler in self._registered.items()
+        ]
+        return namesrv_engine.Engine(
+            methods,
+            threads=options.threads,
+            permits=options.permits,
+            cache_bytes=options.cache_bytes,
+            max_message=options.max_message,
+            max_metadata=options.max_metadata,
+            max_streams=options.max_streams,
+            max_connections=options.max_connections,
+            max_pending=options.max_pending,
+            max_assembling=options.max_assembling,
+            max_waiting=options.max_waiting,
+            max_cancels=options.max_cancels,
+            max_connection_rate=options.max_connection_rate,
+            keepalive=options.keepalive,
+            keepalive_timeout=options.keepalive_timeout,
+            handshake_timeout=options.handshake_timeout,
+            body_timeout=options.body_timeout,
+            linger=options.linger,
+            max_connection_age=options.max_connection_age,
+            overloaded=_overloaded(),
+        )
+
+    def _hand_sockets_over(self) -> None:
+        with socket.socket(fileno=self.engine.handover()) as door:
+            for one in self._sockets:
+                socket.send_fds(door, [b"\0"], [one.fileno()])
+                self.engine.listen()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
+
+    def _show_certificates(self, tls: ListenerTls) -> None:
+        shown = tls.shown
+        self.engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
+
+    async def _pass_certificates_on(self, tls: ListenerTls) -> None:
+        """Gives the engine certificates that have been read again and found good. Runs until cancelled."""
+        passed_on = tls.generation
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if (generation := tls.generation) != passed_on:
+                passed_on = generation
+                try:
+                    self._show_certificates(tls)
+                except ValueError as error:
+                    _log.error("tls_files_refused", problem=str(error), in_force="those read before")
+
+    async def _until_calls_ended(self, seconds: float) -> None:
+        tasks = {call.task for call in self._calls.values() if call.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _until_connections_ended(self) -> None:
+        for stage in (END, LEAVE):
+            try:
+                async with asyncio.timeout(CUT_SECONDS):
+                    await self._ended.wait()
+            except TimeoutError:
+                self.engine.stop(stage)
+            else:
+                break
+        self.engine.stop(LEAVE)
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _overloaded() -> tuple[str, bytes]:
+    """What the engine tells a call for which there is no room now: the text, and the details as they travel."""
+    rich = FAILURES.table.rich(Overloaded("too much is under way or coming in; try again in a moment"))
+    return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+
+
+def _handled(call: Call) -> Coroutine[Any, Any, Any]:
+    """What answers a call."""
+    handler, request = call.handler, call.request()
+    if handler.response_streaming:
+        answering: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        return _streamed(call, answering(request, call))
+    once: Any = handler.stream_unary if handler.request_streaming else handler.unary_unary
+    answered: Coroutine[Any, Any, Any] = once(request, call)
+    return answered
+
+
+async def _streamed(call: Call, answers: Any) -> None:
+    if not hasattr(answers, "__aiter__"):
+        await answers
+        return
+    async for answer in answers:
+        await call.write(answer)

@@ -1,0 +1,118 @@
+"""A name server whose listener was opened by systemd. The test plays systemd."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from support.engines import present
+from support.processes import BIN, Client, Process
+
+START = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.set_inheritable(3, True)
+os.environ.setdefault("LISTEN_PID", str(os.getpid()))
+os.environ.update(LISTEN_FDS="1", LISTEN_FDNAMES="grpc")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""What systemd does between fork and exec: the socket becomes descriptor 3, and the variables name this process."""
+
+
+def command(handed_over: socket.socket, listen: str, engine: str) -> list[str]:
+    """Starts a name server with a socket."""
+    serve = ["serve", "--listen", listen, "--engine", engine, "--log-format", "json", "--warm-up-millis", "0"]
+    return [sys.executable, "-c", START, str(handed_over.fileno()), str(BIN / "namesrv"), *serve]
+
+
+def refusal(handed_over: socket.socket, listen: str, engine: str = "native") -> str:
+    """What a name server says that does not start with a socket."""
+    done = subprocess.run(
+        command(handed_over, listen, engine), pass_fds=[handed_over.fileno()],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.strip()
+
+
+@pytest.fixture
+def held() -> Iterator[socket.socket]:
+    """A listening socket that outlives the processes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def address(of: socket.socket) -> str:
+    """The address of a socket as a setting."""
+    return "{}:{}".format(*of.getsockname())
+
+
+@contextlib.contextmanager
+def calling(at: str) -> Iterator[Client]:
+    """A client with a connection of its own."""
+    with grpc.insecure_channel(at, [("grpc.use_local_subchannel_pool", 1)]) as connection:
+        yield Client(connection)
+
+
+def test_who_connects_while_nobody_runs_is_answered_by_the_process_that_starts_then(
+    held: socket.socket, tmp_path: Path
+) -> None:
+    present("native")
+    at = address(held)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        for _ in range(2):  # the second one is a restart
+            with calling(at) as client:
+                early = grpc.channel_ready_future(client.connection)
+                process = Process(
+                    command(held, at, "native"), {"NOTIFY_SOCKET": str(tmp_path / "notify")}, (held.fileno(),)
+                )
+                with process:
+                    assert systemd.recv(100) == b"READY=1"
+                    assert process.wait_for("namesrv_started")["listen"] == at
+                    early.result(30)
+                    assert client.route() is None
+                    assert process.terminate() == 0
+                    assert systemd.recv(100) == b"STOPPING=1"
+                    assert process.raw.count("systemd_not_told") == 0
+
+
+def test_a_socket_of_another_address_is_refused(held: socket.socket) -> None:
+    present("native")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        said = refusal(held, address(other))
+        assert said == (
+            f"namesrv: socket activation: grpc listens at {address(held)}, but the setting listen is {address(other)}"
+        )
+
+
+def test_a_socket_that_does_not_listen_is_refused() -> None:
+    present("native")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        assert refusal(silent, address(silent)) == (
+            "namesrv: socket activation: descriptor 3 (grpc) of LISTEN_FDS does not listen: it needs ListenStream="
+        )
+
+
+def test_grpcio_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
+    assert refusal(held, address(held), "grpcio") == (
+        "namesrv: socket activation: grpcio cannot take the listener that systemd hands over: "
+        "install namesrv-engine for --engine native, or disable namesrv.socket"
+    )
+
+
+def test_a_socket_for_another_process_is_left_alone(held: socket.socket) -> None:
+    with Process(
+        command(held, "127.0.0.1:0", "grpcio"), {"LISTEN_PID": "1", "NOTIFY_SOCKET": ""}, (held.fileno(),)
+    ) as process:
+        assert process.wait_for("namesrv_started")["listen"] != address(held)

@@ -1,0 +1,101 @@
+"""Lookups that the native engine answers by itself count, are permitted and traced as all others are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.config.limits import MAX_METADATA_BYTES
+from support.engines import present
+from support.processes import NamesrvProcess, eventually
+from support.registrations import registration
+from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
+
+LOOKUPS = 7
+TIMEOUT = 20.0
+NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
+SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
+NOT_SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-00")
+
+pytestmark = pytest.mark.engines
+
+
+@pytest.fixture
+def measured() -> Iterator[NamesrvProcess]:
+    """A name server on the native engine, with metrics."""
+    present("native")
+    with NamesrvProcess(
+        *NO_SCAN, "--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0", engine="native"
+    ) as process:
+        yield process
+
+
+def metric(process: NamesrvProcess, line: str) -> float:
+    """The value of one sample, 0 if it is not there."""
+    page = process.wait_for("namesrv_started")["metrics"]
+    with urlopen(f"http://{page}/metrics", timeout=TIMEOUT) as answer:
+        found = [text for text in answer.read().decode().splitlines() if text.startswith(f"{line} ")]
+    return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+
+def test_hits_are_in_the_metrics_by_method_and_code(measured: NamesrvProcess) -> None:
+    with measured.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        for _ in range(LOOKUPS):
+            assert client.route() is not None
+            with pytest.raises(grpc.RpcError):
+                client.routes.GetTopicRoute(pb.GetTopicRouteRequest(topic="Missing"), timeout=TIMEOUT)
+    method = 'grpc_method="namesrv_api.v1.RouteService/GetTopicRoute"'
+    assert metric(measured, f"grpc_server_call_started_total{{{method}}}") == 2 * LOOKUPS
+    for status in ("OK", "NOT_FOUND"):
+        name = f'grpc_server_call_duration_seconds_count{{{method},grpc_status="{status}"}}'
+        assert metric(measured, name) == LOOKUPS
+    assert metric(measured, "namesrv_engine_asked_calls_total") == 3, "one registration, and each lookup once"
+
+
+def test_a_lookup_that_its_caller_traces_is_always_asked(measured: NamesrvProcess) -> None:
+    with measured.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        asked = "namesrv_engine_asked_calls_total"
+        request = pb.GetTopicRouteRequest(topic="TopicTest")
+        for metadata, more in (((NOT_SAMPLED,), 1), ((NOT_SAMPLED,), 0), ((SAMPLED,), 1), ((SAMPLED,), 1)):
+            before = metric(measured, asked)
+            client.routes.GetTopicRoute(request, timeout=TIMEOUT, metadata=metadata)
+            assert metric(measured, asked) - before == more
+
+
+@pytest.mark.parametrize("kind", ["token", "mTLS"])
+def test_permits_that_are_taken_away_are_taken_away_from_kept_answers_too(place: Place, kind: str) -> None:
+    present("native")
+    with (
+        NamesrvProcess(*NO_SCAN, *place.flags(kind), engine="native") as server,
+        connected(server.endpoint, place.files(kind, "broker")) as broker,
+        connected(server.endpoint, place.files(kind, "client")) as client,
+    ):
+        assert register(broker) == "OK"
+
+        def lookup() -> str:
+            return outcome(lambda: client.routes.GetTopicRoute(request, timeout=TIMEOUT))
+
+        request = pb.GetTopicRouteRequest(topic="TopicTest")
+        assert [lookup() for _ in range(LOOKUPS)] == ["OK"] * LOOKUPS
+        place.permits.write_text(json.dumps(permits(client={"look_up": False})), encoding="utf-8")
+        eventually(lookup, lambda reason: reason == "NOT_PERMITTED", within_seconds=LIVE_SECONDS)
+        assert lookup() == "NOT_PERMITTED"
+        place.permits.write_text(json.dumps(permits()), encoding="utf-8")
+        eventually(lookup, lambda reason: reason == "OK", within_seconds=LIVE_SECONDS)
+
+
+def test_large_metadata_is_refused_before_a_kept_answer_is_given(measured: NamesrvProcess) -> None:
+    with measured.connect() as client:
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert client.route() is not None
+        request, filler = pb.GetTopicRouteRequest(topic="TopicTest"), ("x-filler", "v" * MAX_METADATA_BYTES)
+        with pytest.raises(grpc.RpcError) as caught:
+            client.routes.GetTopicRoute(request, timeout=TIMEOUT, metadata=(filler,))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -1,0 +1,205 @@
+"""Who may have an agent do what, on both of its listeners: real agents, certificates and tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import client_service_pb2 as clients_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+from typer.testing import CliRunner
+
+from broker_agent.listener.server import SERVICE_NAME
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.connections.health_check import check_health
+from groundwork.endpoints import Endpoint
+from nsctl.cli import app as nsctl_app
+from nsctl.exit_codes import REFUSED
+from support.agents import TIMEOUT, Agent, AgentClient
+from support.processes import NamesrvProcess, eventually
+from support.secured import CALLERS, LIVE_SECONDS, Place, connected, outcome, permits
+from support.secured_agents import agent_flags, give_agent_its_address
+
+OWN_TOPICS = ("--topics-mode", "own")
+LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}
+"""What a call ends with whose caller may make it."""
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[NamesrvProcess]:
+    """A name server that lets everybody in: this is about agents."""
+    with NamesrvProcess() as server:
+        yield server
+
+
+def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
+    """The flags of an agent of a kind."""
+    give_agent_its_address(place)
+    pair = agent_flags(place, "broker")[2:]
+    return {
+        "no TLS": (),
+        "TLS": pair,
+        "token": pair,
+        "mTLS": (*pair, "--tls-client-ca", str(place.authority.path)),
+    }[kind]
+
+
+@contextmanager
+def secured_agent(namesrv: NamesrvProcess, place: Place, tmp_path: Path, *flags: str, **kwargs: Any) -> Iterator[Agent]:
+    """An agent that owns its topics."""
+    topics = tmp_path / f"topics-{kwargs.get('broker_id', 0)}.json"
+    with Agent(str(namesrv.endpoint), *OWN_TOPICS, *flags, topics=topics, **kwargs) as agent:
+        yield agent
+
+
+def ordinary(agent: Agent) -> Endpoint:
+    """The listener for clients."""
+    return Endpoint.parse(str(agent.wait_for("agent_started")["listening_on"]))
+
+
+def outcomes(agent: Agent, files: ClientFiles | None) -> dict[str, str]:
+    """What each kind of call ends with, on either listener."""
+    with ExitStack() as stack:
+        fast, usual = (
+            stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, ordinary(agent))
+        )
+        operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
+        topic = topics_pb.TopicConfig(topic_name="Orders", read_queue_nums=1, write_queue_nums=1)
+        members = clients_pb.ListConsumerIdsRequest(consumer_group="g")
+        calls: dict[str, Callable[[], object]] = {
+            "read": operator.status,
+            "topics": lambda: operator.topics.CreateOrUpdateTopic(
+                topics_pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT
+            ),
+            "operate": lambda: operator.agent.UpdateBrokerPermission(
+                agent_pb.UpdateBrokerPermissionRequest(perm=6), timeout=TIMEOUT
+            ),
+            "replicate": lambda: operator.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT),
+            "members, fast": lambda: queries.ListConsumerIds(members, timeout=TIMEOUT),
+            "members": lambda: client.ListConsumerIds(members, timeout=TIMEOUT),
+            "heartbeat": lambda: client.Heartbeat(clients_pb.HeartbeatRequest(client_id="c"), timeout=TIMEOUT),
+            "channel": lambda: next(
+                iter(client.OpenClientChannel(clients_pb.OpenClientChannelRequest(), timeout=TIMEOUT))
+            ),
+            "filter server": lambda: client.RegisterFilterServer(
+                clients_pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1"), timeout=TIMEOUT
+            ),
+        }
+        return {name: outcome(call) for name, call in calls.items()}
+
+
+MATRIX = {
+    "client": {"members, fast", "members", "heartbeat", "channel"},
+    "broker": {"replicate", "filter server"},
+    "admin": {"read", "topics", "operate", "replicate", "members, fast", "members"},
+}
+"""The calls that each caller may make."""
+
+
+@pytest.mark.parametrize("kind", ["no TLS", "TLS", "mTLS", "token"])
+def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
+) -> None:
+    flags = (*listener_flags(place, kind), "--permits-file", str(place.permits))
+    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
+        seen = {caller: outcomes(agent, place.files(kind, caller)) for caller in CALLERS}
+        for caller, found in seen.items():
+            if kind in {"no TLS", "TLS"}:
+                assert set(found.values()) == {"NOT_AUTHENTICATED"}, caller
+                continue
+            assert {name for name, answer in found.items() if answer in LET_IN} == MATRIX[caller]
+            assert {answer for name, answer in found.items() if name not in MATRIX[caller]} == {"NOT_PERMITTED"}
+        assert eventually(lambda: agent.events("call_refused"))
+
+
+@pytest.mark.parametrize("kind", ["no TLS", "TLS", "mTLS"])
+def test_without_permits_everybody_on_this_machine_may_do_everything(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
+) -> None:
+    with secured_agent(namesrv, place, tmp_path, *listener_flags(place, kind)) as agent:
+        assert set(outcomes(agent, place.files(kind, "client")).values()) <= LET_IN
+
+
+def test_health_stays_open_to_everybody_who_can_connect(namesrv: NamesrvProcess, place: Place, tmp_path: Path) -> None:
+    flags = (*listener_flags(place, "TLS"), "--permits-file", str(place.permits))
+    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
+        files = place.files("TLS", None)
+        assert files is not None
+        assert check_health(ordinary(agent), "", TIMEOUT, ClientSecurity(files)) is None
+        assert check_health(agent.endpoint, SERVICE_NAME, TIMEOUT, ClientSecurity(files)) is None
+
+
+def test_new_permits_are_in_force_without_a_restart_and_a_broken_file_keeps_the_old(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path
+) -> None:
+    with (
+        secured_agent(namesrv, place, tmp_path, "--permits-file", str(place.permits)) as agent,
+        agent.connect() as client,
+    ):
+
+        def status() -> str:
+            metadata = (("authorization", "Bearer token-of-the-client"),)
+            request = agent_pb.GetAgentStatusRequest()
+            return outcome(lambda: client.agent.GetAgentStatus(request, timeout=TIMEOUT, metadata=metadata))
+
+        assert status() == "NOT_PERMITTED"
+        place.permits.write_text(json.dumps(permits(client={"agents": {"read": ["DefaultCluster/broker-a"]}})))
+        eventually(status, lambda answer: answer == "OK", LIVE_SECONDS)
+        place.permits.write_text("{")
+        refused = eventually(lambda: agent.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
+        assert str(place.permits) in refused[0]["problem"]
+        assert status() == "OK"
+
+
+def test_permits_for_another_broker_group_are_none_for_this_one(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path
+) -> None:
+    elsewhere = {"agents": {"read": ["DefaultCluster/broker-b"], "operate": ["Other/broker-a"]}}
+    place.permits.write_text(json.dumps(permits(admin=elsewhere)))
+    flags = (*listener_flags(place, "mTLS"), "--permits-file", str(place.permits))
+    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
+        assert set(outcomes(agent, place.files("mTLS", "admin")).values()) == {"NOT_PERMITTED"}
+
+
+@pytest.mark.parametrize("may_replicate", [True, False])
+def test_a_slave_copies_its_masters_topics_if_it_is_permitted_to(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path, *, may_replicate: bool
+) -> None:
+    rights: dict[str, Any] = {"replicate": ["DefaultCluster/broker-a"]} if may_replicate else {"clients": ["*/*"]}
+    place.permits.write_text(json.dumps(permits(broker={"agents": rights})))
+    give_agent_its_address(place)
+    flags = ("--tls-client-ca", str(place.authority.path), "--permits-file", str(place.permits))
+    pair = agent_flags(place, "broker")[2:]
+    with NamesrvProcess(*place.flags("mTLS")) as secured:
+        master_flags = (*agent_flags(place, "broker"), *flags, "--ha-server-addr", "127.0.0.1:10912")
+        with secured_agent(secured, place, tmp_path, *master_flags) as master:
+            slave_flags = ("--tls-ca", str(place.authority.path), *pair, "--master-agent", str(master.endpoint))
+            with secured_agent(
+                secured, place, tmp_path, *slave_flags, broker_id=1, broker_addr="127.0.0.1:10921"
+            ) as slave:
+                if may_replicate:
+                    eventually(lambda: slave.events("topics_copied"), within_seconds=30)
+                else:
+                    [line] = eventually(lambda: slave.events("topics_not_copied"), within_seconds=30)
+                    assert "broker may not read or topics or operate or replicate" in line["problem"]
+
+
+def test_nsctl_shows_an_agent_its_own_certificate_or_a_token_that_is_for_it(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path
+) -> None:
+    flags = (*listener_flags(place, "mTLS"), "--permits-file", str(place.permits))
+    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
+
+        def run(caller: str, *more: str) -> int:
+            arguments = ["agent", "permission", str(agent.endpoint), "4", *agent_flags(place, caller), *more]
+            return CliRunner().invoke(nsctl_app, arguments).exit_code
+
+        assert run("client") == REFUSED
+        assert run("admin") == 0
+        assert run("client", "--token-file", str(place.tokens["admin"])) == 0

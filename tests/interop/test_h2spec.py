@@ -1,0 +1,45 @@
+"""The native engine beside RFC 9113 and RFC 7541, by h2spec."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.engines import present
+from support.processes import NamesrvProcess
+from support.secured import Place
+from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS
+
+H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
+RUN_SECONDS = 120
+CALL = "/grpc.health.v1.Health/Check"
+
+
+@pytest.fixture(scope="session")
+def h2spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program."""
+    if shutil.which("go") is None:
+        pytest.skip("go is missing")
+    folder = tmp_path_factory.mktemp("h2spec")
+    subprocess.run(
+        ["go", "install", H2SPEC], env=ENVIRONMENT | {"GOBIN": str(folder)}, check=True, timeout=INSTALL_SECONDS
+    )
+    return folder / "h2spec"
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS)
+@pytest.mark.parametrize("tls", [False, True])
+def test_native_breaks_no_rule_of_http_2(h2spec: Path, tls: bool, tmp_path: Path) -> None:
+    present("native")
+    flags = Place.make(tmp_path).flags("TLS", with_permits=False) if tls else ()
+    with NamesrvProcess(*flags, engine="native") as namesrv:
+        host, port = namesrv.endpoint
+        command = [str(h2spec), "-h", host, "-p", str(port), "-P", CALL, "-o", "10", *(["-t", "-k"] if tls else [])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    passed = re.search(r"(\d+) tests, (\d+) passed, 0 skipped, 0 failed", done.stdout)
+    assert passed, done.stdout[done.stdout.find("Failures:") :]
+    assert passed[1] == passed[2]

@@ -1,0 +1,167 @@
+"""Permits: what a file grants, and to whom."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from groundwork.auth.permits import GroupPattern, Permission, Permits, Principal
+from groundwork.auth.permits_file import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS, PermitsError, read_permits
+from groundwork.errors import NotPermitted
+
+TOML = """
+[principals.broker-a]
+certificates = ["spiffe://prod/broker-a", "broker-a.example"]
+look_up = true
+register = ["DefaultCluster/broker-a", "Test*/*"]
+
+[principals."ops@example"]
+token_sha256 = ["{digest}"]
+administer = true
+"""
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@pytest.fixture
+def permits(tmp_path: Path) -> Permits:
+    path = tmp_path / "permits.toml"
+    path.write_text(TOML.format(digest=digest("secret").upper()))
+    return read_permits(path)
+
+
+def principal(permits: Permits, name: str) -> Principal:
+    found = permits.of_certificate([name])
+    assert found is not None
+    return found
+
+
+def test_a_principal_is_known_by_a_name_of_its_certificate_or_by_its_token(permits: Permits) -> None:
+    assert principal(permits, "broker-a.example").name == "broker-a"
+    assert permits.of_certificate(["x", "spiffe://prod/broker-a"]) is principal(permits, "broker-a.example")
+    found = permits.of_token("secret")
+    assert found is not None
+    assert found.name == "ops@example"
+
+
+def test_what_is_not_known_is_nobody(permits: Permits) -> None:
+    assert permits.of_certificate(["broker-a", "BROKER-A.EXAMPLE"]) is None
+    for token in ("", "Secret", digest("secret"), "secret "):
+        assert permits.of_token(token) is None
+
+
+def test_what_is_not_granted_is_denied(permits: Permits) -> None:
+    broker, ops = principal(permits, "broker-a.example"), permits.of_token("secret")
+    assert ops is not None
+    granted = {who.name: [permission for permission in Permission if _may(who, permission)] for who in (broker, ops)}
+    assert granted == {
+        "broker-a": [Permission.LOOKUP, Permission.REGISTER],
+        "ops@example": [Permission.ADMINISTER],
+    }
+
+
+def _may(who: Principal, permission: Permission) -> bool:
+    try:
+        who.check(permission)
+    except NotPermitted as error:
+        return error.metadata != {"principal": who.name, "permission": permission.value}
+    return True
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "fits"),
+    [
+        ("DefaultCluster", "broker-a", True),
+        ("DefaultCluster", "broker-ab", False),
+        ("DefaultCluster", "broker-b", False),
+        ("Other", "broker-a", False),
+        ("TestEast", "anything", True),
+        ("XTest", "anything", False),
+        ("Test/x", "anything", False),
+        ("Test", "x/y", False),
+        ("", "DefaultCluster/broker-a", False),
+        ("DefaultCluster/broker-a", "", False),
+        ("DefaultCluster", "broker-a\n", False),
+    ],
+)
+def test_a_group_is_permitted_by_the_whole_of_both_names(
+    permits: Permits, cluster: str, name: str, *, fits: bool
+) -> None:
+    broker = principal(permits, "broker-a.example")
+    if fits:
+        broker.check_groups([(cluster, name)])
+    else:
+        with pytest.raises(NotPermitted):
+            broker.check_groups([("DefaultCluster", "broker-a"), (cluster, name)])
+
+
+def test_an_error_shows_no_more_of_a_long_name_than_a_name_may_have() -> None:
+    nobody = Principal("nobody", register=(GroupPattern.parse("a/a"),))
+    with pytest.raises(NotPermitted) as raised:
+        nobody.check_groups([("c" * 10_000, "b" * 10_000)])
+    assert len(raised.value.message) < 400
+
+
+@pytest.mark.parametrize("text", ["broker-a", "a/b/c", "/", "a/", "a/b c", "[a]/b", "a/b\n", "é/b"])
+def test_a_pattern_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not CLUSTER/BROKER"):
+        GroupPattern.parse(text)
+
+
+def row(**values: object) -> dict[str, object]:
+    return {"certificates": ["x"], **values}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty, so nobody could call"),
+        (b" \n", "is empty, so nobody could call"),
+        (b"\xff", "can't decode"),
+        (b"{", "Expecting property name"),
+        (b"[" * 100_000, "recursion"),
+        (b"[]", "valid dictionary"),
+        (json.dumps({"principals": {"a": row(), "b": row()}}), "'x' is a's already"),
+        (
+            json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}),
+            "is a's already",
+        ),
+        (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
+        (json.dumps({"principals": {"": row()}}), "a name has 1 to 127 of"),
+        (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
+        (json.dumps({"principals": {"a": row(register="a/b")}}), "principals.a.register: Input should be a valid list"),
+        (json.dumps({"principals": {"a": row(certificates=[""])}}), "at least 1 character"),
+        (json.dumps({"principals": {"a": row()}, "more": 1}), "more: Extra inputs"),
+    ],
+)
+def test_a_file_that_is_not_right_is_refused_as_a_whole(tmp_path: Path, content: bytes | str, problem: str) -> None:
+    path = tmp_path / "permits.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(PermitsError, match=problem) as raised:
+        read_permits(path)
+    assert str(raised.value).startswith(f"permits file {path}: ")
+
+
+def test_as_many_principals_as_the_limit_are_taken_and_no_more(tmp_path: Path) -> None:
+    def write(count: int) -> Path:
+        path = tmp_path / "permits.json"
+        path.write_text(json.dumps({"principals": {f"p{i}": {"certificates": [f"p{i}"]} for i in range(count)}}))
+        return path
+
+    assert len(read_permits(write(MAX_PRINCIPALS)).by_certificate) == MAX_PRINCIPALS
+    with pytest.raises(PermitsError, match=f"at most {MAX_PRINCIPALS}"):
+        read_permits(write(MAX_PRINCIPALS + 1))
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    content = json.dumps({"principals": {"a": row()}})
+    (path := tmp_path / "permits.json").write_text(content.ljust(MAX_PERMITS_FILE_BYTES))
+    assert read_permits(path).by_certificate
+    path.write_text(content.ljust(MAX_PERMITS_FILE_BYTES + 1))
+    with pytest.raises(PermitsError, match="is larger than"):
+        read_permits(path)

@@ -1,0 +1,98 @@
+"""The listener of metrics and health: whoever holds, trickles or floods, a probe has its answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import Gauge
+
+from groundwork.endpoints import Endpoint
+from groundwork.telemetry.metrics_server import ASKING, MetricsServer, metrics_registry
+from support.hostile_http import ATTACKS, under
+
+SERIES = 1_000
+"""More than a name server has."""
+PROBES = 60
+PROBE_SECONDS = 3.0
+"""What a liveness probe usually waits, and more than a busy machine needs."""
+
+
+@pytest.fixture
+def listen() -> Iterator[Endpoint]:
+    registry = metrics_registry()
+    many = Gauge("many", "What a name server has, and more.", ["n"], registry=registry)
+    for number in range(SERIES):
+        many.labels(f"{number:060}").set(number)
+    server = MetricsServer(Endpoint("127.0.0.1", 0), registry, lambda: None, lambda: None)
+    server.start()
+    yield server.endpoint
+    server.stop()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_probe_beside_an_attack_has_its_answer(listen: Endpoint, attack: str) -> None:
+    with under(attack, listen):
+        for _ in range(PROBES):
+            with urlopen(f"http://{listen}/healthz", timeout=PROBE_SECONDS) as answer:
+                assert answer.read() == b"ok\n"
+            threading.Event().wait(0.05)  # not all of them in the attack's first moment
+    assert _scraped(listen).count(b"\nmany{") == SERIES
+
+
+def _scraped(listen: Endpoint) -> bytes:
+    """The metrics, once others have stopped asking for them."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with urlopen(f"http://{listen}/metrics", timeout=20) as answer:
+                return bytes(answer.read())
+        except HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                raise
+            threading.Event().wait(0.1)
+
+
+def test_a_request_that_trickles_is_cut_in_time_although_each_byte_comes_soon(listen: Endpoint) -> None:
+    with socket.create_connection(listen, timeout=ASKING.request_seconds + 5) as peer:
+        begun = time.monotonic()
+        sender = threading.Thread(target=_trickle, args=(peer,))
+        sender.start()
+        assert peer.recv(1) == b""
+        took = time.monotonic() - begun
+        sender.join(20)
+    assert ASKING.request_seconds - 0.5 < took < ASKING.request_seconds + 4
+
+
+def _trickle(peer: socket.socket) -> None:
+    try:
+        for _ in range(1_000):
+            peer.send(b"a")
+            threading.Event().wait(0.05)
+    except OSError:
+        return
+
+
+def test_no_more_threads_than_places(listen: Endpoint) -> None:
+    before = threading.active_count()
+    peers = [socket.create_connection(listen, timeout=5) for _ in range(4 * ASKING.most_by_address)]
+    try:
+        with urlopen(f"http://{listen}/readyz", timeout=PROBE_SECONDS) as answer:
+            assert answer.status == 200
+        _until_at_most(before + ASKING.most_by_address)
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def _until_at_most(threads: int) -> None:
+    deadline = time.monotonic() + 10
+    while threading.active_count() > threads:
+        assert time.monotonic() < deadline, threading.enumerate()
+        threading.Event().wait(0.01)

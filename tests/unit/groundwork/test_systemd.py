@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from groundwork.endpoints import Endpoint
+from groundwork.systemd import listeners_handed_over, tell_systemd
+
+
+@pytest.fixture
+def held() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def variables(count: str = "1", names: str = "grpc", process: int | None = None) -> dict[str, str]:
+    return {"LISTEN_PID": str(process or os.getpid()), "LISTEN_FDS": count, "LISTEN_FDNAMES": names, "HOME": "/"}
+
+
+def descriptor(of: socket.socket) -> int:
+    """A descriptor that may be closed."""
+    return os.dup(of.fileno())
+
+
+def endpoint(of: socket.socket) -> Endpoint:
+    return Endpoint(*of.getsockname())
+
+
+def test_a_listening_socket_is_taken_once_and_is_not_inherited(held: socket.socket) -> None:
+    environment, number = variables(), descriptor(held)
+    os.set_inheritable(number, True)
+    (taken,) = listeners_handed_over(endpoint(held), environment, number)
+    with taken:
+        assert taken.getsockname() == held.getsockname()
+        assert not os.get_inheritable(number)
+    assert environment == {"HOME": "/"}
+    assert listeners_handed_over(endpoint(held), environment, number) == []
+
+
+def test_port_zero_and_a_host_name_stand_for_the_address_that_is_there(held: socket.socket) -> None:
+    for listen in (Endpoint("localhost", 0), endpoint(held)._replace(host="localhost")):
+        (taken,) = listeners_handed_over(listen, variables(), descriptor(held))
+        taken.close()
+
+
+def test_without_variables_of_this_process_there_is_nothing(held: socket.socket) -> None:
+    for environment in ({}, variables(process=1), variables(count="0"), variables(count="")):
+        assert listeners_handed_over(endpoint(held), environment, held.fileno()) == []
+
+
+@pytest.mark.parametrize("count", ["x", "-1", "1.5", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_a_count_that_is_no_number_is_refused(held: socket.socket, count: str) -> None:
+    with pytest.raises(ValueError, match=r"LISTEN_FDS is .*, not the number of sockets"):
+        listeners_handed_over(endpoint(held), variables(count), held.fileno())
+
+
+def test_a_descriptor_that_is_no_socket_is_refused_by_number_and_name(tmp_path: Path) -> None:
+    with (
+        (tmp_path / "file").open("w") as file,
+        pytest.raises(ValueError, match=r"\(metrics\) of LISTEN_FDS is no socket"),
+    ):
+        listeners_handed_over(Endpoint("127.0.0.1", 1), variables(names="metrics"), file.fileno())
+
+
+def test_a_descriptor_that_is_closed_is_refused(held: socket.socket) -> None:
+    number = descriptor(held)
+    os.close(number)
+    with pytest.raises(ValueError, match="is no socket: Bad file descriptor"):
+        listeners_handed_over(endpoint(held), variables(), number)
+
+
+def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+        unix.listen()
+        with pytest.raises(ValueError, match=r"unknown is not of TCP, but the setting listen is 127\.0\.0\.1:1: write"):
+            listeners_handed_over(Endpoint("127.0.0.1", 1), variables(names=""), descriptor(unix))
+
+
+def test_systemd_is_told_at_a_path_and_at_an_abstract_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    abstract = f"namesrv-test-{os.getpid()}"
+    for bound, named in ((str(tmp_path / "notify"), str(tmp_path / "notify")), (f"\0{abstract}", f"@{abstract}")):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            systemd.bind(bound)
+            systemd.settimeout(10)
+            monkeypatch.setenv("NOTIFY_SOCKET", named)
+            tell_systemd("READY=1")
+            assert systemd.recv(100) == b"READY=1"
+
+
+def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    with structlog.testing.capture_logs() as said:
+        tell_systemd("READY=1")
+    assert [(line["event"], line["log_level"]) for line in said] == [("systemd_not_told", "warning")]

@@ -1,0 +1,297 @@
+"""What RocketMQ's own brokers register: tables that may be parts, each under the version of the whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.errors import NeedFullRegistration
+from namesrv.core.records.rows import DataVersion, LiveKey, RegisterBrokerResult, TopicConfig
+from namesrv.core.slices import run_sync
+from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
+from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe
+
+
+def says(
+    fleet: Fleet,
+    *topics: str | TopicConfig,
+    addr: str = A,
+    broker_id: int = 0,
+    version: DataVersion = VERSION,
+    acting: bool | None = False,
+) -> RegisterBrokerResult:
+    """A RocketMQ broker of version 5 registers; one of version 4 says nothing of acting masters (None)."""
+    return fleet.register(addr, broker_id, topics, version=version, enable_acting_master=acting, topic_by_topic=True)
+
+
+# The same version vouches for nothing
+
+
+def test_a_restart_whose_first_word_is_an_increment_loses_no_topic(fleet: Fleet) -> None:
+    says(fleet, "T5", version=version(5))
+    says(fleet, "T1", "T2", "T3", "T4", "T5", version=version(5))
+    assert fleet.topics == {"T1", "T2", "T3", "T4", "T5"}
+
+
+def test_every_part_of_a_split_table_is_taken(fleet: Fleet) -> None:
+    for part in (["T1", "T2"], ["T3"], []):
+        says(fleet, *part)
+    assert fleet.topics == {"T1", "T2", "T3"}
+
+
+def test_a_part_that_was_lost_comes_with_the_next_period(fleet: Fleet) -> None:
+    says(fleet, "T3")
+    for part in (["T1", "T2"], ["T3"]):
+        says(fleet, *part)
+    assert fleet.topics == {"T1", "T2", "T3"}
+
+
+def test_a_change_under_the_same_version_is_taken(fleet: Fleet) -> None:
+    says(fleet, ("T1", (4, 4, 6, 0)))
+    assert says(fleet, ("T1", (8, 8, 4, 0))).changed
+    assert perms(fleet, "T1") == [4]
+
+
+def test_an_increment_changes_its_topic_and_leaves_the_others(fleet: Fleet) -> None:
+    says(fleet, "T1", "T2", version=version(1))
+    says(fleet, ("T2", (8, 8, 6, 0)), version=version(2))
+    assert fleet.topics == {"T1", "T2"}
+    assert [queue.read_queue_nums for queue in known_route(fleet, "T2").queue_datas] == [8]
+
+
+def test_the_same_table_again_renews_and_takes_no_revision(fleet: Fleet) -> None:
+    says(fleet, "T1", "T2")
+    revision = fleet.manager.revision
+    fleet.clock.advance(100.0)
+    assert not says(fleet, "T2", "T1").changed
+    assert fleet.manager.revision == revision
+    fleet.clock.advance(100.0)
+    assert fleet.scan() == []
+
+
+def test_a_registration_without_topics_takes_none_away(fleet: Fleet) -> None:
+    says(fleet, "T1")
+    assert not says(fleet).changed
+    assert fleet.topics == {"T1"}
+
+
+def test_topics_go_with_registrations_that_are_taken_exactly() -> None:
+    """RocketMQ says itself that this goes together neither with increments nor with split tables."""
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    says(fleet, "T1", "T2")
+    says(fleet, "T2", "T3")
+    assert fleet.topics == {"T2", "T3"}
+
+
+# What operators decided holds
+
+
+def test_a_topic_that_was_deleted_here_comes_back_with_the_next_period(fleet: Fleet) -> None:
+    """As in RocketMQ 5: the broker still has it. A hold keeps it away."""
+    says(fleet, "T1")
+    delete_topic(fleet, "T1")
+    assert fleet.topics == set()
+    says(fleet, "T1")
+    assert fleet.topics == {"T1"}
+
+
+def test_a_held_topic_stays_away_and_comes_back_as_it_was_said_last(fleet: Fleet) -> None:
+    says(fleet, "T1", "T2")
+    hold(fleet, "T1")
+    says(fleet, ("T1", (8, 8, 4, 0)))
+    assert fleet.topics == {"T2"}
+    lift_all(fleet)
+    assert perms(fleet, "T1") == [4]
+
+
+def test_a_wipe_lasts_whatever_the_broker_says(fleet: Fleet) -> None:
+    says(fleet, "T1")
+    wipe(fleet)
+    says(fleet, "T1", "T2", version=version(2))
+    assert perms(fleet, "T1") == perms(fleet, "T2") == [4]
+
+
+# A broker that has an agent from now on, or had one
+
+
+def test_an_agent_under_the_brokers_own_version_is_asked_for_its_whole_table(fleet: Fleet) -> None:
+    """The agent reads the version from the broker's topics.json, so it is the one that the broker registered."""
+    says(fleet, "T5", version=version(5))
+    assert fleet.query(version=version(5)) == (True, version(5))
+    with pytest.raises(NeedFullRegistration, match="topic by topic"):
+        fleet.register(topics=(), version=version(6), base_version=version(5))
+    fleet.register(topics=("T1", "T5"), version=version(5))
+    assert fleet.topics == {"T1", "T5"}
+    assert fleet.query(version=version(5)) == (False, version(5))
+
+
+def test_a_question_of_an_agent_renews_nothing_that_the_broker_said_itself(fleet: Fleet) -> None:
+    says(fleet, "T1")
+    fleet.clock.advance(100.0)
+    fleet.query()
+    fleet.clock.advance(21.0)
+    assert len(fleet.scan()) == 1
+
+
+def test_what_a_broker_says_itself_under_its_agents_version_is_taken(fleet: Fleet) -> None:
+    fleet.register(topics=("T1",))
+    says(fleet, "T2")
+    assert fleet.topics == {"T1", "T2"}
+    (live,) = fleet.manager.tables.broker_live_table.values()
+    assert live.topic_by_topic
+
+
+# Slaves
+
+
+def test_a_group_of_slaves_alone_can_be_read_whether_or_not_one_stands_in(fleet: Fleet) -> None:
+    """Of RocketMQ 5: after a restart of the name server the slave of a dead master is the only one to say anything."""
+    says(fleet, "T1", addr=B, broker_id=1)
+    assert fleet.addrs("T1") == {1: B}
+
+
+@pytest.mark.parametrize("acting", [None, False, True])
+def test_the_master_alone_speaks_for_a_group_that_has_one(fleet: Fleet, acting: bool | None) -> None:
+    says(fleet, "T1")
+    says(fleet, "T2", addr=B, broker_id=1, acting=acting)
+    assert fleet.topics == {"T1"}
+
+
+def test_a_slave_of_version_4_speaks_for_nobody(fleet: Fleet) -> None:
+    says(fleet, "T1", addr=B, broker_id=1, acting=None)
+    assert fleet.topics == set()
+
+
+def test_a_slave_stands_in_for_a_master_that_is_gone_without_write_permission() -> None:
+    fleet = Fleet(Behaviour(support_acting_master=True))
+    says(fleet, "T1", acting=True)
+    says(fleet, "T1", addr=B, broker_id=1, acting=True)
+    fleet.unregister(A)
+    assert fleet.addrs("T1") == {0: B}
+    assert perms(fleet, "T1") == [4]
+    says(fleet, "T1", "T2", addr=B, broker_id=1, acting=True, version=version(2))
+    assert perms(fleet, "T2") == [4]
+
+
+# Liveness and the guard are for these brokers, too
+
+
+def test_any_registration_confirms_a_broker_that_the_guard_holds() -> None:
+    fleet = Fleet(Behaviour(mass_loss_min_brokers=1))
+    channel = fleet.manager.open_channel()
+    fleet.register(topics=("T1", "T2"), channel_id=channel, topic_by_topic=True)
+    assert fleet.end_channel(channel) == []
+    assert fleet.manager.unconfirmed
+    says(fleet, "T1")
+    assert not fleet.manager.unconfirmed
+    assert fleet.topics == {"T1", "T2"}
+
+
+def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
+    channel = fleet.manager.open_channel()
+    fleet.register(channel_id=channel, topic_by_topic=True)
+    assert len(fleet.end_channel(channel)) == 1
+    assert fleet.topics == set()
+
+
+# Signs of life
+
+
+def ask(fleet: Fleet, version: DataVersion = VERSION, broker_id: int = 0) -> tuple[bool, DataVersion | None]:
+    return fleet.manager.query_by_address(GROUP, broker_id, A, version)
+
+
+def test_any_question_is_a_sign_of_life_also_with_a_version_that_is_not_held(fleet: Fleet) -> None:
+    """A broker whose last increment was lost asks each second, and has 10 s."""
+    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
+    for _ in range(5):
+        fleet.clock.advance(9.0)
+        assert ask(fleet, version(2)) == (True, VERSION)
+    assert fleet.scan() == []
+    fleet.clock.advance(10.5)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_question_is_answered_by_the_version_that_was_registered_last(fleet: Fleet) -> None:
+    says(fleet, "T1", "T2", version=version(1))
+    assert ask(fleet, version(1)) == (False, version(1))
+    says(fleet, "T2", version=version(2))
+    assert ask(fleet, version(2)) == (False, version(2))
+    assert ask(fleet, version(1)) == (True, version(2))
+
+
+def test_who_has_said_one_topic_only_is_asked_to_register_until_it_says_more(fleet: Fleet) -> None:
+    """Of a broker with forceRegister=false: it sends its table only if it is told that something changed."""
+    says(fleet, "T5", version=version(5))
+    assert ask(fleet, version(5)) == (True, version(5))
+    says(fleet, "T6", version=version(6))
+    assert ask(fleet, version(6)) == (True, version(6))
+    says(fleet, "T1", "T5", "T6", version=version(6))
+    assert ask(fleet, version(6)) == (False, version(6))
+
+
+def test_a_broker_in_a_new_role_must_register_and_lives(fleet: Fleet) -> None:
+    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
+    fleet.clock.advance(9.0)
+    assert ask(fleet, broker_id=1) == (True, VERSION)
+    fleet.clock.advance(9.0)
+    assert fleet.scan() == []
+
+
+def test_a_question_about_an_unknown_address_has_no_version(fleet: Fleet) -> None:
+    assert ask(fleet) == (True, None)
+
+
+def test_a_broker_of_an_agent_lives_only_by_the_version_that_it_holds(fleet: Fleet) -> None:
+    fleet.register(timeout_seconds=10.0)
+    fleet.clock.advance(9.0)
+    assert ask(fleet) == (False, VERSION)
+    fleet.clock.advance(9.0)
+    assert ask(fleet, version(2)) == (True, VERSION)
+    assert not fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.clock.advance(2.0)
+    assert len(fleet.scan()) == 1
+
+
+def test_a_heartbeat_names_cluster_and_address_alone(fleet: Fleet) -> None:
+    fleet.register(timeout_seconds=10.0, topic_by_topic=True)
+    for _ in range(3):
+        fleet.clock.advance(9.0)
+        assert fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    assert fleet.scan() == []
+    assert not fleet.manager.heartbeat_by_address(LiveKey("other-cluster", A))
+
+
+def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fleet) -> None:
+    channel = fleet.manager.open_channel()
+    fleet.register(channel_id=channel, timeout_seconds=300.0, topic_by_topic=True)
+    fleet.clock.advance(100.0)
+    fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.clock.advance(100.0)
+    assert run_sync(fleet.manager.idle_channels()) == []
+
+
+def test_a_broker_of_the_snapshot_file_that_asks_each_second_stays_until_it_registers(fleet: Fleet) -> None:
+    """It registers again within 33 s, and has 10 s."""
+    fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
+    restarted = Fleet()
+    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    for _ in range(33):
+        restarted.clock.advance(1.0)
+        assert ask(restarted) == (True, VERSION)
+    assert restarted.scan() == []
+    says(restarted, "T3")
+    assert ask(restarted) == (True, VERSION)
+    assert not restarted.manager.unconfirmed
+
+
+def test_a_broker_that_the_guard_holds_is_held_no_less_long_because_it_speaks() -> None:
+    fleet = Fleet(Behaviour(mass_loss_min_brokers=1))
+    fleet.register(timeout_seconds=10.0, topic_by_topic=True)
+    fleet.clock.advance(11.0)
+    assert fleet.scan() == []
+    ask(fleet)
+    fleet.clock.advance(500.0)
+    assert fleet.scan() == []
+    fleet.clock.advance(101.0)
+    assert len(fleet.scan()) == 1

@@ -1,0 +1,251 @@
+"""A state machine of watches that read whenever they like, beside everything that may happen to a name server: at each
+bookmark a watch holds exactly what lookups give, and it was told why each broker left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.watch import messages, subscriptions, watch_index
+from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
+from support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
+from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
+
+TOPICS = ["T1", "T2", "T3", "T4"]
+_SUBSCRIPTIONS = st.builds(
+    Subscription,
+    st.frozensets(st.sampled_from([*TOPICS, "T5"]), max_size=3),
+    st.lists(st.sampled_from(["T", "T1", "U", ""]), max_size=2, unique=True).map(tuple),
+    st.sampled_from([None, None, "z1"]),
+).filter(lambda subscription: bool(subscription.name_count))
+_CAUSE = Cause("test")
+
+
+class Client:
+    """Watches with one subscription, with breaks."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self.watch: RouteWatch
+        self.streams: list[WatchedStream] = []
+        self.routes: dict[str, Route] = {}
+        self.at_bookmark: dict[str, Route] = {}
+
+    def request(self, epoch: str, revision: int | None) -> pb.WatchTopicRoutesRequest:
+        request = pb.WatchTopicRoutesRequest(
+            topics=sorted(self.subscription.topics),
+            topic_prefixes=self.subscription.prefixes,
+            zone_name=self.subscription.zone_name,
+        )
+        if revision is not None:
+            request.resume_after.epoch, request.resume_after.revision = epoch, revision
+        return request
+
+    def take(self, message: pb.WatchTopicRoutesResponse) -> None:
+        self.streams[-1].messages.append(message)
+        for change in message.changes:
+            after = change.route if change.HasField("route") else None
+            if self.subscription.zone_name is None:
+                told = {(gone.cluster_name, gone.broker_name, gone.broker_addr) for gone in change.removals}
+                lost = brokers_of(self.routes.get(change.topic)) - brokers_of(after)
+                assert all((c, name, addr) in told or (c, name, "") in told for c, name, addr in lost), (lost, told)
+                assert told.isdisjoint(brokers_of(after))
+            self.routes[change.topic] = after
+        if message.bookmark:
+            self.at_bookmark = dict(self.routes)
+
+
+def brokers_of(route: Route) -> set[tuple[str, str, str]]:
+    if route is None:
+        return set()
+    return {
+        (data.cluster_name, data.broker_name, broker.broker_addr)
+        for data in route.broker_datas
+        for broker in data.broker_addrs
+    }
+
+
+class WatchesAgainstLookups(ChangesMakeSnapshots):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.clients: list[Client] = []
+        self.is_warm = True
+        self.is_copy = False
+        self.watch_the_fleet()
+        self.telling: Sliced[None] | None = None
+        self.lookups: list[Lookup] = []
+        self.passing_over: Sliced[None] | None = None
+
+    @initialize(
+        behaviour=BEHAVIOURS,
+        enabled=st.booleans(),
+        is_warm=st.booleans(),
+        is_copy=st.booleans(),
+        wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
+    )
+    def start(
+        self, behaviour: Behaviour, enabled: bool, is_warm: bool, is_copy: bool, wanted: list[Subscription]
+    ) -> None:
+        self.patch.setattr(messages, "MESSAGE_TOPICS", 2)
+        self.patch.setattr(watch_index, "MARK_SLICE", 1)
+        self.patch.setattr(watch_index, "TOPIC_SLICE", 2)
+        self.patch.setattr(watch_index, "CHANGE_SLICE", 1)
+        self.patch.setattr(subscriptions, "LOOK_SLICE", 2)
+        self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
+        super().start(replace(behaviour, order_message_enable=enabled))
+        self.is_warm, self.is_copy = is_warm, is_copy
+        self.watch_the_fleet()
+        for number, name in enumerate(("broker-a", "broker-b"), 1):
+            topics = [(topic, (1, 1, 6, 0)) for topic in ("T1", "T2", "T3")]
+            self.fleet.register(f"10.0.0.{number}:10911", 0, topics, name=name, cluster="c1")
+        for subscription in wanted:
+            self.somebody_watches(subscription)
+
+    @precondition(lambda self: not self.is_warm)
+    @rule()
+    def it_is_warm(self) -> None:
+        self.is_warm = True
+        self.telling = self.watches.say_what_is_absent()
+
+    @rule()
+    def some_are_told_what_is_absent(self) -> None:
+        if self.telling is not None and next(self.telling, self) is self:
+            self.telling = None
+
+    def watch_the_fleet(self) -> None:
+        manager = self.fleet.manager
+        self.watches = WatchIndex(
+            manager, is_warm=self.is_warm, max_names=1_000, max_waiting=1_000, is_copy=self.is_copy
+        )
+        self.messages = WatchMessages(manager, self.watches, lambda: self.is_warm)
+
+    def somebody_watches(self, subscription: Subscription) -> None:
+        client = Client(subscription)
+        self.clients.append(client)
+        self.open(client)
+
+    def open(self, client: Client) -> None:
+        manager = self.fleet.manager
+        point = last_bookmark(client.streams)
+        revision = point[1] if point else None
+        watch = self.watches.open(client.subscription, lambda: None)
+        if revision is not None:
+            self.changes_are_passed_over()
+        run_sync(self.watches.join(watch))
+        if revision is None:
+            run_sync(self.watches.fill(watch))
+        else:
+            self.changes_are_passed_over()
+            run_sync(self.watches.catch_up(watch, revision))
+        client.watch = watch
+        client.routes = dict(client.at_bookmark) if point else {}
+        client.streams.append(WatchedStream(client.request(manager.identity.epoch, revision)))
+
+    @rule()
+    def changes_are_passed_over(self) -> None:
+        run_sync(self.passing_over or self.watches.settle())
+        self.passing_over = None
+        run_sync(self.watches.settle())
+
+    @rule()
+    def some_of_a_change_is_passed_over(self) -> None:
+        self.passing_over = self.passing_over or self.watches.settle()
+        if next(self.passing_over, self) is self:
+            self.passing_over = None
+
+    @rule(data=st.data())
+    def a_client_reads(self, data: st.DataObject) -> None:
+        self.read(data.draw(st.sampled_from(self.clients)))
+
+    @rule()
+    def everybody_reads(self) -> None:
+        while self.telling is not None:
+            self.some_are_told_what_is_absent()
+        self.changes_are_passed_over()
+        for client in self.clients:
+            while self.read(client):
+                pass
+            self.it_holds_what_lookups_give(client)
+
+    def read(self, client: Client) -> bool:
+        encoded = self.messages.next_message(client.watch)
+        if encoded is None:
+            return False
+        message = pb.WatchTopicRoutesResponse.FromString(encoded)
+        assert message.header == self.fleet.manager.header()
+        client.take(message)
+        if message.bookmark:
+            self.it_holds_what_lookups_give(client)
+        return True
+
+    def it_holds_what_lookups_give(self, client: Client) -> None:
+        subscription = client.subscription
+        for topic in [*TOPICS, "T5"]:
+            if topic not in subscription.topics and not topic.startswith(subscription.prefixes):
+                continue
+            route = self.lookup(topic, subscription.zone_name)
+            if topic in client.routes:
+                assert client.routes[topic] == route
+            else:
+                assert route is None
+                assert topic not in subscription.topics or not self.is_warm or topic in client.watch.unsaid
+            if subscription.zone_name is None:
+                manager = self.fleet.manager
+                self.lookups.append(Lookup(manager.identity.epoch, manager.revision, topic, route))
+
+    def lookup(self, topic: str, zone_name: str | None) -> Route:
+        encoded = self.fleet.manager.pickup_topic_route_data(topic, zone_name)
+        return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
+
+    @rule(data=st.data())
+    def a_client_breaks_off_and_resumes(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        self.watches.close(client.watch)
+        self.open(client)
+
+    @rule(topic=st.sampled_from(TOPICS), value=st.sampled_from(["broker-a:2", None]))
+    def the_order_configuration_changes(self, topic: str, value: str | None) -> None:
+        manager = self.fleet.manager
+        table = manager.kv_config.without(ORDER_TOPIC_CONFIG, topic)
+        if value is not None:
+            table = table.with_value(ORDER_TOPIC_CONFIG, topic, value)
+        manager.publish_kv_config(table, _CAUSE)
+
+    @rule(enabled=st.booleans())
+    def routes_carry_the_order_configuration(self, enabled: bool) -> None:
+        manager = self.fleet.manager
+        behaviour = replace(manager.behaviour, order_message_enable=enabled)
+        if behaviour != manager.behaviour:
+            manager.publish_behaviour(behaviour, _CAUSE, (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),))
+
+    def teardown(self) -> None:
+        try:
+            self.the_promises_were_kept()
+        finally:
+            self.patch.undo()
+            super().teardown()
+
+    def the_promises_were_kept(self) -> None:
+        self.everybody_reads()
+        for client in self.clients:
+            assert client.at_bookmark == client.routes
+            self.watches.close(client.watch)
+        assert self.watches.waiting_count == 0
+        assert not self.watches._index._by_topic
+        assert not self.watches._index._by_prefix
+        check_promises(
+            [client.streams for client in self.clients if client.subscription.zone_name is None], self.lookups
+        )
