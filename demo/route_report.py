@@ -15,7 +15,7 @@ from pathlib import Path
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.data import collect_report
 from route_pipeline.reports.html import html_report
@@ -37,7 +37,7 @@ def main() -> None:
         spark = stack.enter_context(spark_session("local[2]", QUICK_START))
         namesrvs = [stack.enter_context(serving_life(f"namesrv-{letter}", clock)) for letter in "abc"]
         endpoints = [namesrv.endpoint for namesrv in namesrvs]
-        store = RouteStore.create(Path(folder) / "log")
+        store = RouteLog.create(Path(folder) / "log")
         life = FleetLife(SEED, namesrvs, clock)
         for number in range(INGESTS):
             if number in {0, INGESTS - 1} or all(namesrv.lost for namesrv in namesrvs):

@@ -6,8 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import partial
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -20,13 +19,17 @@ from groundwork.printable import say
 from groundwork.terminal import TableConsole
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.change_log import read_changes
-from route_pipeline.log.compaction import CompactionError, compact
+from route_pipeline.log.compaction import GRACE, CompactionError, compact
 from route_pipeline.log.delta_mirror import DeltaMirror
+from route_pipeline.log.export import export
 from route_pipeline.log.history import history
-from route_pipeline.log.ingest import IngestError, OnBatch, follow, ingest
+from route_pipeline.log.ingest import Ingester, IngestError
+from route_pipeline.log.retention import drop_old
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
-from route_pipeline.log.store import RouteStore, StoreError
 from route_pipeline.log.summaries import Summary
+from route_pipeline.log.take_over import take_over
+from route_pipeline.log.writer import ConflictError
 from route_pipeline.repetition import repeat
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import Comparison, ComparisonError, compare_latest
@@ -38,6 +41,7 @@ from route_pipeline.session import QUICK_START, SparkStartError, check_java, spa
 from route_pipeline.source.connection import Timeouts
 from route_pipeline.source.options import MAX_TIMEOUT_SECONDS, ReadRequest
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
+from route_pipeline.stores.store import StoreError, StoreUnavailableError
 
 DEFAULT_TIMEOUT = Timeouts().total
 EXIT_FAILED = 1
@@ -59,7 +63,12 @@ Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master; else that of spark-submit, else local[*].")
 ]
 Namesrv = Annotated[list[str], typer.Option(help="Name servers, 'host:port,host:port'; may be repeated.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the log; made if it is not there.")]
+Out = Annotated[
+    str,
+    typer.Option(
+        metavar="LOG", help="Path or URL of the log: file:, s3://, gs://, abfss://, hdfs://. Made if need be."
+    ),
+]
 Timeout = Annotated[
     float, typer.Option(metavar="SECONDS", min=1, max=MAX_TIMEOUT_SECONDS, help="For one stream of one name server.")
 ]
@@ -68,12 +77,12 @@ Option = Annotated[
     typer.Option(metavar="NAME=VALUE", help="An option of the data source, such as onCompacted=resync; repeatable."),
 ]
 Sink = Annotated[
-    str, typer.Option(metavar="FORMAT", help="parquet; or delta: besides, DIR/delta is the log as a Delta table.")
+    str, typer.Option(metavar="FORMAT", help="parquet; or delta: besides, LOG/delta is the log as a Delta table.")
 ]
 Jars = Annotated[
     str | None, typer.Option(metavar="FILE,FILE", help="Delta Lake, if Spark is not to fetch it from Maven Central.")
 ]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ingest wrote to.")]
+Log = Annotated[str, typer.Argument(metavar="LOG", help="Path or URL that ingest wrote to.")]
 
 
 @app.callback()
@@ -99,13 +108,14 @@ def ingest_command(
     with _failures():
         check_sink(sink)
         check_java()
-        store = RouteStore.create(out)
+        log = RouteLog.create(out)
         with _spark(master, {**QUICK_START, **session_settings(sink, jars)}) as spark:
             _say(f"reading {', '.join(map(str, endpoints))} ...")
-            mirror = DeltaMirror(spark, store) if sink == DELTA else None
-            result = ingest(spark, endpoints, store, options, on_batch=_say_batch, new_run=restart)
+            mirror = DeltaMirror(spark, log) if sink == DELTA else None
+            ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch, new_run=restart)
+            result = ingester.once()
             _catch_up(mirror)
-    _say(f"{result.rows:,} rows appended to {out}, {result.quarantined:,} put aside, run {result.run_id}")
+    _say(f"{result.rows:,} rows appended to {log.url}, {result.quarantined:,} put aside, run {result.run_id}")
 
 
 @app.command("follow")
@@ -118,9 +128,6 @@ def follow_command(
     ] = 60,
     timeout: Timeout = DEFAULT_TIMEOUT,
     option: Option = None,
-    continuous: Annotated[
-        bool, typer.Option(help="Keep one query running, instead of one that ends for every batch.")
-    ] = False,
     sink: Sink = PARQUET,
     jars: Jars = None,
     master: Master = None,
@@ -128,50 +135,25 @@ def follow_command(
     """Append what changes, every so often, until interrupted."""
     endpoints = _endpoints(namesrv)
     options = _options(option, endpoints, timeout)
-    if continuous and sink != PARQUET:
-        _exit_with(f"--sink {sink} follows whole runs: leave --continuous out", EXIT_BAD_INPUT)
     with _failures():
         check_sink(sink)
         check_java()
-        store = RouteStore.create(out)
+        log = RouteLog.create(out)
         with _spark(master, session_settings(sink, jars)) as spark:
             _say(f"following {', '.join(map(str, endpoints))} every {every:g} s; end it with Ctrl-C")
-            mirror = DeltaMirror(spark, store) if sink == DELTA else None
+            mirror = DeltaMirror(spark, log) if sink == DELTA else None
+            ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch)
 
             def ingest_once() -> None:
-                ingest(spark, endpoints, store, options, on_batch=_say_batch)
+                ingester.once()
                 _catch_up(mirror)
 
-            def follow_on() -> None:
-                follow_until_it_fails(partial(follow, spark, endpoints, store, every, options), _say_batch, _say)
-
-            repeat(follow_on if continuous else ingest_once, every, (IngestError, SinkError), _say)
-
-
-def follow_until_it_fails(follow: Callable[..., None], on_batch: OnBatch, on_failure: Callable[[str], None]) -> None:
-    """Follows with one query. One that has read a batch and then failed is to be followed by another one at once.
-
-    Raises:
-        IngestError: It failed before it had read anything.
-    """
-    has_read = False
-
-    def note(summaries: list[Summary]) -> None:
-        nonlocal has_read
-        has_read = True
-        on_batch(summaries)
-
-    try:
-        follow(on_batch=note)
-    except IngestError as error:
-        if not has_read:
-            raise
-        on_failure(f"{error} (trying again)")
+            repeat(ingest_once, every, (IngestError, SinkError, StoreUnavailableError), _say)
 
 
 @app.command("report")
 def report_command(
-    folder: Folder,
+    log_url: Log,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with plots over time (needs matplotlib).")
     ] = None,
@@ -180,60 +162,60 @@ def report_command(
     """Print what is known of each name server, and where the name servers differ."""
     page = None if html is None else _html_report()
     with _failures():
-        store = _open(folder)
+        log = _open(log_url)
         with _spark(master) as spark:
-            _say(f"comparing the name servers of {folder} ...")
-            comparison = compare_latest(spark, store)
+            _say(f"comparing the name servers of {log.url} ...")
+            comparison = compare_latest(spark, log)
             if html is not None and page is not None:
                 _say("computing the plots ...")
-                changes = read_changes(spark, store)
+                changes = read_changes(spark, log)
                 data = collect_report(changes, history(changes).cache())
                 html.write_text(page(comparison, data), encoding="utf-8")
     print_report(comparison, _console())
 
 
 @app.command("history")
-def history_command(folder: Folder, master: Master = None) -> None:
-    """Write every version of every row as the table DIR/history (SCD type 2)."""
-    with _history(folder, master) as (store, _, versions):
-        count = tables.write_history(store, versions)
-        _say(f"wrote {count:,} versions to {store.history}")
+def history_command(log_url: Log, master: Master = None) -> None:
+    """Write every version of every row as the log's table `history` (SCD type 2)."""
+    with _history(log_url, master) as (log, _, versions):
+        count = tables.write_history(log, versions)
+        _say(f"wrote {count:,} versions; route_pipeline.log.files({log.url!r}, 'history') names their files")
 
 
 @app.command("as-of")
 def as_of_command(
-    folder: Folder,
+    log_url: Log,
     at: Annotated[str, typer.Argument(metavar="TIME", help="ISO 8601, such as 2026-11-21T10:00:00; UTC if not said.")],
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     master: Master = None,
 ) -> None:
     """Print what a topic's route was at a time."""
     moment = _moment(at)
-    with _history(folder, master) as (_, _, versions):
+    with _history(log_url, master) as (_, _, versions):
         routes = route_at(versions, topic, moment)
     tables.print_routes(_console(), topic, moment, routes)
 
 
 @app.command("who-changed")
 def who_changed_command(
-    folder: Folder,
+    log_url: Log,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     master: Master = None,
 ) -> None:
     """Print what happened to a topic and to the broker groups that had queues of it, and why."""
-    with _history(folder, master) as (_, _, versions):
+    with _history(log_url, master) as (_, _, versions):
         events = events_of(versions, topic)
     tables.print_events(_console(), topic, events)
 
 
 @app.command("divergence")
 def divergence_command(
-    folder: Folder,
+    log_url: Log,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Most disagreements shown of each kind.")] = 20,
     master: Master = None,
 ) -> None:
     """Print where name servers disagreed, since when, and for how long."""
-    with _history(folder, master) as (_, changes, computed):
+    with _history(log_url, master) as (_, changes, computed):
         versions = computed.cache()
         leads = clock_leads(changes).orderBy("namesrv").collect()
         found = {by: divergence(changes, versions, by) for by in (WALL_TIME, INGEST_TIME)}
@@ -242,21 +224,51 @@ def divergence_command(
 
 @app.command("compact")
 def compact_command(
-    folder: Folder,
+    log_url: Log,
     keep_days: Annotated[
         int | None, typer.Option(min=1, max=36_500, help="Days before today of which every change is kept; else all.")
     ] = None,
+    grace_hours: Annotated[
+        float, typer.Option(min=0, max=8_760, help="How long files stay that were replaced, for readers under way.")
+    ] = GRACE.total_seconds() / 3600,
     master: Master = None,
 ) -> None:
-    """Put the files of days that are over together, and drop changes that are too old."""
+    """Put small files together, drop changes that are too old, and delete files that are no longer of the log."""
+    dropped: tuple[str, ...] = ()
     with _failures():
-        store = _open(folder)
-        with _spark(master, {}) as spark:
-            done = compact(spark, store, datetime.now(UTC).date(), keep_days)
+        log = RouteLog.open(log_url)
+        if keep_days is not None:
+            check_java()
+            with _spark(master, {}) as spark:
+                dropped = drop_old(spark, log, datetime.now(UTC).date(), keep_days)
+        done = compact(log, timedelta(hours=grace_hours))
     _say(
-        f"{len(done.days)} days compacted, {len(done.dropped_days)} reduced to what outlasted them: "
-        f"{done.files_before:,} files before, {done.files_after:,} after"
+        f"{len(done.days)} days compacted, {len(dropped)} reduced to what outlasted them: "
+        f"{done.files_before:,} files before, {done.files_after:,} after; {done.deleted:,} old files deleted"
     )
+
+
+@app.command("export")
+def export_command(
+    log_url: Log,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Path or URL of a place without files.")],
+) -> None:
+    """Copy the log as plain folders, TARGET/date=DATE, for programs that know nothing of its commits."""
+    with _failures():
+        count = export(RouteLog.open(log_url), target)
+    _say(f"{count:,} files copied to {target}")
+
+
+@app.command("take-over")
+def take_over_command(log_url: Log) -> None:
+    """Make a log of version 0.2 one of this version, in place."""
+    with _failures():
+        log = take_over(log_url)
+        found = log.state()
+    goes_on = (
+        f"goes on with run {found.run}" if found.position is not None else "the next ingest begins with a snapshot"
+    )
+    _say(f"{log.url} has {len(found.files):,} files in commits; {goes_on}")
 
 
 def _catch_up(mirror: DeltaMirror | None) -> None:
@@ -314,11 +326,14 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _open(folder: Path) -> RouteStore:
-    store = RouteStore.open(folder)
-    store.check_not_empty()
+def _open(log_url: str) -> RouteLog:
+    log = RouteLog.open(log_url)
+    found = log.state()
+    log.check_not_empty(found)
+    if found.unknown_kinds:
+        _say(f"commits of a kind that this version does not know: {', '.join(sorted(found.unknown_kinds))}")
     check_java()
-    return store
+    return log
 
 
 @contextmanager
@@ -329,13 +344,13 @@ def _spark(master: str | None, conf: Mapping[str, str] = QUICK_START) -> Iterato
 
 
 @contextmanager
-def _history(folder: Path, master: str | None) -> Iterator[tuple[RouteStore, DataFrame, DataFrame]]:
-    """The store, its log, and the history of it."""
+def _history(log_url: str, master: str | None) -> Iterator[tuple[RouteLog, DataFrame, DataFrame]]:
+    """The log, its rows, and the history of it."""
     with _failures():
-        store = _open(folder)
+        log = _open(log_url)
         with _spark(master) as spark:
-            changes = read_changes(spark, store)
-            yield store, changes, history(changes)
+            changes = read_changes(spark, log)
+            yield log, changes, history(changes)
 
 
 @contextmanager
@@ -343,10 +358,10 @@ def _failures() -> Iterator[None]:
     """Ends the program with one line for whatever can go wrong."""
     try:
         yield
+    except (IngestError, ComparisonError, CompactionError, StoreUnavailableError, ConflictError) as error:
+        _exit_with(str(error), EXIT_FAILED)
     except (JavaNotFoundError, SparkStartError, SinkError, StoreError) as error:
         _exit_with(str(error), EXIT_BAD_INPUT)
-    except (IngestError, ComparisonError, CompactionError) as error:
-        _exit_with(str(error), EXIT_FAILED)
     except SPARK_ERRORS as error:
         _exit_with(one_line(error), EXIT_FAILED)
     except OSError as error:

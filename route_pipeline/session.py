@@ -83,8 +83,6 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Routes are millions of small rows: Spark's 200 shuffle partitions would be 200 tiny tasks.
         "spark.sql.shuffle.partitions": "8",
-        # Ids of ingests are text, whatever they look like.
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         # As the tasks of an ingest write times. Spark's default is a type of its own, which has no time zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Spark wants a folder, though nothing here is stored in it; the default is the current folder.

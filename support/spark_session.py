@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.session import spark_session
+from support.s3_server import name_s3_server
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options that halve the time of short jobs."""
@@ -17,6 +18,7 @@ FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores; tasks are tried twice, because some failures show only when a task is repeated."""
     folder = tmp_path_factory.mktemp("spark")
+    name_s3_server()
     conf = {
         "spark.driver.defaultJavaOptions": FAST_START,
         "spark.sql.shuffle.partitions": "2",

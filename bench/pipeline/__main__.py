@@ -25,6 +25,7 @@ import pyarrow.dataset as ds
 
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.workload import Profile
+from route_pipeline.log import files
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
@@ -75,11 +76,11 @@ def bulk(rows: int, rounds: int) -> Iterator[Sample]:
 
 
 def latency(log: Path) -> Iterator[Sample]:
-    """Seconds from a registration's answer to its row in the log, under ``follow --continuous --every 1``."""
+    """Seconds from a registration's answer to its row in the log, under ``follow --every 1``."""
     with NamesrvProcess("--name", "ns-a") as namesrv, namesrv.connect() as client:
-        arguments = ["follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1", "--continuous"]
+        arguments = ["follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1"]
         with following(arguments):
-            eventually(lambda: list(log.glob("ingests/*/*.parquet")), within_seconds=180)
+            eventually(lambda: list(log.glob("_commits/*.json")), within_seconds=180)
             for number in range(LATE_CHANGES):
                 request = registration([f"Late{number}"], identity(), counter=number + 1)
                 client.registration.RegisterBroker(request, timeout=20)
@@ -105,9 +106,7 @@ def following(arguments: list[str]) -> Iterator[None]:
 
 def topics(log: Path) -> set[str]:
     """Topics that have a row."""
-    if not (log / "changes").exists():
-        return set()
-    column = ds.dataset(log / "changes", partitioning="hive").to_table(columns=["topic"]).column("topic")
+    column = ds.dataset(files(log)).to_table(columns=["topic"]).column("topic")
     return set(column.to_pylist())
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 
 from route_pipeline.log.change_log import read_changes
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog, files
 from route_pipeline.session import QUICK_START, spark_session
 from support.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
@@ -62,9 +62,8 @@ def main() -> None:
         to = ["--namesrv", str(namesrv.endpoint), "--out", str(log)]
         with changing(client) as made:
             for number in range(arguments.kills):
-                mode = ["--continuous"] if number % 2 else []
                 wait_for = 0 if number % 4 == 3 else batches(log) + 1
-                follow_and_kill(["follow", *to, "--every", "1", *mode], log, wait_for, chance)
+                follow_and_kill(["follow", *to, "--every", "1"], log, wait_for, chance)
                 print(f"kill {number + 1}: {batches(log)} batches, {made():,} changes so far", flush=True)
         ingest: list[str | Path] = [BIN / "route-pipeline", "ingest", *to]
         subprocess.run(ingest, check=True, stdout=subprocess.DEVNULL, timeout=MAX_START_SECONDS)
@@ -74,7 +73,7 @@ def main() -> None:
 
 def batches(log: Path) -> int:
     """Batches that are whole."""
-    return sum(1 for _ in log.glob("ingests/*/*.parquet"))
+    return sum(1 for _ in log.glob("_commits/*.json"))
 
 
 def follow_and_kill(arguments: list[str], log: Path, wait_for: int, chance: random.Random) -> None:
@@ -122,11 +121,11 @@ def changing(client: Client) -> Iterator[Callable[[], int]]:
 def count(log: Path, last: int, kills: int) -> int:
     """Prints what the log has, by either reader; returns how many of them found something wrong."""
     columns = ["namesrv", "epoch", "revision", "table_name", "key", "op", "from_snapshot"]
-    store = RouteStore.open(log)
+    store = RouteLog.open(log)
     print(f"{kills} kills, {batches(log)} batches, last revision {last:,}")
     with spark_session("local[2]", QUICK_START) as spark:
         by_spark = [tuple(row) for row in read_changes(spark, store).select(*columns).collect()]
-    table = ds.dataset(store.changes, partitioning="hive").to_table(columns=columns)
+    table = ds.dataset(files(store.url)).to_table(columns=columns)
     by_arrow = [tuple(row.values()) for row in table.to_pylist()]
     return sum(_wrong(name, rows, last) for name, rows in (("Spark", by_spark), ("Arrow", by_arrow)))
 

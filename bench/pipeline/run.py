@@ -20,7 +20,7 @@ from bench.figures import Sample, progress, shown
 from bench.pipeline.spark_processes import spark_processes
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.session import spark_session
 from route_pipeline.source.connection import Connecting
 from route_pipeline.source.snapshot_reader import open_snapshot
@@ -85,7 +85,7 @@ def into_parquet(spark: SparkSession, endpoint: Endpoint, target: Path) -> None:
 
 def ingest_once(spark: SparkSession, endpoint: Endpoint, folder: Path) -> None:
     """The first ingest of a log, which is then taken away."""
-    ingest(spark, [endpoint], RouteStore.create(folder), {"shards": str(CORES)})
+    ingest(spark, [endpoint], RouteLog.create(folder), {"shards": str(CORES)})
     shutil.rmtree(folder)
 
 

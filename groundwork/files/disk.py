@@ -6,8 +6,6 @@ middle, too: a disk that runs full takes a part first. The errors there are thos
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,10 +16,6 @@ from typing import IO
 from groundwork.files.failpoints import FAILPOINTS
 
 _NOTHING = nullcontext()
-
-# Python has no call for it; Linux has, in every libc of the last years.
-_RENAMEAT2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 Stream = IO[bytes] | FileIO
 
@@ -74,20 +68,6 @@ def rename(file: Path, target: Path) -> None:
     """Gives a file the name of another, which it replaces. Raises OSError."""
     with _step("rename", target):
         file.replace(target)
-
-
-def exchange(file: Path, other: Path) -> None:
-    """Exchanges the names of two files or folders of one file system. At no moment is one of the names missing.
-
-    Raises:
-        OSError: It failed; with ENOSYS, EINVAL or ENOTSUP, this system or its file system can never do it.
-    """
-    with _step("exchange", other):
-        if _RENAMEAT2 is None:
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(other))
-        if _RENAMEAT2(_AT_FDCWD, os.fsencode(file), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(other))
 
 
 def link(file: Path, second_name: Path) -> None:

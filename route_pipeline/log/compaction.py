@@ -1,33 +1,40 @@
-"""Compaction, which keeps the log small: one folder of few files for each past day, and nothing older than wanted.
+"""Compaction, which keeps the log small: few large files for each day in place of many small ones, today's too.
 
-A day that is compacted has the same rows. A day that is too old loses the versions that ended in it. Of each key, the
-version that was there at the end of the day stays, so the history from then on is the same.
+It is a commit that removes files and adds one with the same rows. Readers that go on with the old files find them for a
+while; then they leave the store. No Spark is needed.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
-from pathlib import Path
+from datetime import timedelta
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+import pyarrow as pa
 
-from route_pipeline.log.change_log import read_parquet
-from route_pipeline.log.day_swap import replace_days, staged_day
-from route_pipeline.log.history import KEY, current, history
-from route_pipeline.log.store import COMPACTED_RUN, LASTING_RUN, RouteStore
-from route_pipeline.spark_errors import SPARK_ERRORS, one_line
+from route_pipeline.log.arrow_source import read_rows
+from route_pipeline.log.commits import CHANGES, CLEANING, COMPACTION, QUARANTINE, RETENTION, DataFile
+from route_pipeline.log.data_files import DATA, LOG_SCHEMA, NewFile, as_rows, folder_of, groups
+from route_pipeline.log.quality import PROBLEM
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.writer import ConflictError, LogWriter
+from route_pipeline.stores.store import WORK, StoreUnavailableError
 
 ROWS_A_FILE = 2_000_000
-"""About 20 MB of topic queues."""
+"""About 20 MB of topic queues. Files of half of it and more stay as they are."""
+ROW_GROUP_ROWS = 64 * 1024
 
+GRACE = timedelta(days=1)
+"""How long files stay that are no longer of the log, for readers that listed them."""
+ORPHAN_AGE = timedelta(days=7)
+"""Age at which a file goes that no commit ever had: a batch that still writes it would have ended long ago."""
 
-_DONE = ([f"run={COMPACTED_RUN}"], [f"run={LASTING_RUN}"])
+_SCHEMAS = {CHANGES: LOG_SCHEMA, QUARANTINE: LOG_SCHEMA.append(pa.field(PROBLEM, pa.string()))}
 
 
 class CompactionError(Exception):
-    """A day could not be compacted; the log is as it was. The text is one line."""
+    """It ended early; the log has the same rows, and what was done stays. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,82 +43,86 @@ class Compacted:
 
     days: tuple[str, ...]
     """Days whose files were put together."""
-    dropped_days: tuple[str, ...]
-    """Days of which only what outlasted them is left."""
     files_before: int
-    """Files of these days before it."""
+    """Files of the log before it."""
     files_after: int
-    """Files of these days after it."""
+    """Files of the log after it."""
+    deleted: int
+    """Files that left the store."""
 
 
-def compact(spark: SparkSession, store: RouteStore, today: date, keep_days: int | None = None) -> Compacted:
-    """Compacts the days that are over, and drops what is too old.
-
-    Readers that listed the files of a day before it was compacted may miss them: run it when nobody reads.
+def compact(log: RouteLog, grace: timedelta = GRACE) -> Compacted:
+    """Puts small files of a day together, and deletes what has not been of the log for long.
 
     Args:
-        spark: A session.
-        store: The log.
-        today: The day that is not over, UTC; it is left as it is.
-        keep_days: How many days before today keep every change; None: all.
+        log: The log. Others may read it and append to it meanwhile.
+        grace: How long files stay that were replaced.
 
     Raises:
-        StoreError: Another process writes to the log.
-        CompactionError: Spark failed, or the disk.
+        StoreError: The log cannot be written to.
+        CompactionError: The store failed on the way, or another compaction was faster.
     """
-    with store.writing():
-        folders = sorted(store.changes.glob("date=*"))
-        before_today = (folder for folder in folders if folder.name < f"date={today:%Y-%m-%d}")
-        over = [folder for folder in before_today if store.is_whole(folder)]
-        files_before = sum(map(_file_count, over))
-        try:
-            old: list[Path] = []
-            if keep_days is not None:
-                oldest = f"date={today - timedelta(days=keep_days):%Y-%m-%d}"
-                old = [folder for folder in over if folder.name < oldest]
-            if old and _runs(old) != [f"run={LASTING_RUN}"]:
-                _drop(spark, store, old)
-            days = [folder for folder in over if folder not in old and _runs([folder]) not in _DONE]
-            for folder in days:
-                rows = read_parquet(spark, folder).drop("run", "batch_id")
-                _replace(store, [folder], rows, COMPACTED_RUN)
-        except SPARK_ERRORS as error:
-            raise CompactionError(f"{store.folder} cannot be compacted: {one_line(error)}") from error
-        except OSError as error:
-            raise CompactionError(f"{store.folder} cannot be compacted: {error.strerror}") from error
-        files_after = sum(_file_count(folder) for folder in over if folder.exists())
-    return Compacted(
-        tuple(folder.name.removeprefix("date=") for folder in days),
-        tuple(folder.name.removeprefix("date=") for folder in old),
-        files_before,
-        files_after,
-    )
+    writer = LogWriter(log)
+    before = len(writer.state.files)
+    days: set[str] = set()
+    try:
+        for small in _small_files(writer.state.files.values()):
+            if _merge(writer, small):
+                days.add(small[0].date)
+        deleted = _clean(writer, grace)
+    except (ConflictError, StoreUnavailableError) as error:
+        raise CompactionError(f"{log.url} cannot be compacted: {error}") from error
+    return Compacted(tuple(sorted(days)), before, len(writer.state.files), deleted)
 
 
-def _drop(spark: SparkSession, store: RouteStore, old: list[Path]) -> None:
-    """Puts the rows that outlasted the old days in place of the last of these days, and removes the others."""
-    rows = spark.read.option("basePath", f"file:{store.changes}").parquet(*(f"file:{folder}" for folder in old))
-    rows = rows.drop("date", "run", "batch_id")
-    lasting = current(history(rows)).select(
-        *KEY, F.col("valid_from_epoch").alias("epoch"), F.col("valid_from_revision").alias("revision")
-    )
-    # The first row of a version, and no snapshots: without a snapshot, no row counts as missing in it.
-    kept = rows.where(F.col("op") == "put").join(lasting, [*KEY, "epoch", "revision"], "left_semi")
-    kept = kept.dropDuplicates([*KEY, "epoch", "revision"])
-    _replace(store, old, kept, LASTING_RUN)
+def _small_files(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Files to be put together, each list in one file: of one day and table."""
+    of_day: dict[tuple[str, str], list[DataFile]] = defaultdict(list)
+    for file in files:
+        if file.table in _SCHEMAS and file.rows < ROWS_A_FILE // 2:
+            of_day[file.date, file.table].append(file)
+    found: list[list[DataFile]] = []
+    for _, small in sorted(of_day.items()):
+        held: list[DataFile] = []
+        for file in small:
+            if sum(one.rows for one in held) + file.rows > ROWS_A_FILE:
+                found.append(held)
+                held = []
+            held.append(file)
+        found.append(held)
+    return [some for some in found if len(some) > 1]
 
 
-def _replace(store: RouteStore, days: list[Path], rows: DataFrame, run: str) -> None:
-    """Writes rows aside and puts them in place of days, at the name of the last of them."""
-    staged = staged_day(store.work, days[-1].name)
-    target = staged / f"run={run}" / "batch_id=0"
-    rows.coalesce(max(1, rows.count() // ROWS_A_FILE)).write.parquet(f"file:{target}")
-    replace_days(store.changes, store.work, [day.name for day in days])
+def _merge(writer: LogWriter, small: Sequence[DataFile]) -> bool:
+    """Commits one file in place of some. Files with columns that this program does not know stay as they are."""
+    table, date = small[0].table, small[0].date
+    kept = all(file.made_by == RETENTION for file in small)
+    store = writer.log.store
+    store.make_folder(folder_of(date))
+    schema = _SCHEMAS[table]
+    with NewFile(store, table, date, RETENTION if kept else COMPACTION) as file:
+        for rows in groups(read_rows(store, small), ROW_GROUP_ROWS):
+            if not set(rows.schema.names) <= set(schema.names):
+                return False
+            file.write(as_rows(rows, schema))
+    writer.append(COMPACTION, add=file.files(), remove=[one.path for one in small])
+    return True
 
 
-def _runs(folders: list[Path]) -> list[str]:
-    return sorted(run.name for folder in folders for run in folder.glob("run=*"))
-
-
-def _file_count(folder: Path) -> int:
-    return sum(1 for _ in folder.rglob("*.parquet"))
+def _clean(writer: LogWriter, grace: timedelta) -> int:
+    """Deletes files that were removed from the log longer ago than a time, and those that never were of it."""
+    store, state = writer.log.store, writer.state
+    gone = [path for path, at in state.removed.items() if at <= writer.store_time - grace]
+    orphans = [
+        file.path
+        for folder in (DATA, WORK)
+        for file in store.files(folder)
+        if file.path not in state.files
+        and file.path not in state.removed
+        and file.modified <= writer.store_time - ORPHAN_AGE
+    ]
+    for path in (*gone, *orphans):
+        store.delete(path)
+    if gone:
+        writer.append(CLEANING, forget=gone)
+    return len(gone) + len(orphans)

@@ -1,33 +1,34 @@
 """The ingest: it appends the rows of name servers to the change log, once or as long as wanted.
 
-Spark's stream gives batches; the tasks of each check its rows and write them (:mod:`route_pipeline.log.staging`), and
-the files of those that succeeded are published by a rename (see :mod:`route_pipeline.log.store`).
+A batch is planned on the driver, from the position of the last commit. Spark's tasks check its rows and write them
+(:mod:`route_pipeline.log.staging`), and a commit makes them part of the log, with the position that was reached
+(:mod:`route_pipeline.log.writer`). The position is nowhere else, so there is nothing that could disagree with it.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, is_remote
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import SparkSession, is_remote
 
 from groundwork.endpoints import Endpoint
-from groundwork.files import disk
-from route_pipeline.log.batch_counts import brought
+from route_pipeline.log.data_files import folder_of
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.log.slow_workers import patiently
-from route_pipeline.log.staging import BAD, GOOD, PART, PartsSource, Stager
-from route_pipeline.log.store import Batch, RouteStore, Run, StoreError
-from route_pipeline.log.summaries import Summary, gap_of, point_of, read_summaries, read_text, write_summaries
+from route_pipeline.log.staging import Staged, Stager
+from route_pipeline.log.summaries import Summary, gap_of, point_of, read_text
+from route_pipeline.log.writer import Batch, LogWriter
 from route_pipeline.schemas import CHANGES
+from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.offsets import INITIAL, OffsetError
 from route_pipeline.source.options import ReadRequest
+from route_pipeline.source.stream_reader import NamesrvStreamReader
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-
-_BEING_WRITTEN = "_temporary"
-"""Folder of a batch's files that tasks still write, or that failed tasks left."""
+from route_pipeline.stores.store import StoreUnavailableError
 
 OnBatch = Callable[[list[Summary]], None]
 
@@ -61,74 +62,127 @@ class IngestResult:
         return tuple(f"{summary.namesrv}: {summary.gap}" for summary in self.summaries if summary.gap)
 
 
-@dataclass
-class Appender:
-    """Writes batches to the log. Spark may call it again with a batch that it wrote before."""
+class Ingester:
+    """Appends to a log what has changed, as often as it is asked to."""
 
-    store: RouteStore
-    run: Run
-    request: ReadRequest
-    on_batch: OnBatch
-    now: Callable[[], datetime]
-    written: list[Summary] = field(default_factory=list)
-    """Summaries of this process's batches."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        endpoints: Iterable[Endpoint],
+        log: RouteLog,
+        options: Mapping[str, str] | None = None,
+        *,
+        on_batch: OnBatch = lambda _summaries: None,
+        new_run: bool = False,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Opens the log to write to.
 
-    def __post_init__(self) -> None:
-        self._known = {summary.namesrv: summary for summary in read_summaries(self.store.ingests)}
-
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Appends a batch.
+        Args:
+            spark: A session whose driver is this process.
+            endpoints: Where the name servers listen.
+            log: Where to write to.
+            options: More options of the data source.
+            on_batch: Told the summaries of each batch.
+            new_run: Whether to forget how far was read, and so to begin with a snapshot.
+            now: The clock.
 
         Raises:
-            StoreError: It cannot be moved to its place.
+            IngestError: An option is wrong, or Spark's driver is behind Spark Connect.
+            StoreError: The log cannot be written to.
         """
-        at = self.now()
-        batch = self.store.batch(self.run, batch_id, at)
-        if batch is None:
-            return
-        if not batch.is_staged:
-            self._stage(rows, batch, at)
-            batch.publish(GOOD, BAD)
-        summaries = self._summaries(batch, batch_id, at)
+        if is_remote():
+            raise IngestError(
+                "a session of Spark Connect has its driver elsewhere: submit route-pipeline to the cluster instead, "
+                "or write the stream 'namesrv' with a sink of Spark's"
+            )
+        self._spark = spark
+        self._on_batch = on_batch
+        self._now = now
         try:
-            write_summaries(batch.summary, summaries)
-        except OSError as error:
-            raise StoreError(f"{batch.summary} cannot be written: {error.strerror}") from error
-        self._known |= {summary.namesrv: summary for summary in summaries}
-        self.written += summaries
-        self.on_batch(summaries)
+            self._request = ReadRequest.of_options(_options(endpoints, options), streaming=True)
+        except ValueError as error:
+            raise IngestError(str(error)) from error
+        self._writer = LogWriter(log)
+        found = self._writer.state
+        if new_run or found.position is None:
+            self._run, self._batch, self._position = _new_run(now()), 0, INITIAL
+        else:
+            self._run, self._batch, self._position = found.run, found.batch + 1, dict(found.position)
 
-    def _stage(self, rows: DataFrame, batch: Batch, at: datetime) -> None:
-        """Lets the tasks write the batch, and collects the files of those that succeeded."""
-        folder = batch.staged / _BEING_WRITTEN
+    def once(self) -> IngestResult:
+        """Appends all that there is now. After an error, another call goes on where it was.
+
+        Raises:
+            IngestError: Name servers could not be read, or a batch could not be written; those before it stay.
+            StoreError: The log cannot be written to.
+        """
+        reader = NamesrvStreamReader(self._request)
+        limit = reader.getDefaultReadLimit()
+        written: list[Summary] = []
         try:
-            folder.mkdir(parents=True)
-            stage = F.udf(Stager(self.request, folder, at), "array<string>", useArrow=False).asNondeterministic()
-            for row in rows.select(stage(PART)).collect():
-                for name in row[0]:
-                    kind, _, target = name.partition("-")
-                    (batch.staged / kind).mkdir(exist_ok=True)
-                    disk.rename(folder / name, batch.staged / kind / target)
-        except OSError as error:
-            raise StoreError(f"batch {batch.staged} cannot be written: {error.strerror}") from error
+            self._catch_up()
+            reader.prepareForTriggerAvailableNow()
+            while (end := reader.latestOffset(self._position, limit)) != self._position:
+                summaries = self._append(reader, end)
+                self._on_batch(summaries)
+                written += summaries
+        except (NamesrvError, OffsetError, StoreUnavailableError) as error:
+            raise IngestError(str(error)) from error
+        except SPARK_ERRORS as error:
+            raise IngestError(one_line(error)) from error
+        return IngestResult(self._run, tuple(written))
 
-    def _summaries(self, batch: Batch, batch_id: int, at: datetime) -> list[Summary]:
+    def _catch_up(self) -> None:
+        """Goes on after a batch that is in the log though every answer that said so was lost."""
+        self._writer.catch_up()
+        found = self._writer.state
+        if found.position is not None and found.run == self._run and found.batch >= self._batch:
+            self._batch, self._position = found.batch + 1, dict(found.position)
+
+    def _append(self, reader: NamesrvStreamReader, end: dict[str, Any]) -> list[Summary]:
+        """Appends one batch."""
+        at = self._now()
+        self._writer.log.store.make_folder(folder_of(f"{at.astimezone(UTC):%Y-%m-%d}"))
+        staged = self._stage(Stager(self._request, self._writer.log.store, at), reader, end)
+        summaries = self._summaries(staged, at)
+        self._writer.append_batch(Batch(self._run, self._batch, end, tuple(summaries)), staged.files)
+        self._position = end
+        self._batch += 1
+        return summaries
+
+    def _stage(self, stager: Stager, reader: NamesrvStreamReader, end: dict[str, Any]) -> Staged:
+        """Plans a batch and lets the tasks write it."""
+        staged = Staged()
+
+        def run() -> None:
+            # Planned anew each time: a snapshot's pin may be gone by then.
+            parts = reader.partitions(self._position, end)
+            if parts:
+                for one in self._spark.sparkContext.parallelize(parts, len(parts)).map(stager).collect():
+                    staged.add(one)
+
+        patiently(run)
+        return staged
+
+    def _summaries(self, staged: Staged, at: datetime) -> list[Summary]:
         summaries = []
-        for namesrv, counts in brought(batch.changes, batch.quarantine).items():
-            before = self._known.get(namesrv)
-            epoch, revision = point_of(counts.reads, before)
+        for namesrv in sorted(staged.rows.keys() | staged.quarantined.keys()):
+            before = self._writer.state.known.get(namesrv)
+            reads = [read for read in staged.reads if read["namesrv"] == namesrv]
+            epoch, revision = point_of(reads, before)
             summaries.append(
                 Summary(
-                    run=self.run.run_id,
-                    batch_id=batch_id,
+                    run=self._run,
+                    batch_id=self._batch,
                     ingested_at=at,
                     namesrv=namesrv,
                     epoch=epoch,
                     revision=revision,
-                    rows=counts.rows,
-                    quarantined=counts.quarantined,
-                    read=read_text(counts.reads),
-                    gap=gap_of(counts.reads, before),
+                    rows=staged.rows[namesrv],
+                    quarantined=staged.quarantined[namesrv],
+                    read=read_text(reads),
+                    gap=gap_of(reads, before),
                 )
             )
         return summaries
@@ -137,7 +191,7 @@ class Appender:
 def ingest(
     spark: SparkSession,
     endpoints: Iterable[Endpoint],
-    store: RouteStore,
+    log: RouteLog,
     options: Mapping[str, str] | None = None,
     *,
     on_batch: OnBatch = lambda _summaries: None,
@@ -146,103 +200,18 @@ def ingest(
 ) -> IngestResult:
     """Appends everything that changed since the last ingest; the first one begins with a snapshot.
 
-    Args:
-        spark: A session that knows the format ``namesrv``.
-        endpoints: Where the name servers listen.
-        store: Where to write to.
-        options: More options of the data source.
-        on_batch: Told the summaries of each batch.
-        new_run: Whether to begin a new checkpoint, and so with a snapshot.
-        now: The clock.
+    The arguments are those of :class:`Ingester`.
 
     Raises:
-        IngestError: Name servers could not be read, or Spark failed; batches that were written stay.
-        StoreError: The folder cannot be written to.
+        IngestError: Name servers could not be read, or a batch could not be written; those before it stay.
+        StoreError: The log cannot be written to.
     """
-    _check_driver()
-    with store.writing():
-        appender = Appender(store, store.run(new=new_run), _request(endpoints, options), on_batch, now)
-        try:
-            patiently(lambda: _wait(_writer(spark, appender, endpoints, options).trigger(availableNow=True).start()))
-        except SPARK_ERRORS as error:
-            raise IngestError(one_line(error)) from error
-    return IngestResult(appender.run.run_id, tuple(appender.written))
-
-
-def follow(
-    spark: SparkSession,
-    endpoints: Iterable[Endpoint],
-    store: RouteStore,
-    seconds: float,
-    options: Mapping[str, str] | None = None,
-    *,
-    on_batch: OnBatch = lambda _summaries: None,
-) -> None:
-    """Goes on appending, with a batch every so many seconds if there is something new, until interrupted.
-
-    Args:
-        spark: A session that knows the format ``namesrv``.
-        endpoints: Where the name servers listen.
-        store: Where to write to.
-        seconds: Time from the start of one batch to the start of the next.
-        options: More options of the data source.
-        on_batch: Told the summaries of each batch.
-
-    Raises:
-        IngestError: Name servers could not be read, or Spark failed.
-        StoreError: The folder cannot be written to.
-    """
-    _check_driver()
-    with store.writing():
-        request = _request(endpoints, options)
-        appender = Appender(store, store.run(), request, on_batch, lambda: datetime.now(UTC))
-        writer = _writer(spark, appender, endpoints, options)
-        try:
-            patiently(lambda: _wait(writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()))
-        except SPARK_ERRORS as error:
-            raise IngestError(one_line(error)) from error
-
-
-def _check_driver() -> None:
-    """Checks that Spark's driver is in this process. The driver publishes batches and holds the lock of the folder.
-
-    Raises:
-        IngestError: It is behind Spark Connect.
-    """
-    if is_remote():
-        raise IngestError(
-            "a session of Spark Connect has its driver elsewhere: submit route-pipeline to the cluster instead, "
-            "or write the stream 'namesrv' with a sink of Spark's"
-        )
-
-
-def _request(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> ReadRequest:
-    """What is to be read.
-
-    Raises:
-        IngestError: An option is wrong.
-    """
-    try:
-        return ReadRequest.of_options(_options(endpoints, options), streaming=True)
-    except ValueError as error:
-        raise IngestError(str(error)) from error
+    return Ingester(spark, endpoints, log, options, on_batch=on_batch, new_run=new_run, now=now).once()
 
 
 def _options(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> dict[str, str]:
     return {**(options or {}), "endpoints": ",".join(map(str, endpoints)), "table": CHANGES}
 
 
-def _writer(
-    spark: SparkSession, appender: Appender, endpoints: Iterable[Endpoint], options: Mapping[str, str] | None
-) -> DataStreamWriter:
-    spark.dataSource.register(PartsSource)
-    parts = spark.readStream.format(PartsSource.name()).options(**_options(endpoints, options)).load()
-    return parts.writeStream.foreachBatch(appender).option("checkpointLocation", f"file:{appender.run.checkpoint}")
-
-
-def _wait(query: StreamingQuery) -> None:
-    """Waits for the end of a query; if the wait is interrupted, the query ends with it."""
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+def _new_run(at: datetime) -> str:
+    return f"{at:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}"

@@ -1,38 +1,13 @@
-"""The summary of each batch: one row for each name server, with what was read and what is missing.
-
-They are small and are read on the driver with Arrow, without a Spark job.
-"""
+"""The summaries of a batch: one for each name server, with what was read and what is missing. Its commit has them."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from groundwork.files import disk
-from route_pipeline.log.store import Run
 from route_pipeline.source.change_rows import BACK, CHANGES_READ, HOLE, LOST, SNAPSHOT
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("run", pa.string(), nullable=False),
-        pa.field("batch_id", pa.int64(), nullable=False),
-        pa.field("ingested_at", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("namesrv", pa.string(), nullable=False),
-        pa.field("epoch", pa.string(), nullable=False),
-        pa.field("revision", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("quarantined", pa.int64(), nullable=False),
-        pa.field("read", pa.string(), nullable=False),
-        pa.field("gap", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +71,3 @@ def read_text(reads: Iterable[Mapping[str, Any]]) -> str:
     """The column ``read``."""
     ops = {read["op"] for read in reads}
     return ",".join(op for op in (SNAPSHOT, CHANGES_READ, LOST, BACK, HOLE) if op in ops)
-
-
-def write_summaries(path: Path, summaries: list[Summary]) -> None:
-    """Writes the summaries of a batch; the file appears whole.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    rows = [asdict(summary) for summary in summaries]
-    encoded = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), encoded)
-    part = path.with_name(f"_{path.name}.part")
-    with disk.open_new(part) as stream:
-        disk.write(stream, part, encoded.getvalue())
-        disk.sync(stream, part)
-    disk.rename(part, path)
-
-
-def read_summaries(folder: Path, run: Run | None = None) -> list[Summary]:
-    """All summaries below a folder, in the order they were written.
-
-    Args:
-        folder: The folder ``ingests`` of a store.
-        run: Only those of one run; None: of all.
-    """
-    names = [field.name for field in fields(Summary)]
-    found: list[Summary] = []
-    for path in folder.glob(f"run={run.run_id if run else '*'}/batch_id=*.parquet"):
-        rows = pq.read_table(path, schema=_SCHEMA, partitioning=None).to_pylist()
-        found += [Summary(**{name: row[name] for name in names}) for row in rows]
-    return sorted(found, key=lambda summary: (summary.ingested_at, summary.run, summary.batch_id, summary.namesrv))

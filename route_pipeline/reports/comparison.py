@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import COMPARED, current, history
-from route_pipeline.log.store import RouteStore
-from route_pipeline.log.summaries import Summary, read_summaries
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.summaries import Summary
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 MAX_SHOWN_DIFFERENCES = 20
@@ -113,39 +113,26 @@ class Comparison:
     """Tables that differ."""
 
 
-def compare_latest(spark: SparkSession, store: RouteStore) -> Comparison:
+def compare_latest(spark: SparkSession, log: RouteLog) -> Comparison:
     """Compares the name servers as the log knows them now.
 
     Raises:
         StoreError: There is no ingest.
         ComparisonError: Spark could not read the log.
     """
-    summaries = read_summaries(store.ingests)
-    latest = {summary.namesrv: summary for summary in summaries}
-    known = {name: summary for name, summary in latest.items() if summary.epoch}
+    found = log.state()
+    known = {name: summary for name, summary in found.known.items() if summary.epoch}
     try:
-        changes = read_changes(spark, store)
+        changes = read_changes(spark, log)
         rows = current(history(changes)).where(F.col("namesrv").isin(*known)).cache()
         try:
-            namesrvs = _namesrvs(rows, known, _lost(summaries))
+            namesrvs = _namesrvs(rows, known, found.lost)
             differences = _differences(rows, len(namesrvs))
         finally:
             rows.unpersist()
     except SPARK_ERRORS as error:
-        raise ComparisonError(f"{store.folder} cannot be read: {one_line(error)}") from error
-    return Comparison(summaries[-1].run, namesrvs, differences)
-
-
-def _lost(summaries: list[Summary]) -> set[str]:
-    """Name servers that are lost: of their losses and returns, a loss was the last."""
-    lost: set[str] = set()
-    for summary in summaries:
-        ops = summary.read.split(",")
-        if "lost" in ops or "hole" in ops:
-            lost.add(summary.namesrv)
-        elif "back" in ops or "snapshot" in ops:
-            lost.discard(summary.namesrv)
-    return lost
+        raise ComparisonError(f"{log.url} cannot be read: {one_line(error)}") from error
+    return Comparison(found.run, namesrvs, differences)
 
 
 def _namesrvs(rows: DataFrame, known: dict[str, Summary], lost: set[str]) -> tuple[NamesrvSummary, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,32 +10,28 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from route_pipeline.log.change_log import read_parquet
-from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.log.commits import HISTORY, HISTORY_MADE
+from route_pipeline.log.data_files import folder_of
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.spark_files import write_files
+from route_pipeline.log.writer import LogWriter
 from route_pipeline.reports.questions import Event, RouteAt, utc
 
 
-def write_history(store: RouteStore, versions: DataFrame) -> int:
+def write_history(log: RouteLog, versions: DataFrame) -> int:
     """Writes the history in place of the one that is there.
 
     Returns:
         The number of versions.
 
     Raises:
-        StoreError: The folder cannot be written to, or another process writes to it.
+        StoreError: The log cannot be written to.
     """
-    with store.writing():
-        staged, aside = store.work / "history", store.work / "old-history"
-        versions.write.parquet(f"file:{staged}")
-        count = read_parquet(versions.sparkSession, staged).count()
-        try:
-            if store.history.exists():
-                store.history.rename(aside)
-            staged.rename(store.history)
-        except OSError as error:
-            raise StoreError(f"{store.history} cannot be replaced: {error.strerror}") from error
-        shutil.rmtree(aside, ignore_errors=True)
-    return count
+    writer = LogWriter(log)
+    log.store.make_folder(folder_of(HISTORY))
+    files = write_files(versions, log.store, HISTORY, "", HISTORY_MADE)
+    writer.append(HISTORY_MADE, add=files, remove=[file.path for file in writer.state.files_of(HISTORY)])
+    return sum(file.rows for file in files)
 
 
 def print_routes(console: Console, topic: str, at: datetime, routes: Sequence[RouteAt]) -> None:

@@ -7,13 +7,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import history
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog
 from support.routes.fleet_life import Moment, State, Version, content_of
 
 
-def versions_of(spark: SparkSession, store: RouteStore) -> list[Version]:
+def versions_of(spark: SparkSession, log: RouteLog) -> list[Version]:
     """All versions in the log."""
-    rows = history(read_changes(spark, store)).withColumns(
+    rows = history(read_changes(spark, log)).withColumns(
         {"from_millis": F.unix_millis("valid_from"), "to_millis": F.unix_millis("valid_to")}
     )
     return [

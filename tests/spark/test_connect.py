@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.java import ensure_java_home
-from route_pipeline.log.ingest import IngestError, follow, ingest
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.source.data_source import register
 from support.processes import BIN, NamesrvProcess, eventually
 
@@ -92,14 +91,13 @@ def test_a_stream_is_read(spark: SparkSession, namesrv: NamesrvProcess, tmp_path
     assert sorted(row["topic"] for row in rows) == ["Other", "TopicTest"]
 
 
-@pytest.mark.parametrize("append", [ingest, partial(follow, seconds=1)], ids=["ingest", "follow"])
 def test_the_log_is_not_written_by_a_driver_that_is_elsewhere(
-    spark: SparkSession, namesrv: NamesrvProcess, tmp_path: Path, append: Callable[..., object]
+    spark: SparkSession, namesrv: NamesrvProcess, tmp_path: Path
 ) -> None:
-    store = RouteStore.create(tmp_path / "log")
+    store = RouteLog.create(tmp_path / "log")
     with pytest.raises(IngestError, match=r"Spark Connect .* submit route-pipeline to the cluster"):
-        append(spark, [namesrv.endpoint], store)
-    assert not store.changes.exists()
+        ingest(spark, [namesrv.endpoint], store)
+    assert [file.path for file in store.store.files()] == ["route_pipeline.json"]
 
 
 def test_a_misspelt_option_is_named(spark: SparkSession) -> None:

@@ -12,12 +12,14 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from route_pipeline.log.change_log import read_parquet
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.commits import CHANGES
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.delta_mirror import DeltaMirror
 from route_pipeline.log.ingest import ingest
+from route_pipeline.log.retention import drop_old
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.log.sinks import DELTA, SinkError, check_sink, session_settings
-from route_pipeline.log.store import RouteStore
 from route_pipeline.session import spark_session
 from support.fakes.snapshot_name_server import (
     FakeNamesrv,
@@ -68,21 +70,21 @@ def fake(spark: SparkSession) -> Iterator[FakeNamesrv]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RouteStore:
-    return RouteStore.create(tmp_path / "log")
+def store(tmp_path: Path) -> RouteLog:
+    return RouteLog.create(tmp_path / "log")
 
 
 def rows_of(frame: DataFrame) -> list[str]:
-    """Comparable rows, without the parts that only Parquet has."""
-    return sorted(repr(row) for row in frame.drop("problem").select(sorted({*frame.columns} - {"problem"})).collect())
+    """Comparable rows, without the columns that only the table has."""
+    return sorted(repr(row) for row in frame.select(sorted({*frame.columns} - {"date", "file"})).collect())
 
 
-def table(spark: SparkSession, store: RouteStore) -> DataFrame:
-    return spark.read.format("delta").load(f"file:{store.delta}")
+def table(spark: SparkSession, store: RouteLog) -> DataFrame:
+    return spark.read.format("delta").load(f"file:{store.store.uri('delta')}")
 
 
-def assert_mirrored(spark: SparkSession, store: RouteStore) -> None:
-    assert rows_of(table(spark, store)) == rows_of(read_parquet(spark, store.changes))
+def assert_mirrored(spark: SparkSession, store: RouteLog) -> None:
+    assert rows_of(table(spark, store)) == rows_of(read_changes(spark, store))
 
 
 def change(fake: FakeNamesrv) -> None:
@@ -92,7 +94,7 @@ def change(fake: FakeNamesrv) -> None:
 
 
 def test_each_batch_is_in_the_table_once_however_often_it_is_copied(
-    spark: SparkSession, store: RouteStore, fake: FakeNamesrv
+    spark: SparkSession, store: RouteLog, fake: FakeNamesrv
 ) -> None:
     mirror = DeltaMirror(spark, store)
     ingest(spark, [fake.endpoint], store, QUICK)
@@ -103,27 +105,26 @@ def test_each_batch_is_in_the_table_once_however_often_it_is_copied(
     assert_mirrored(spark, store)
     assert mirror.catch_up() == 0, "nothing is new"
 
-    (latest,) = table(spark, store).where("batch_id = '1'").select("run", "date").distinct().collect()
-    mirror._copy(latest["date"], {(latest["run"], "1")})  # as after a crash that lost the note of it
+    latest = store.state().files_of(CHANGES)[-1]
+    mirror.copy(latest.date, [latest])  # as after a crash that lost the note of it
     assert_mirrored(spark, store)
 
 
 def test_what_was_missed_is_caught_up_with_and_compaction_and_retention_follow(
-    spark: SparkSession, store: RouteStore, fake: FakeNamesrv
+    spark: SparkSession, store: RouteLog, fake: FakeNamesrv
 ) -> None:
     for _ in range(3):
         ingest(spark, [fake.endpoint], store, QUICK)
         change(fake)
     DeltaMirror(spark, store).catch_up()
     assert_mirrored(spark, store)
-    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
 
-    compact(spark, store, tomorrow)
+    assert compact(store).files_after == 1
     DeltaMirror(spark, store).catch_up()
-    assert {row["run"] for row in table(spark, store).select("run").distinct().collect()} == {"compacted"}
+    assert table(spark, store).select("file").distinct().count() == 1
     assert_mirrored(spark, store)
 
-    assert compact(spark, store, tomorrow + timedelta(days=3), keep_days=1).dropped_days
+    assert drop_old(spark, store, datetime.now(UTC).date() + timedelta(days=4), keep_days=1)
     DeltaMirror(spark, store).catch_up()
     assert_mirrored(spark, store)
 
@@ -137,12 +138,12 @@ def test_the_command_keeps_the_table_level_with_the_log(spark: SparkSession, tmp
             ingest_once = [*command, "--namesrv", str(namesrv.endpoint)]
             done = subprocess.run(ingest_once, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
             assert done.returncode == 0, done.stderr
-    store = RouteStore.open(tmp_path / "log")
+    store = RouteLog.open(tmp_path / "log")
     assert_mirrored(spark, store)
     assert {row["topic"] for row in table(spark, store).select("topic").distinct().collect()} >= {"TopicTest", "Other"}
 
 
-def test_the_table_keeps_what_it_was_before(spark: SparkSession, store: RouteStore, fake: FakeNamesrv) -> None:
+def test_the_table_keeps_what_it_was_before(spark: SparkSession, store: RouteLog, fake: FakeNamesrv) -> None:
     ingest(spark, [fake.endpoint], store, QUICK)
     mirror = DeltaMirror(spark, store)
     mirror.catch_up()
@@ -150,5 +151,5 @@ def test_the_table_keeps_what_it_was_before(spark: SparkSession, store: RouteSto
     change(fake)
     ingest(spark, [fake.endpoint], store, QUICK)
     mirror.catch_up()
-    first = spark.read.format("delta").option("versionAsOf", 0).load(f"file:{store.delta}")
+    first = spark.read.format("delta").option("versionAsOf", 0).load(f"file:{store.store.uri('delta')}")
     assert rows_of(first) == before

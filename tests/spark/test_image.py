@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from route_pipeline.log import files
 from tests.containers.conftest import engine
 from tests.spark.image import IMAGE, build_spark_image
 from tools.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
@@ -49,9 +50,7 @@ def shared(tmp_path: Path) -> Path:
 
 def reads(folder: Path) -> list[str]:
     """What the log in a folder says that it has read."""
-    rows = (
-        ds.dataset(folder / "log" / "changes", partitioning="hive").to_table(columns=["table_name", "op"]).to_pylist()
-    )
+    rows = ds.dataset(files(folder / "log")).to_table(columns=["table_name", "op"]).to_pylist()
     return [row["op"] for row in rows if row["table_name"] == "reads"]
 
 

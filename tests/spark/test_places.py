@@ -17,6 +17,7 @@ import pyspark
 import pytest
 
 from route_pipeline.java import ensure_java_home
+from route_pipeline.log import files
 from support.processes import BIN, NamesrvProcess, eventually
 
 SUBMIT = Path(__file__).parents[2] / "deploy" / "spark" / "submit.sh"
@@ -53,7 +54,7 @@ def ingest(program: list[str | Path], namesrv: NamesrvProcess, out: Path, *more:
 
 def topics(out: Path) -> list[str]:
     """The topics in a log, each as often as it is there."""
-    rows = ds.dataset(out / "changes", partitioning="hive").to_table(columns=["table_name", "topic"]).to_pylist()
+    rows = ds.dataset(files(out)).to_table(columns=["table_name", "topic"]).to_pylist()
     return sorted(row["topic"] for row in rows if row["table_name"] == "topic_queues")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import IngestError, ingest
-from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.log.route_log import RouteLog, files
+from route_pipeline.log.writer import Batch, LogWriter
+from route_pipeline.stores.store import StoreError
 from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
 from support.spark_session import spark
 
@@ -32,12 +33,10 @@ def fake(spark: SparkSession) -> Iterator[FakeNamesrv]:
         yield serves
 
 
-def rewrite_offsets(store: RouteStore, offsets: object) -> None:
-    """Puts other offsets of the source into the checkpoint, as Spark keeps them: the last line of each file."""
-    for file in store.folder.glob("_checkpoint/*/offsets/[0-9]*"):
-        lines = file.read_text().splitlines()
-        file.write_text("\n".join([*lines[:-1], json.dumps(offsets)]))
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+def rewrite_position(store: RouteLog, position: dict[str, object]) -> None:
+    """Commits another position of the source, as a batch without rows."""
+    writer = LogWriter(store)
+    writer.append_batch(Batch(writer.state.run, writer.state.batch + 1, position, ()), ())
 
 
 @pytest.mark.parametrize(
@@ -49,12 +48,12 @@ def rewrite_offsets(store: RouteStore, offsets: object) -> None:
     ],
     ids=["older", "another source's", "damaged"],
 )
-def test_a_checkpoint_that_is_not_this_programs_is_refused_and_a_new_one_can_be_begun(
-    spark: SparkSession, fake: FakeNamesrv, tmp_path: Path, offsets: object, problem: str
+def test_a_position_that_is_not_this_programs_is_refused_and_a_new_run_can_be_begun(
+    spark: SparkSession, fake: FakeNamesrv, tmp_path: Path, offsets: dict[str, object], problem: str
 ) -> None:
-    store = RouteStore.create(tmp_path / "log")
+    store = RouteLog.create(tmp_path / "log")
     first = ingest(spark, [fake.endpoint], store, QUICK)
-    rewrite_offsets(store, offsets)
+    rewrite_position(store, offsets)
     fake.revision += 1
 
     with pytest.raises(IngestError, match=f"{problem}.*: start a new checkpoint"):
@@ -91,13 +90,18 @@ def fill(disk: Path, leave: int) -> Path:
 def test_a_disk_that_is_full_at_any_point_of_a_batch_is_told_in_one_line_and_costs_nothing_once_there_is_room(
     spark: SparkSession, fake: FakeNamesrv, small_disk: Path
 ) -> None:
-    store = RouteStore.create(small_disk / "log")
-    for leave in (0, 8_192, 24_576):  # Spark's offsets do not fit, then the rows
-        filler = fill(small_disk, leave)
-        with pytest.raises((IngestError, StoreError), match="No space left on device") as caught:
+    store = RouteLog.create(small_disk / "log")
+    told: list[str] = []
+    for pages in range(16):  # the probe does not fit, then the rows, then the commit
+        filler = fill(small_disk, pages * 4_096)
+        try:
             ingest(spark, [fake.endpoint], store, QUICK)
-        assert "\n" not in str(caught.value), leave
-        filler.unlink()
-    ingest(spark, [fake.endpoint], store, QUICK)
-    rows = ds.dataset(store.changes, partitioning="hive").to_table(columns=["table_name", "key"]).to_pylist()
+            break
+        except (IngestError, StoreError) as error:
+            told.append(str(error))
+        finally:
+            filler.unlink()
+    assert len(told) > 2
+    assert [text for text in told if "No space left on device" not in text or "\n" in text] == []
+    rows = ds.dataset(files(store.url)).to_table(columns=["table_name", "key"]).to_pylist()
     assert sorted(row["table_name"] for row in rows) == ["broker_groups", "clusters", "reads", "topic_queues"]

@@ -1,4 +1,4 @@
-"""``route-pipeline follow --continuous`` beside a name server that goes away and comes back."""
+"""``route-pipeline follow`` beside a name server that goes away and comes back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def register(server: NamesrvProcess, *topics: str) -> None:
 
 
 @pytest.mark.timeout(4 * SPARK_SECONDS)
-def test_a_query_that_is_kept_is_begun_again_once_its_name_server_is_back(tmp_path: Path) -> None:
+def test_it_goes_on_once_its_name_server_is_back(tmp_path: Path) -> None:
     with NamesrvProcess() as first, closing(History(tmp_path / "history.jsonl")) as history:
         register(first, "TopicA")
         with Pipeline(tmp_path, history, (), [str(first.endpoint)]) as pipeline:

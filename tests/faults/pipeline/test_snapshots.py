@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from namesrv.core.records.rows import DataVersion
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog, files
 from support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.routes.route_history import state_at, versions_of
 from support.spark_session import spark
@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RouteStore:
-    return RouteStore.create(tmp_path / "log")
+def store(tmp_path: Path) -> RouteLog:
+    return RouteLog.create(tmp_path / "log")
 
 
 @pytest.fixture
@@ -57,15 +57,15 @@ def unregister(namesrv: LivingNamesrv, addr: str) -> None:
     namesrv.note()
 
 
-def changes_of(store: RouteStore) -> Counter[tuple[object, ...]]:
+def changes_of(store: RouteLog) -> Counter[tuple[object, ...]]:
     """How often each row of a change is in the log."""
     columns = ["namesrv", "epoch", "revision", "table_name", "key", "from_snapshot"]
-    rows = ds.dataset(store.changes, partitioning="hive").to_table(columns=[*columns, "op"]).to_pylist()
+    rows = ds.dataset(files(store.url)).to_table(columns=[*columns, "op"]).to_pylist()
     return Counter(tuple(row.values()) for row in rows if not row["from_snapshot"] and row["table_name"] != "reads")
 
 
 def test_a_snapshot_that_is_newer_than_its_plan_and_the_changes_that_come_after_it_make_one_history(
-    spark: SparkSession, store: RouteStore, namesrv: LivingNamesrv
+    spark: SparkSession, store: RouteLog, namesrv: LivingNamesrv
 ) -> None:
     planned = namesrv.moments[-1]
 
@@ -92,7 +92,7 @@ def test_a_snapshot_that_is_newer_than_its_plan_and_the_changes_that_come_after_
 
 
 def test_a_snapshot_that_comes_again_with_a_new_checkpoint_changes_nothing(
-    spark: SparkSession, store: RouteStore, namesrv: LivingNamesrv
+    spark: SparkSession, store: RouteLog, namesrv: LivingNamesrv
 ) -> None:
     ingest(spark, [namesrv.endpoint], store, OPTIONS)
     register(namesrv, A, "Base", "More")
@@ -106,7 +106,7 @@ def test_a_snapshot_that_comes_again_with_a_new_checkpoint_changes_nothing(
 
 
 def test_a_log_that_is_compacted_between_ingests_has_the_history_of_one_that_is_not(
-    spark: SparkSession, store: RouteStore
+    spark: SparkSession, store: RouteLog
 ) -> None:
     clock, expected = VirtualClock(), ExpectedHistory()
     with ExitStack() as stack:
@@ -120,6 +120,6 @@ def test_a_log_that_is_compacted_between_ingests_has_the_history_of_one_that_is_
             for namesrv in namesrvs:
                 expected.ingest(namesrv, clock.wall_millis())
             if number % 2:
-                assert compact(spark, store, now.date() + timedelta(days=1)).days
+                assert compact(store).days
             life.pass_time(200)
     assert sorted(versions_of(spark, store), key=repr) == sorted(expected.ended(), key=repr)

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.log.store import RouteStore, StoreError
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.source.batch_reader import NamesrvReader
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
+from route_pipeline.stores.store import StoreError
 from support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
 from support.processes import NamesrvProcess
 from support.registrations import identity, registration
@@ -106,4 +107,4 @@ def test_the_checkpoint_of_another_stream_is_no_folder_for_a_log(tmp_path: Path)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").write_text("{}")
     with pytest.raises(StoreError, match="holds something else"):
-        RouteStore.create(tmp_path)
+        RouteLog.create(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog
 from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
 from support.routes.route_history import versions_of
 from support.spark_session import spark
@@ -28,7 +28,7 @@ SECONDS_BETWEEN = 300
 
 @pytest.mark.timeout(300)
 def test_the_history_of_an_hour_is_the_expected_one(spark: SparkSession, tmp_path: Path) -> None:
-    store = RouteStore.create(tmp_path / "log")
+    store = RouteLog.create(tmp_path / "log")
     clock = VirtualClock()
     expected = ExpectedHistory()
     with ExitStack() as stack:

@@ -20,11 +20,12 @@ from rich.console import Console
 from groundwork.endpoints import Endpoint
 from route_pipeline import schemas
 from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.commits import HISTORY, QUARANTINE
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, IngestResult, ingest
-from route_pipeline.log.store import RouteStore
-from route_pipeline.log.summaries import read_summaries
+from route_pipeline.log.retention import drop_old
+from route_pipeline.log.route_log import RouteLog, files
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
@@ -58,8 +59,8 @@ NOT_YET = datetime.max.replace(tzinfo=UTC)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RouteStore:
-    return RouteStore.create(tmp_path / "route tables")
+def store(tmp_path: Path) -> RouteLog:
+    return RouteLog.create(tmp_path / "route tables")
 
 
 @pytest.fixture
@@ -77,8 +78,8 @@ def endpoints_of(pair: tuple[FakeNamesrv, FakeNamesrv]) -> list[Endpoint]:
     return [fake.endpoint for fake in pair]
 
 
-def log_files(store: RouteStore) -> list[Path]:
-    return sorted(store.changes.rglob("*.parquet"))
+def log_files(store: RouteLog) -> list[str]:
+    return files(store.url)
 
 
 def test_the_schema_that_spark_sees_is_the_declared_one(
@@ -117,7 +118,7 @@ def test_a_misspelt_option_is_named_at_load(spark: SparkSession) -> None:
 
 
 def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(
-    spark: SparkSession, store: RouteStore
+    spark: SparkSession, store: RouteLog
 ) -> None:
     with pytest.raises(IngestError) as caught:
         ingest(spark, [Endpoint("127.0.0.1", 1)], store, QUICK)
@@ -128,7 +129,7 @@ def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(
 
 
 def test_a_snapshot_that_breaks_off_fails_its_batch_which_the_next_ingest_reads_again(
-    spark: SparkSession, store: RouteStore, pair: tuple[FakeNamesrv, FakeNamesrv]
+    spark: SparkSession, store: RouteLog, pair: tuple[FakeNamesrv, FakeNamesrv]
 ) -> None:
     whole = pair[1].script
 
@@ -150,19 +151,19 @@ def test_a_snapshot_that_breaks_off_fails_its_batch_which_the_next_ingest_reads_
     ]
 
 
-def test_rows_that_break_the_contract_are_put_aside_with_the_reason(spark: SparkSession, store: RouteStore) -> None:
+def test_rows_that_break_the_contract_are_put_aside_with_the_reason(spark: SparkSession, store: RouteLog) -> None:
     odd = topics_chunk(TopicTest=[queue("broker-a", perm=9)], Fine=[queue("broker-a")])
     with serving(snapshot(odd)) as fake:
         result = ingest(spark, [fake.endpoint], store, QUICK)
 
     assert (result.rows, result.quarantined) == (2, 1)
-    (row,) = ds.dataset(store.quarantine, partitioning="hive").to_table().to_pylist()
+    (row,) = ds.dataset(files(store.url, QUARANTINE)).to_table().to_pylist()
     assert (row["topic"], row["perm"], row["problem"]) == ("TopicTest", 9, "perm is not 0 to 7")
     assert read_changes(spark, store).count() == 2
 
 
 def test_compacted_changes_are_a_gap_with_a_name_and_deletions_are_inferred_from_the_snapshot(
-    spark: SparkSession, store: RouteStore, pair: tuple[FakeNamesrv, FakeNamesrv]
+    spark: SparkSession, store: RouteLog, pair: tuple[FakeNamesrv, FakeNamesrv]
 ) -> None:
     fake, _ = pair
     ingest(spark, [fake.endpoint], store, QUICK)
@@ -186,7 +187,7 @@ def test_compacted_changes_are_a_gap_with_a_name_and_deletions_are_inferred_from
 class Life:
     """A short life of two name servers, ingested step by step."""
 
-    store: RouteStore
+    store: RouteLog
     results: list[IngestResult] = field(default_factory=list)
     before_loss: datetime = NOT_YET
     after_loss: datetime = NOT_YET
@@ -213,7 +214,7 @@ def moment() -> datetime:
 @pytest.fixture(scope="module")
 def life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
     """Both know two brokers; a loses one and gets it back; b is restarted without it; then b is killed."""
-    told = Life(RouteStore.create(tmp_path_factory.mktemp("life")))
+    told = Life(RouteLog.create(tmp_path_factory.mktemp("life")))
     quiet = ("--scan-not-active-broker-interval-millis", "0")
     with ExitStack() as stack:
         first = stack.enter_context(NamesrvProcess("--name", "ns-a", *quiet))
@@ -261,14 +262,15 @@ def test_each_batch_says_what_it_brought_and_what_is_missing(life: Life) -> None
     gaps = [gap for result in life.results for gap in result.gaps]
     assert len(gaps) == 1
     assert gaps[0].startswith("ns-b: what happened after revision 2 of epoch ")
-    assert read_summaries(life.store.ingests) == [summary for result in life.results for summary in result.summaries]
+    told = [summary for commit in life.store.commits_after(0, 100) for summary in commit.summaries]
+    assert told == [summary for result in life.results for summary in result.summaries]
     assert not any(result.quarantined for result in life.results)
 
 
 def test_the_log_is_the_same_for_spark_and_for_arrow_and_has_each_row_once(spark: SparkSession, life: Life) -> None:
     key = ["namesrv", "epoch", "revision", "table_name", "key", "op", "from_snapshot"]
     by_spark = sorted(tuple(row) for row in read_changes(spark, life.store).select(*key).collect())
-    arrow = ds.dataset(life.store.changes, partitioning="hive").to_table(columns=key)
+    arrow = ds.dataset(files(life.store.url)).to_table(columns=key)
     assert sorted(tuple(row.values()) for row in arrow.to_pylist()) == by_spark
     assert len(set(by_spark)) == len(by_spark)
 
@@ -344,12 +346,13 @@ def test_compaction_changes_nothing_but_files_and_retention_only_what_is_over(sp
 
     before = told()
     assert tables.write_history(life.store, history(read_changes(spark, life.store))) == len(before)
-    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    assert ds.dataset(files(life.store.url, HISTORY)).count_rows() == len(before)
 
-    done = compact(spark, life.store, tomorrow)
-    assert (done.files_before > 1, done.files_after) == (True, 1)
+    done = compact(life.store)
+    assert (len(files(life.store.url)), done.deleted) == (1, 0)
     assert told() == before
 
-    dropped = compact(spark, life.store, tomorrow + timedelta(days=2), keep_days=1)
-    assert len(dropped.dropped_days) == 1
+    in_three_days = datetime.now(UTC).date() + timedelta(days=3)
+    assert len(drop_old(spark, life.store, in_three_days, keep_days=1)) == 1
+    assert drop_old(spark, life.store, in_three_days, keep_days=1) == ()
     assert told() == {version for version in before if version[-1] is None}

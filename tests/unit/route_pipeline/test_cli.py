@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from groundwork.version import __version__
 from route_pipeline import java
 from route_pipeline.commands import app
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
 
 
@@ -73,9 +73,9 @@ def test_a_sink_that_cannot_work_is_refused_and_nothing_is_made(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_beside_the_log_follows_whole_runs_only(tmp_path: Path) -> None:
-    arguments = ("--namesrv", "a:1", "--out", tmp_path / "out", "--sink", "delta", "--continuous")
-    assert_refused(run("follow", *arguments), "leave --continuous out")
+@pytest.mark.parametrize("place", ["ftp://host/log", "s3://", "s3://no client/log*"])
+def test_a_place_that_cannot_be_is_refused(place: str) -> None:
+    assert_refused(run("ingest", "--namesrv", "a:1", "--out", place), place)
 
 
 def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_report_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> No
 
 
 def test_a_report_without_an_ingest_is_refused(tmp_path: Path) -> None:
-    RouteStore.create(tmp_path)
+    RouteLog.create(tmp_path)
 
     assert_refused(run("report", tmp_path), "has no ingest yet")
 

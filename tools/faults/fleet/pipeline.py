@@ -69,7 +69,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Starts to follow, and goes on where the log ends. Spark takes its time; nothing is waited for."""
-        command = [*self._program, "follow", *self._to, "--every", "1", "--continuous"]
+        command = [*self._program, "follow", *self._to, "--every", "1"]
         with self._said.open("ab") as said:
             self._popen = subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said)
         self._note("started")
@@ -89,7 +89,7 @@ class Pipeline:
 
     def batches(self) -> int:
         """Batches that are whole."""
-        return sum(1 for _ in self._log.glob("ingests/*/*.parquet"))
+        return sum(1 for _ in self._log.glob("_commits/*.json"))
 
     def kill(self) -> None:
         """Kills all of it, as a crash would."""

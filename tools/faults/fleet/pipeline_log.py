@@ -10,13 +10,12 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 
 from route_pipeline.log.change_log import read_changes
-from route_pipeline.log.store import RouteStore
+from route_pipeline.log.route_log import RouteLog, files
 from route_pipeline.session import QUICK_START, spark_session
 
 COLUMNS = (
@@ -49,11 +48,11 @@ def lines(reader: str, rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 def main(folder: str) -> None:
     """Reads the log twice."""
-    store = RouteStore.open(Path(folder))
+    store = RouteLog.open(folder)
     with spark_session("local[2]", QUICK_START) as spark:
         rows = read_changes(spark, store).select(*COLUMNS).collect()
         sys.stdout.writelines(lines("Spark", (row.asDict(recursive=True) for row in rows)))
-    table = ds.dataset(store.changes, partitioning="hive").to_table(columns=list(COLUMNS))
+    table = ds.dataset(files(store.url)).to_table(columns=list(COLUMNS))
     sys.stdout.writelines(lines("Arrow", table.to_pylist()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from route_pipeline.log import staging
-from route_pipeline.log.batch_counts import brought
-from route_pipeline.log.staging import BAD, GOOD, PART, PartsReader, Stager, StagingError
+from route_pipeline.log.commits import CHANGES, QUARANTINE, Span
+from route_pipeline.log.staging import Staged, Stager
 from route_pipeline.source.batch_reader import SnapshotPart
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
+from route_pipeline.stores.store import Store, StoreError
+from route_pipeline.stores.urls import open_store
 from support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,
@@ -30,83 +33,89 @@ from support.fakes.snapshot_name_server import (
 )
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
+DAY = "data/2026-01-02"
 TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b")], Odd=[queue("broker-a", perm=9)])
 
 
-def staged(folder: Path, fake: FakeNamesrv, shard: ShardOf = WHOLE) -> list[str]:
-    """The files that a task writes for a shard of a snapshot; all travels as with Spark."""
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = open_store(tmp_path)
+    store.make_folder(DAY)
+    return store
+
+
+def staged(store: Store, fake: FakeNamesrv, shard: ShardOf = WHOLE) -> Staged:
+    """What a task writes for a shard of a snapshot; all travels as with Spark."""
     request = ReadRequest.of_options({"endpoints": str(fake.endpoint), "table": "changes"}, streaming=True)
-    (planned,) = PartsReader(request).read(SnapshotPart(fake.endpoint, "pin-1", shard))
-    stager: Stager = pickle.loads(pickle.dumps(Stager(request, folder, NOON)))
-    return stager(planned[PART][0].as_py())
+    part = pickle.loads(pickle.dumps(SnapshotPart(fake.endpoint, "pin-1", shard)))
+    stager: Stager = pickle.loads(pickle.dumps(Stager(request, store, NOON)))
+    told: Staged = pickle.loads(pickle.dumps(stager(part)))
+    return told
 
 
-def test_good_rows_and_rows_that_break_the_contract_go_to_files_of_their_own(tmp_path: Path) -> None:
+def test_good_rows_and_rows_that_break_the_contract_go_to_files_of_their_own(tmp_path: Path, store: Store) -> None:
     with serving(snapshot(fleet_chunk(id0="10.0.0.1:10911"), TOPICS)) as fake:
-        good, bad = staged(tmp_path, fake)
+        good, bad = staged(store, fake).files
 
-    assert (good.partition("-")[0], bad.partition("-")[0]) == (GOOD, BAD)
-    rows = pq.read_table(tmp_path / good)
+    assert (good.table, bad.table) == (CHANGES, QUARANTINE)
+    rows = pq.read_table(tmp_path / good.path)
+    assert (good.rows, good.size, good.date) == (rows.num_rows, (tmp_path / good.path).stat().st_size, "2026-01-02")
+    assert good.spans == (Span("ns-a", "0001", 7, 7),)
     assert rows["topic"].drop_null().to_pylist() == ["TopicTest", "TopicTest"]
     assert set(rows["ingested_at"].to_pylist()) == {NOON}
-    (row,) = pq.read_table(tmp_path / bad).to_pylist()
+    (row,) = pq.read_table(tmp_path / bad.path).to_pylist()
     assert (row["topic"], row["problem"], row["ingested_at"]) == ("Odd", "perm is not 0 to 7", NOON)
 
 
-def test_a_part_without_rows_is_no_file(tmp_path: Path) -> None:
+def test_a_part_without_rows_is_no_file(tmp_path: Path, store: Store) -> None:
     with serving(snapshot()) as fake:
-        assert staged(tmp_path, fake, ShardOf(1, 2)) == []
-    assert list(tmp_path.iterdir()) == []
+        assert staged(store, fake, ShardOf(1, 2)).files == []
+    assert list((tmp_path / DAY).iterdir()) == []
 
 
-def test_a_task_that_is_repeated_writes_another_file(tmp_path: Path) -> None:
+def test_a_task_that_is_repeated_writes_another_file(tmp_path: Path, store: Store) -> None:
     with serving(snapshot(TOPICS)) as fake:
-        assert set(staged(tmp_path, fake)).isdisjoint(staged(tmp_path, fake))
-    assert len(list(tmp_path.iterdir())) == 4
+        first, again = ({file.path for file in staged(store, fake).files} for _ in range(2))
+    assert first.isdisjoint(again)
+    assert len(list((tmp_path / DAY).iterdir())) == 4
 
 
-def test_rows_are_held_until_a_row_group_is_full_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_held_until_a_row_group_is_full_and_no_longer(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staging, "ROW_GROUP_ROWS", 4)
     chunks = [topics_chunk(**{f"T{number}": [queue("broker-a"), queue("broker-b")]}) for number in range(5)]
     with serving(snapshot(*chunks)) as fake:
-        (good,) = staged(tmp_path, fake)
+        (good,) = staged(store, fake).files
 
-    metadata = pq.read_metadata(tmp_path / good)
+    metadata = pq.read_metadata(tmp_path / good.path)
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [4, 4, 3]
 
 
-def test_a_snapshot_that_breaks_off_is_an_error_and_no_file_of_it_is_told(tmp_path: Path) -> None:
+def test_a_snapshot_that_breaks_off_is_an_error_and_no_file_of_it_is_told(store: Store) -> None:
     def broken(context: grpc.ServicerContext) -> Iterator[Response]:
         yield header()
         yield Response(chunk=TOPICS)
         context.abort(grpc.StatusCode.INTERNAL, "killed")
 
     with serving(broken) as fake, pytest.raises(NamesrvError, match="INTERNAL: killed"):
-        staged(tmp_path, fake)
+        staged(store, fake)
 
 
 def test_a_folder_that_is_not_there_for_the_task_is_named(tmp_path: Path) -> None:
     with (
         serving(snapshot(TOPICS)) as fake,
-        pytest.raises(StagingError, match=r"gone cannot be written to: No such file or directory$"),
+        pytest.raises(StoreError, match=r"gone/.*parquet cannot be written to: No such file or directory$"),
     ):
-        staged(tmp_path / "gone", fake)
+        staged(open_store(tmp_path / "gone"), fake)
 
 
-def test_a_batch_is_counted_from_its_files_by_name_server(tmp_path: Path) -> None:
+def test_a_task_counts_its_rows_by_name_server(store: Store) -> None:
+    whole = Staged()
     for namesrv in ("ns-b", "ns-a"):
         with serving(snapshot(TOPICS, namesrv=namesrv), namesrv=namesrv) as fake:
-            for name in staged(tmp_path, fake):
-                kind, _, target = name.partition("-")
-                (tmp_path / kind).mkdir(exist_ok=True)
-                (tmp_path / name).rename(tmp_path / kind / target)
+            whole.add(staged(store, fake))
 
-    counted = brought(tmp_path / GOOD, tmp_path / BAD)
-
-    assert [(namesrv, counts.rows, counts.quarantined) for namesrv, counts in counted.items()] == [
-        ("ns-a", 3, 1),
-        ("ns-b", 3, 1),
-    ]
-    (read,) = counted["ns-a"].reads
+    assert (whole.rows, whole.quarantined) == (Counter({"ns-a": 3, "ns-b": 3}), Counter({"ns-a": 1, "ns-b": 1}))
+    read = whole.reads[1]
     assert (read["namesrv"], read["op"], read["epoch"], read["revision"]) == ("ns-a", "snapshot", "0001", 7)
-    assert brought(tmp_path / "none", tmp_path / "neither") == {}

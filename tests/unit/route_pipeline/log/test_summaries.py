@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from route_pipeline.log.store import Run
-from route_pipeline.log.summaries import Summary, gap_of, point_of, read_summaries, read_text, write_summaries
+from route_pipeline.log.summaries import Summary, gap_of, point_of, read_text
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 
@@ -51,14 +49,3 @@ def test_a_name_server_is_known_up_to_what_was_read_and_never_less_than_before()
 
 def test_several_reads_are_told_in_one_order() -> None:
     assert read_text([read("back", 7), read("snapshot", 7)]) == "snapshot,back"
-
-
-def test_summaries_are_read_back_as_they_were_written_and_in_order(tmp_path: Path) -> None:
-    for run in ("r1", "r2"):
-        (tmp_path / f"run={run}").mkdir()
-    for one in (summary(batch_id=10), summary(batch_id=9), summary(run="r2")):
-        write_summaries(tmp_path / f"run={one.run}" / f"batch_id={one.batch_id}.parquet", [one])
-
-    assert read_summaries(tmp_path) == [summary(batch_id=9), summary(batch_id=10), summary(run="r2")]
-    assert read_summaries(tmp_path, Run("r2", tmp_path)) == [summary(run="r2")]
-    assert not list(tmp_path.rglob("*.part"))

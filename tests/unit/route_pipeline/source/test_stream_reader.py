@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
+from route_pipeline.log.quality import problems_of
 from route_pipeline.source.batch_reader import ChangesPart, SnapshotPart
 from route_pipeline.source.change_reader import Span
 from route_pipeline.source.connection import NamesrvError
@@ -279,11 +280,18 @@ def test_a_checkpoint_of_another_version_is_refused(fake: FakeNamesrv) -> None:
         latest(reader_of(fake), {"version": 1, "namesrvs": {"a:1": {"epoch": "1"}}})
 
 
-def test_a_change_of_a_kind_that_is_not_known_is_no_change_passed_over(fake: FakeNamesrv) -> None:
-    fake.changes = {7: [type(gone("T"))()]}
+def test_a_change_of_a_kind_that_is_not_known_is_kept_and_put_aside_in_the_log(fake: FakeNamesrv) -> None:
+    unknown = type(gone("T")).FromString(b"\xfa\x3e\x03new")  # field 1007
+    fake.changes = {7: [unknown, gone("T")]}
     part = ChangesPart(fake.endpoint, "ns-a", Span("0001", 6, 7))
-    with pytest.raises(ValueError, match="unknown to this version"):
-        list(reader_of(fake).read(part))
+    (batch,) = reader_of(fake).read(part)
+    row, known, _ = batch.to_pylist()
+    assert (row["table_name"], row["op"], row["revision"]) == ("unknown", "unknown", 7)
+    assert bytes.fromhex(row["reason"]) == b"\xfa\x3e\x03new"
+    assert known["op"] == "remove"
+    problems = problems_of(batch)
+    assert problems is not None
+    assert problems.to_pylist() == ["table_name is none of ours", None, None]
 
 
 def test_an_address_that_was_added_waits_for_the_next_batch(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:

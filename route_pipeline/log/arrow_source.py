@@ -1,0 +1,110 @@
+"""A Spark data source that reads the files of a log by Arrow, from whatever store they are on."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from route_pipeline.log.commits import DataFile
+from route_pipeline.log.data_files import LOG_DDL, LOG_SCHEMA, as_rows
+from route_pipeline.stores.store import Store
+
+TASK_BYTES = 16 * 1024 * 1024
+"""About as much one task reads: some two million rows, or many small files."""
+WHOLE_BYTES = 4 * 1024 * 1024
+"""A file of up to this size is fetched whole, together with others; of a larger one, a row group at a time."""
+_AT_ONCE = 16
+_FILES = "files"
+
+
+@dataclass(frozen=True)
+class FilesPart(InputPartition):
+    """The files of one task."""
+
+    store: Store
+    files: tuple[DataFile, ...]
+
+
+class LogFilesSource(DataSource):
+    """The format ``namesrv_log_files``; :func:`read_by_arrow` uses it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return "namesrv_log_files"
+
+    def schema(self) -> str:
+        """The columns of the log."""
+        return LOG_DDL
+
+    def reader(self, schema: StructType) -> LogFilesReader:  # noqa: ARG002 - Spark's
+        """A reader of the files that the option names."""
+        store, files = pickle.loads(b64decode(self.options[_FILES]))  # noqa: S301 - of read_by_arrow
+        return LogFilesReader(store, files)
+
+
+class LogFilesReader(DataSourceReader):
+    """Shares the files out among tasks, and reads them there."""
+
+    def __init__(self, store: Store, files: list[DataFile]) -> None:
+        self._store = store
+        self._files = files
+
+    def partitions(self) -> list[InputPartition]:
+        """Tasks of about the same size."""
+        parts: list[InputPartition] = []
+        held: list[DataFile] = []
+        for file in self._files:
+            held.append(file)
+            if sum(one.size for one in held) >= TASK_BYTES:
+                parts.append(FilesPart(self._store, tuple(held)))
+                held = []
+        if held or not parts:
+            parts.append(FilesPart(self._store, tuple(held)))
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task's files.
+
+        Raises:
+            StoreError: A file is missing, or the store fails.
+        """
+        assert isinstance(partition, FilesPart)
+        for rows in read_rows(partition.store, partition.files):
+            yield as_rows(rows, LOG_SCHEMA)
+
+
+def read_by_arrow(spark: SparkSession, store: Store, files: list[DataFile]) -> DataFrame:
+    """The rows of files of the table ``changes``."""
+    spark.dataSource.register(LogFilesSource)
+    planned = b64encode(pickle.dumps((store, files))).decode()
+    return spark.read.format(LogFilesSource.name()).option(_FILES, planned).load()
+
+
+def read_rows(store: Store, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """The rows of files, with the columns that each has.
+
+    Raises:
+        StoreError: A file is missing, or the store fails.
+    """
+    small = [file for file in files if file.size <= WHOLE_BYTES]
+    for start in range(0, len(small), _AT_ONCE):
+        some = small[start : start + _AT_ONCE]
+        for file, content in zip(some, store.read_many([file.path for file in some]), strict=True):
+            if content is None:
+                store.read(file.path)  # raises, with the text that says so
+                continue
+            yield from pq.ParquetFile(io.BytesIO(content)).iter_batches()
+    for file in files:
+        if file.size > WHOLE_BYTES:
+            with store.open(file.path) as stream:
+                yield from pq.ParquetFile(stream).iter_batches()

@@ -1,0 +1,226 @@
+"""Object stores, by the clients of fsspec: S3, Google Cloud Storage, Azure. HDFS by Arrow's client, through fsspec.
+
+A file is made once by the condition that these stores know: ``If-None-Match: *`` on S3 and Azure, generation 0 on
+Google's. HDFS has none; there a finished file is renamed, which fails if the name is taken. The clients find endpoint
+and credentials as the tools of each store do: in the environment, in its files, or from the machine's role.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, BinaryIO
+
+from route_pipeline.stores.store import MissingFileError, StoredFile, StoreError, StoreUnavailableError
+
+EXTRAS = {"s3": "s3", "gs": "gcs", "abfss": "azure", "hdfs": None}
+"""Schemes, and the extra of this package that brings the client; Hadoop's comes with Hadoop."""
+
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 60
+"""How long one attempt may take to connect, and to answer."""
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "s3": {
+        "config_kwargs": {
+            "connect_timeout": CONNECT_SECONDS,
+            "read_timeout": ANSWER_SECONDS,
+            # The client of fsspec repeats as well.
+            "retries": {"mode": "standard", "max_attempts": 2},
+        }
+    }
+}
+_BLOCK = 8 * 1024 * 1024
+_MODIFIED = ("LastModified", "last_modified", "mtime", "updated")
+"""What each client calls the time at which a file was written."""
+_WILL_NOT_PASS = (errno.EINVAL, errno.ENAMETOOLONG)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStore:
+    """A prefix of a bucket, or a folder of HDFS."""
+
+    scheme: str
+    """One of EXTRAS."""
+    root: str
+    """Bucket and prefix, as the client names them."""
+
+    @property
+    def url(self) -> str:
+        """The URL."""
+        return f"{self.scheme}://{self.root}"
+
+    def uri(self, path: str) -> str:
+        """The URL of a file."""
+        return f"{self.url}/{path}"
+
+    def files(self, folder: str = "") -> list[StoredFile]:
+        """All files below a folder."""
+        prefix = self._name(folder)
+        with self._errors(folder):
+            try:
+                found = self._client().find(prefix, detail=True)
+            except FileNotFoundError:
+                self._check_bucket()
+                return []
+            # A folder whose first file appears meanwhile may come as such.
+            listed = (self._file(one) for one in found.values() if one.get("type") != "directory")
+            return sorted(listed, key=lambda file: file.path)
+
+    def info(self, path: str) -> StoredFile:
+        """What is known of a file."""
+        with self._errors(path):
+            return self._file(self._client().info(self._name(path)))
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+        with self._errors(path):
+            content: bytes = self._client().cat_file(self._name(path))
+            return content
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Whole files, None for those that are missing."""
+        names = [self._name(path) for path in paths]
+        with self._errors(""):
+            found = self._client().cat(names, on_error="return") if names else {}
+        contents: list[bytes | None] = []
+        for name, path in zip(names, paths, strict=True):
+            content = found[name]
+            if isinstance(content, Exception):
+                try:
+                    with self._errors(path):
+                        raise content
+                except MissingFileError:
+                    content = None
+            contents.append(content)
+        return contents
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Makes a file unless there is one of that name."""
+        name = self._name(path)
+        with self._errors(path, writing=True):
+            try:
+                if self.scheme == "hdfs":
+                    return self._create_by_rename(name, content)
+                self._client().pipe_file(name, content, mode="create")
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if _is_conflict(error):
+                    return False
+                raise
+        return True
+
+    @contextmanager
+    def open_new(self, path: str) -> Iterator[BinaryIO]:
+        """A file to be written from its start, in parts: it is there when the block is left."""
+        with (
+            self._errors(path, writing=True),
+            self._client().open(self._name(path), "wb", block_size=_BLOCK) as stream,
+        ):
+            yield stream
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[BinaryIO]:
+        """A file to be read."""
+        with self._errors(path), self._client().open(self._name(path), "rb") as stream:
+            yield stream
+
+    def delete(self, path: str) -> None:
+        """Removes a file if it is there."""
+        with self._errors(path):
+            try:
+                self._client().rm_file(self._name(path))
+            except FileNotFoundError:
+                return
+
+    def make_folder(self, path: str) -> None:
+        """Nothing: there are no folders, and HDFS makes them by itself."""
+
+    def _create_by_rename(self, name: str, content: bytes) -> bool:
+        client = self._client()
+        folder, _, last = name.rpartition("/")
+        part = f"{folder}/.{last}.{secrets.token_hex(4)}.part"
+        client.pipe_file(part, content)
+        try:
+            client.mv(part, name)
+        except OSError:
+            client.rm_file(part)
+            if client.exists(name):
+                return False
+            raise
+        return True
+
+    def _name(self, path: str) -> str:
+        """The client's name of a file."""
+        return f"{_client(self.url)[1]}/{path}".rstrip("/")
+
+    def _file(self, found: dict[str, Any]) -> StoredFile:
+        modified = next((found[name] for name in _MODIFIED if name in found), None)
+        if isinstance(modified, str):
+            modified = datetime.fromisoformat(modified)
+        if not isinstance(modified, datetime):
+            raise StoreError(f"{self.url} does not say when {found['name']} was written")
+        if modified.tzinfo is None:
+            modified = modified.replace(tzinfo=UTC)
+        name = str(found["name"]).lstrip("/").removeprefix(self._name("").lstrip("/")).lstrip("/")
+        return StoredFile(name, int(found["size"]), modified)
+
+    def _client(self) -> Any:
+        return _client(self.url)[0]
+
+    def _check_bucket(self) -> None:
+        """Tells a bucket that is not there from a prefix without files."""
+        bucket = self._name("").partition("/")[0]
+        if bucket and not self._client().exists(bucket):
+            raise StoreError(f"{self.scheme}://{self.root.partition('/')[0]} is not there")
+
+    @contextmanager
+    def _errors(self, path: str, *, writing: bool = False) -> Iterator[None]:
+        """Gives the client's errors in a line."""
+        at = self.uri(path).rstrip("/")
+        try:
+            yield
+        except StoreError:
+            raise
+        except FileNotFoundError as error:
+            if writing:
+                raise StoreError(f"{at} cannot be written to: {_line(error)}") from error
+            raise MissingFileError(f"{at} is missing") from error
+        except PermissionError as error:
+            raise StoreError(f"{at}: no right to it: {_line(error)}") from error
+        except Exception as error:  # each client has errors of its own
+            kind = StoreError if getattr(error, "errno", None) in _WILL_NOT_PASS else StoreUnavailableError
+            raise kind(f"{at} cannot be reached: {_line(error)}") from error
+
+
+def _is_conflict(error: OSError) -> bool:
+    """Whether the condition was not met, or another request for the same name was faster."""
+    text = f"{error} {getattr(error, '__cause__', '') or ''}"
+    return any(code in text for code in ("PreconditionFailed", "ConditionalRequestConflict", "ConditionNotMet"))
+
+
+def _line(error: BaseException) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:300]
+
+
+@cache
+def _client(url: str) -> tuple[Any, str]:
+    """The client and its name for the root. Nothing is cached of what it lists: others write to the same place."""
+    scheme = url.partition(":")[0]
+    try:
+        core = importlib.import_module("fsspec.core")
+        client, root = core.url_to_fs(url, use_listings_cache=False, **_OPTIONS.get(scheme, {}))
+    except (ImportError, ValueError) as error:  # a name that no client has registered is a ValueError
+        extra = EXTRAS[scheme]
+        install = f"pip install 'namesrv[{extra}]'" if extra else "it comes with Hadoop"
+        raise StoreError(f"{scheme}:// needs a client that is missing ({_line(error)}): {install}") from error
+    except Exception as error:  # each client has errors of its own
+        raise StoreError(f"{url} cannot be reached: {_line(error)}") from error
+    return client, str(root).rstrip("/")

@@ -1,0 +1,166 @@
+"""The whole pipeline on an S3 server: killed, its answers lost, full, and asked all its questions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import s3fs
+from pyspark.sql import SparkSession
+
+from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.compaction import compact
+from route_pipeline.log.history import history
+from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.retention import drop_old
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.reports import tables
+from route_pipeline.reports.comparison import compare_latest
+from route_pipeline.stores import remote
+from support.fakes.cutting_proxy import CUT, CuttingProxy, Fate, cutting_proxy
+from support.processes import BIN, eventually
+from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.routes.route_history import versions_of
+from support.s3_server import bucket, s3_server
+from support.spark_session import spark
+from support.virtual_clock import VirtualClock
+
+__all__ = ["bucket", "s3_server", "spark"]  # pytest finds the fixtures by their names in this module
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+
+SEED = 31
+OPTIONS = {"onCompacted": "resync", "shards": "2", "connectTimeoutSeconds": "1"}
+FIND_SECONDS = 240.0
+
+
+class Life:
+    """Two name servers, what happens to them, and the log of it that there should be."""
+
+    def __init__(self, log: RouteLog, stack: ExitStack) -> None:
+        self.log = log
+        self.clock = VirtualClock()
+        self.namesrvs = [stack.enter_context(serving_life(name, self.clock)) for name in ("ns-a", "ns-b")]
+        self.expected = ExpectedHistory()
+        self._life = FleetLife(SEED, self.namesrvs, self.clock)
+
+    def go_on(self) -> None:
+        """Something happens; then the model is told of the next ingest."""
+        self._life.pass_time(120)
+        self._life.end_outages()
+        for namesrv in self.namesrvs:
+            self.expected.ingest(namesrv, self.clock.wall_millis())
+
+    def ingest(self, spark: SparkSession) -> None:
+        now = datetime.fromtimestamp(self.clock.wall_millis() / 1000, UTC)
+        ingest(spark, [namesrv.endpoint for namesrv in self.namesrvs], self.log, OPTIONS, now=lambda: now)
+
+    def check(self, spark: SparkSession) -> None:
+        """The log's history is the model's, and no row of a change is there twice."""
+        assert sorted(versions_of(spark, self.log), key=repr) == sorted(self.expected.ended(), key=repr)
+        key = ["namesrv", "epoch", "revision", "table_name", "key", "from_snapshot", "op", "after_revision"]
+        rows = read_changes(spark, self.log).where("table_name != 'reads'").select(*key).collect()
+        assert len(rows) == len(set(rows))
+
+
+@pytest.fixture
+def proxy(spark: SparkSession, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
+    """A proxy between the driver and the S3 server; Spark's workers reach the server itself."""
+    assert spark.version
+    with cutting_proxy(s3_server) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        forget_clients()
+        yield proxy
+    forget_clients()
+
+
+def forget_clients() -> None:
+    remote._client.cache_clear()
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def life(spark: SparkSession, bucket: str) -> Iterator[Life]:
+    """It begins after Spark: a fork under gRPC's threads can go wrong."""
+    assert spark.version
+    with ExitStack() as stack:
+        yield Life(RouteLog.create(f"s3a://{bucket}/routes"), stack)
+
+
+def test_a_log_on_an_object_store_answers_all_that_one_on_a_disk_does(spark: SparkSession, life: Life) -> None:
+    for _ in range(3):
+        life.go_on()
+        life.ingest(spark)
+    life.check(spark)
+    assert compact(life.log).files_after < 4
+    life.check(spark)
+    versions = history(read_changes(spark, life.log))
+    assert tables.write_history(life.log, versions) == len(life.expected.ended())
+    assert [one.namesrv for one in compare_latest(spark, life.log).namesrvs] == ["ns-a", "ns-b"]
+    day = datetime.fromtimestamp(life.clock.wall_millis() / 1000, UTC).date()
+    assert drop_old(spark, life.log, day.replace(year=day.year + 1), keep_days=1)
+    left = [version for version in versions_of(spark, life.log) if version.end_reason is not None]
+    assert left == []
+
+
+def test_answers_that_are_lost_cost_no_row_and_double_none(
+    spark: SparkSession, life: Life, proxy: CuttingProxy
+) -> None:
+    life.log = RouteLog.open(life.log.url)
+
+    def lose_the_first_answer(method: str, path: str) -> Fate:
+        is_first = all(path != met for _, met, _ in proxy.met)
+        return CUT if method == "PUT" and "_commits" in path and is_first else None
+
+    proxy.fate = lose_the_first_answer
+    for _ in range(3):
+        life.go_on()
+        life.ingest(spark)
+    assert len(proxy.met) >= 3
+    life.check(spark)
+
+
+def test_a_store_that_is_full_costs_a_batch_and_one_line(spark: SparkSession, life: Life, proxy: CuttingProxy) -> None:
+    life.go_on()
+    proxy.fate = lambda method, path: (507, "InsufficientStorage") if method == "PUT" and "_commits" in path else None
+    with pytest.raises(IngestError, match="InsufficientStorage") as caught:
+        life.ingest(spark)
+    assert "\n" not in str(caught.value)
+    proxy.fate = lambda _method, _path: None
+    life.ingest(spark)
+    life.check(spark)
+
+
+def test_killed_with_its_whole_process_group_it_goes_on_where_it_was(
+    spark: SparkSession, life: Life, tmp_path: Path
+) -> None:
+    options = [word for name, value in OPTIONS.items() for word in ("--option", f"{name}={value}")]
+    for folder in ("data", "_commits"):
+        life.go_on()
+        before = len(life.log.store.files(folder))
+        addresses = ",".join(str(namesrv.endpoint) for namesrv in life.namesrvs)
+        with (tmp_path / "said").open("w") as said:
+            process = subprocess.Popen(
+                [BIN / "route-pipeline", "ingest", "--namesrv", addresses, "--out", life.log.url, *options],
+                start_new_session=True,
+                stdout=said,
+                stderr=said,
+                env=dict(os.environ),
+            )
+            try:
+                eventually(
+                    lambda folder=folder, before=before: len(life.log.store.files(folder)) > before,  # type: ignore[misc]
+                    within_seconds=FIND_SECONDS,
+                )
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(FIND_SECONDS)
+        life.ingest(spark)
+    life.check(spark)
