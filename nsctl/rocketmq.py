@@ -6,8 +6,8 @@ import json
 import re
 import socket
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeVar
 
 import grpc
 from namesrv_api.v1 import route_data_pb2
@@ -26,6 +26,13 @@ _VERSION = 513
 _PREFIX = struct.Struct(">II")
 _HEADER_LENGTH_MASK = 0xFF_FFFF
 _BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)')
+
+
+ReadT = TypeVar("ReadT")
+
+
+class _NoSuchTopic(Exception):
+    """It has no route of the topic."""
 
 
 class RocketmqNamesrv:
@@ -49,47 +56,38 @@ class RocketmqNamesrv:
 
     def groups(self) -> Iterator[route_data_pb2.BrokerData]:
         """All broker groups that it shows. Raises CallError."""
-        for group in self._ask(_CLUSTER_INFO, {}).get("brokerAddrTable", {}).values():
-            yield _group(group)
+        yield from self._ask(
+            _CLUSTER_INFO, {}, lambda told: list(map(_group, told.get("brokerAddrTable", {}).values()))
+        )
 
     def topics(self) -> list[str]:
         """All topics. Raises CallError."""
-        return sorted(self._ask(_ALL_TOPICS, {}).get("topicList", []))
+        return self._ask(_ALL_TOPICS, {}, lambda told: sorted(map(str, told.get("topicList", []))))
 
     def route(self, topic: str) -> route_data_pb2.TopicRouteData | None:
         """A topic's route; None if there is none. Raises CallError."""
-        told = self._ask(_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"}, missing=_NO_SUCH_TOPIC)
-        if told is None:
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            return self._ask(_ROUTE, fields, _route)
+        except _NoSuchTopic:
             return None
-        groups = sorted(map(_group, told.get("brokerDatas", [])), key=lambda group: group.broker_name)
-        clusters = {group.broker_name: group.cluster_name for group in groups}
-        queues = [
-            route_data_pb2.QueueData(
-                broker_name=row["brokerName"],
-                cluster_name=clusters.get(row["brokerName"], ""),
-                read_queue_nums=row["readQueueNums"],
-                write_queue_nums=row["writeQueueNums"],
-                perm=row["perm"],
-            )
-            for row in sorted(told.get("queueDatas", []), key=lambda row: str(row["brokerName"]))
-        ]
-        return route_data_pb2.TopicRouteData(queue_datas=queues, broker_datas=groups)
 
-    def _ask(self, code: int, fields: Mapping[str, str], missing: int | None = None) -> Any:
+    def _ask(self, code: int, fields: Mapping[str, str], read: Callable[[Any], ReadT]) -> ReadT:
         values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": _VERSION}
         header = json.dumps(values).encode()
         try:
             self._socket.sendall(_PREFIX.pack(4 + len(header), len(header)) + header)
             answer, body = self._read()
-            if answer.get("code") == missing:
-                return None
-            if answer.get("code") != 0:
-                raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}")
-            return json.loads(_BARE_KEY.sub(_quoted, body.decode()))
+            if answer.get("code") == 0:
+                return read(json.loads(_BARE_KEY.sub(_quoted, body.decode())))
         except OSError as error:
             raise self._failed(f"did not answer: {error}") from error
-        except (ValueError, TypeError, AttributeError) as error:
-            raise self._failed(f"answered something else than RocketMQ's protocol: {error}") from error
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            problem = f"answered something else than RocketMQ's protocol: {error!r}"
+            raise self._failed(problem) from error
+        if code == _ROUTE and answer.get("code") == _NO_SUCH_TOPIC:
+            raise _NoSuchTopic
+        raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}")
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
         prefix = self._file.read(_PREFIX.size)
@@ -104,6 +102,26 @@ class RocketmqNamesrv:
 
     def _failed(self, problem: str) -> CallError:
         return CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))
+
+
+def _groups(told: Mapping[str, Any]) -> list[route_data_pb2.BrokerData]:
+    return [_group(row) for row in told.get("brokerAddrTable", {}).values()]
+
+
+def _route(told: Mapping[str, Any]) -> route_data_pb2.TopicRouteData:
+    groups = sorted(map(_group, told.get("brokerDatas", [])), key=lambda group: group.broker_name)
+    clusters = {group.broker_name: group.cluster_name for group in groups}
+    queues = [
+        route_data_pb2.QueueData(
+            broker_name=row["brokerName"],
+            cluster_name=clusters.get(row["brokerName"], ""),
+            read_queue_nums=row["readQueueNums"],
+            write_queue_nums=row["writeQueueNums"],
+            perm=row["perm"],
+        )
+        for row in sorted(told.get("queueDatas", []), key=lambda row: str(row["brokerName"]))
+    ]
+    return route_data_pb2.TopicRouteData(queue_datas=queues, broker_datas=groups)
 
 
 def _group(row: Mapping[str, Any]) -> route_data_pb2.BrokerData:

@@ -1,13 +1,16 @@
-"""A client of RocketMQ's remoting protocol, as small as tests need it, and what brokers of RocketMQ send."""
+"""RocketMQ's remoting protocol, as small as tests need it: a client, a stand-in of a server, and what brokers send."""
 
 from __future__ import annotations
 
 import json
 import socket
+import socketserver
 import ssl
 import struct
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
 VERSION = 513
@@ -153,3 +156,26 @@ def register(
     crc32 = str(zlib.crc32(body) & 0x7FFFFFFF)
     given = {"haServerAddr": "127.0.0.1:10912", "compressed": "false", "bodyCrc32": crc32}
     return client.ask(103, {**given, **(broker or broker_fields())}, body)
+
+
+@contextmanager
+def stand_in(answer: Callable[[int], tuple[int, str, bytes]]) -> Iterator[str]:
+    """A server that answers each request code with a code, a remark and a body; yields its address."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while len(prefix := self.rfile.read(8)) == 8:
+                length, word = struct.unpack(">II", prefix)
+                asked = json.loads(self.rfile.read(length - 4)[: word & 0xFF_FFFF])
+                code, remark, body = answer(asked["code"])
+                header = json.dumps({"code": code, "remark": remark, "flag": 1, "opaque": asked["opaque"]}).encode()
+                self.wfile.write(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)

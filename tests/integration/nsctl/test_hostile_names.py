@@ -24,6 +24,7 @@ from groundwork.rich_errors import RichError
 from nsctl.cli import app
 from nsctl.name_servers import AGENT_SERVICES
 from support.hostile_text import HOSTILE, unescaped
+from support.rocketmq import stand_in
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("status",): (),
@@ -49,6 +50,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("config", "show"): (),
     ("config", "set"): ("a=b",),
     ("guard", "confirm-loss"): (),
+    ("compare-rocketmq",): (),
     ("agent", "status"): (),
     ("agent", "events"): (),
     ("agent", "role"): ("1",),
@@ -149,12 +151,39 @@ def server(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         yield endpoint
 
 
+def of_rocketmq(code: int) -> tuple[int, str, bytes]:
+    """A name server of RocketMQ all of whose names are hostile."""
+    group = {"cluster": HOSTILE, "brokerName": HOSTILE, "brokerAddrs": {"0": HOSTILE}}
+    queues = {"brokerName": HOSTILE, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    told = {
+        106: {"brokerAddrTable": {HOSTILE: group}},
+        206: {"topicList": [HOSTILE]},
+        105: {"queueDatas": [queues], "brokerDatas": [group]},
+    }
+    return 0, "", json.dumps(told[code]).encode()
+
+
+@pytest.fixture(scope="module", params=[of_rocketmq, lambda _code: (1, HOSTILE, b"")], ids=["full", "refused"])
+def rocketmq(request: pytest.FixtureRequest) -> Iterator[str]:
+    with stand_in(request.param) as address:
+        yield address
+
+
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_what_a_name_server_of_rocketmq_says_is_shown_and_not_obeyed(rocketmq: str, form: str) -> None:
+    with hostile_server(filled) as namesrv:
+        shown_and_not_obeyed(["compare-rocketmq", rocketmq, "--namesrv", str(namesrv), "-o", form], form)
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != ("compare-rocketmq",)], ids=" ".join)
 def test_what_a_server_says_is_shown_and_not_obeyed(server: Endpoint, command: tuple[str, ...], form: str) -> None:
     whom = (str(server),) if command[0] == "agent" else ()
     namesrv = () if command[0] == "agent" else ("--namesrv", str(server))
-    arguments = [*command, *whom, *COMMANDS[command], *namesrv, "-o", form]
+    shown_and_not_obeyed([*command, *whom, *COMMANDS[command], *namesrv, "-o", form], form)
+
+
+def shown_and_not_obeyed(arguments: list[str], form: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.stdout or result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support import metrics_page
 from support.agents import Agent, AgentClient
 from support.processes import NamesrvProcess, eventually
 from support.registrations import registration
+from support.rocketmq import RemotingClient
 from support.secured import Place, connected
 from support.secured_agents import agent_flags, give_agent_its_address
 
@@ -54,6 +56,8 @@ def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(
         str(tmp_path / "data"),
         "--snapshot-interval-millis",
         "50",
+        "--remoting-listen",
+        "127.0.0.1:0",
     )
     with (
         NamesrvProcess(*flags, *place.flags("TLS", with_permits=False), engine=engine) as namesrv,
@@ -64,7 +68,12 @@ def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(
         client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
         channel.close()
         namesrv.wait_for("broker_removed")
-        listen = namesrv.wait_for("namesrv_started")["metrics"]
+        started = namesrv.wait_for("namesrv_started")
+        tls = ssl.create_default_context(cafile=place.authority.path)
+        tls.check_hostname = False  # as RocketMQ's clients
+        with RemotingClient(str(started["remoting"]), tls) as of_rocketmq:
+            of_rocketmq.ask(206)
+        listen = started["metrics"]
         metrics = eventually(lambda: exposed(listen), lambda now: "namesrv_snapshot_age_seconds" in now)
     page = documented("namesrv_", "grpc_server_", "process_", "python_")
     if engine != "native":

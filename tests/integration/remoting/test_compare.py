@@ -7,12 +7,13 @@ import socket
 import threading
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, UNREACHABLE
 from support.processes import NamesrvProcess
-from support.rocketmq import RemotingClient, broker_fields, register, topic_config
+from support.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 
 
@@ -57,3 +58,24 @@ def test_who_answers_something_else_is_named(namesrv: NamesrvProcess) -> None:
         thread.start()
         assert compared(namesrv, f"127.0.0.1:{listener.getsockname()[1]}", UNREACHABLE) == []
         thread.join(10)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"brokerAddrTable": {"broker-a": {}}}',
+        b'{"brokerAddrTable": {"broker-a": {"cluster": "c", "brokerName": "b", "brokerAddrs": {"first": "a:1"}}}}',
+        b'{"brokerAddrTable": {"broker-a": {"cluster": 1, "brokerName": [], "brokerAddrs": {}}}}',
+        b'{"brokerAddrTable": []}',
+        b"[" * 100_000,
+        b"",
+    ],
+    ids=["fields missing", "an id that is none", "other kinds", "a list", "too deep", "nothing"],
+)
+def test_a_body_that_is_none_of_rocketmq_is_one_line(namesrv: NamesrvProcess, body: bytes) -> None:
+    with stand_in(lambda _code: (0, "", body)) as address:
+        arguments = ["compare-rocketmq", address, "--namesrv", str(namesrv.endpoint)]
+        result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == UNREACHABLE, result.output
+    assert len(result.stderr.splitlines()) == 1
+    assert "something else than RocketMQ's protocol" in result.stderr
