@@ -60,7 +60,7 @@ test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz
 test-all: test test-rest  ## Run all tests but those of the containers
 
 unit: setup  ## Run the tests that need no process and no network
-	$(BIN)/pytest tests/unit -n auto
+	$(BIN)/pytest tests/unit -m "not slow" -n auto
 
 coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
 	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html

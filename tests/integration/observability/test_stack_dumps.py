@@ -47,13 +47,14 @@ def debug(request: pytest.FixtureRequest) -> bool:
 def test_a_name_server_shows_its_tasks_and_threads_and_goes_on(engine: str, *, debug: bool) -> None:
     mode = ("--asyncio-debug",) if debug else ()
     with NamesrvProcess(*mode, engine=engine) as namesrv, namesrv.connect() as client:
-        line = dumped(namesrv)
-        shown = namesrv.events("task_stack")
-        assert sum(each["tasks"] for each in shown) == line["tasks"]
-        assert line["tasks_left_out"] == 0
-        assert "in serve_until" in stacks(namesrv, "task_stack"), "what runs the program"
+        # What runs the program, once it waits: of a task that runs, the inner frames are those of a thread.
+        dump_until_a_task_is_in(namesrv, "serve_until")
+        dumps, shown = namesrv.events("stacks_dumped"), namesrv.events("task_stack")
+        assert sum(each["tasks"] for each in shown) == sum(line["tasks"] for line in dumps)
+        assert sum(line["tasks_left_out"] for line in dumps) == 0
         assert any("made_at" in each for each in shown) is debug
-        assert sum(len(each["threads"]) for each in namesrv.events("thread_stack")) == line["threads"] > 0
+        threads = sum(len(each["threads"]) for each in namesrv.events("thread_stack"))
+        assert threads == sum(line["threads"] for line in dumps) > 0
         channel = client.open_channel()
         dump_until_a_task_is_in(namesrv, "RegistrationServicer.OpenChannel")
         assert client.route() is None, "it answers"

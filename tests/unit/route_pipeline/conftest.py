@@ -11,7 +11,7 @@ from support.s3_server import bucket, s3_server
 __all__ = ["bucket", "s3_server"]  # pytest finds fixtures by their names in this module
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Nothing is there yet."""
     if request.param == "folder":

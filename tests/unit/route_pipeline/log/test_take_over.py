@@ -51,6 +51,7 @@ def test_whole_batches_and_the_position_are_taken_over_and_an_ingest_goes_on(tmp
     assert take_over(tmp_path / "log").id == log.id, "a second time changes nothing"
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_it_is_the_old_log_or_the_new_one_and_can_be_begun_again(tmp_path: Path) -> None:
     code, points = run(old_log(tmp_path / "whole"), "")
     assert code == 0
