@@ -3,7 +3,7 @@
 // Usage: node lookup.mjs HOST:PORT TOPIC
 //
 // It exits 1 with one line on standard error if the call fails.
-import { connect, describe } from './namesrv.mjs';
+import { asJson, connect, describe } from './namesrv.mjs';
 
 const [endpoint, topic, ...rest] = process.argv.slice(2);
 if (!endpoint || topic === undefined || rest.length > 0) {
@@ -16,7 +16,7 @@ client.GetTopicRoute({ topic }, { deadline: Date.now() + 5000 }, (error, respons
     console.error(describe(error));
     process.exitCode = 1;
   } else {
-    console.log(JSON.stringify(response));
+    console.log(asJson(response));
   }
   client.close();
 });

@@ -34,6 +34,11 @@ export function connect(endpoint) {
   });
 }
 
+// A message as JSON. The loader gives null for a message that is absent; JSON's way is to leave it out.
+export function asJson(message) {
+  return JSON.stringify(message, (_name, value) => value ?? undefined);
+}
+
 // Says which code, which reason of the name server's table, and what a person should read.
 export function describe(error) {
   const words = [grpc.status[error.code], reasonOf(error)].filter(Boolean).join(' ');

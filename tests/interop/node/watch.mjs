@@ -5,7 +5,7 @@
 // A change is {"revision": ..., "change": a TopicRouteChange}, a bookmark {"revision": ..., "epoch": ...,
 // "bookmark": true}: the point to give to --after, so that only what changed since is printed. It ends when it is
 // ended, or exits 1 with one line on standard error if the stream fails.
-import { connect, describe } from './namesrv.mjs';
+import { asJson, connect, describe } from './namesrv.mjs';
 
 const words = process.argv.slice(2);
 const point = words[0] === '--after' ? words.splice(0, 2)[1] : undefined;
@@ -28,10 +28,9 @@ const client = connect(endpoint);
 const stream = client.WatchTopicRoutes(request);
 stream.on('data', ({ header: { epoch, revision }, changes, bookmark }) => {
   for (const change of changes) {
-    // The loader gives null for a message that is absent; JSON's way is to leave it out.
-    console.log(JSON.stringify({ revision, change: { ...change, route: change.route ?? undefined } }));
+    console.log(asJson({ revision, change }));
   }
-  if (bookmark) console.log(JSON.stringify({ revision, epoch, bookmark }));
+  if (bookmark) console.log(asJson({ revision, epoch, bookmark }));
 });
 stream.on('error', (error) => {
   console.error(describe(error));
