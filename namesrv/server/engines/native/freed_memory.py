@@ -5,47 +5,69 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import resource
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 LOOK_SECONDS = 1.0
 LEAST_BYTES = 16 * 1024 * 1024
-"""What must have become free, by our count, before any is given back."""
+"""What the process must have grown by, beyond what is under way, before any is given back."""
 
 CONNECTION_BYTES, CALL_BYTES = 16 * 1024, 2 * 1024
 """What a connection and a call take, about."""
 
+_STATM = Path("/proc/self/statm")
+
 
 class FreedMemory:
-    """Has the system take memory back when much less is under way than was before."""
+    """Has the system take memory back where the process has grown, and no connection or call accounts for it.
 
-    def __init__(self, stats: Callable[[], Mapping[str, int]], give_back: Callable[[], object]) -> None:
+    The size of the process is looked at and not what was under way: a flood can come and go between two looks.
+    """
+
+    def __init__(
+        self, stats: Callable[[], Mapping[str, int]], resident: Callable[[], int], give_back: Callable[[], object]
+    ) -> None:
         """Creates it.
 
         Args:
             stats: The engine's gauges.
+            resident: Bytes of memory that the process has.
             give_back: Gives back what is free. Blocking.
         """
         self._stats = stats
+        self._resident = resident
         self._give_back = give_back
-        self._most = 0
+        self._base = resident()
+        """What the process had when it had least, or what could not be given back then."""
 
-    def look(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time to give memory back."""
-        stats = self._stats()
+        stats, resident = self._stats(), self._resident()
+        self._base = min(self._base, resident)
         held = stats["connections"] * CONNECTION_BYTES + stats["calls_under_way"] * CALL_BYTES
         held += stats["assembling_bytes"] + stats["waiting_bytes"]
-        self._most = max(self._most, held)
-        if self._most - held < max(LEAST_BYTES, self._most // 2):
-            return False
-        self._most = held
-        return True
+        return resident - self._base - held >= LEAST_BYTES
+
+    def give_back(self) -> None:
+        """Gives back what is free. What stays is in use, so that only further growth counts. Blocking."""
+        self._give_back()
+        self._base = self._resident()
 
     async def run(self) -> None:
         """Looks once a second. Runs until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self.look():
-                await asyncio.to_thread(self._give_back)
+            if self.is_due():
+                await asyncio.to_thread(self.give_back)
+
+
+def resident_bytes() -> int:
+    """Memory that the process has; 0 where the system does not say (Linux does)."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def malloc_trim() -> None:

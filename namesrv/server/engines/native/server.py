@@ -21,7 +21,7 @@ from namesrv.core.errors import Overloaded
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
-from namesrv.server.engines.native.freed_memory import FreedMemory, malloc_trim
+from namesrv.server.engines.native.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from namesrv.server.engines.native.listening import listen
 from namesrv.server.engines.native.metadata import fields_of
 from namesrv.server.rpc.kept_answers import KEPT_METHODS
@@ -136,7 +136,7 @@ class NativeServer(grpc.aio.Server):
         self._answers = KeptAnswers(self.engine, permits=self._options.permits)
         if self._manager is not None:
             self._answers.serve(self._manager)
-        self._background.append(asyncio.create_task(FreedMemory(self.stats, malloc_trim).run()))
+        self._background.append(asyncio.create_task(FreedMemory(self.stats, resident_bytes, malloc_trim).run()))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()

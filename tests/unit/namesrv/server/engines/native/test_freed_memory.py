@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-from namesrv.server.engines.native.freed_memory import CONNECTION_BYTES, LEAST_BYTES, FreedMemory
+from namesrv.server.engines.native.freed_memory import CONNECTION_BYTES, LEAST_BYTES, FreedMemory, resident_bytes
 
-IDLE = {"connections": 10, "calls_under_way": 0, "assembling_bytes": 0, "waiting_bytes": 0}
-
-
-def test_memory_is_given_back_once_after_much_has_become_free() -> None:
-    seen = [IDLE, IDLE | {"connections": 10_000}, IDLE, IDLE]
-    stats = iter(seen)
-    memory = FreedMemory(lambda: next(stats), lambda: None)
-    assert [memory.look() for _ in seen] == [False, False, True, False]
+IDLE = {"connections": 0, "calls_under_way": 0, "assembling_bytes": 0, "waiting_bytes": 0}
+BASE = 100 * 1024 * 1024
 
 
-def test_a_little_that_has_become_free_is_kept() -> None:
-    for more in (LEAST_BYTES - 1, LEAST_BYTES):
-        stats = iter([IDLE | {"waiting_bytes": more}, IDLE])
-        memory = FreedMemory(lambda: next(stats), lambda: None)  # noqa: B023 - used before the next one
-        assert [memory.look(), memory.look()] == [False, more == LEAST_BYTES]
+class Process:
+    """A process of some size, of which some can be given back."""
+
+    def __init__(self) -> None:
+        self.stats = IDLE
+        self.resident = BASE
+        self.free = 0
+        self.memory = FreedMemory(lambda: self.stats, lambda: self.resident, self._trim)
+
+    def _trim(self) -> None:
+        self.resident, self.free = self.resident - self.free, 0
 
 
-def test_half_of_what_is_under_way_must_have_gone() -> None:
-    for left, expected in ((6_000, False), (4_000, True)):
-        stats = iter([IDLE | {"connections": 10_000}, IDLE | {"connections": left}])
-        memory = FreedMemory(lambda: next(stats), lambda: None)  # noqa: B023 - used before the next one
-        assert 10_000 * CONNECTION_BYTES > 2 * LEAST_BYTES
-        assert [memory.look(), memory.look()] == [False, expected]
+def test_memory_is_given_back_once_after_a_flood_that_nobody_saw() -> None:
+    process = Process()
+    assert not process.memory.is_due()
+    process.resident = BASE + 5 * LEAST_BYTES
+    process.free = 5 * LEAST_BYTES
+    assert process.memory.is_due()
+    process.memory.give_back()
+    assert process.resident == BASE
+    assert not process.memory.is_due()
+
+
+def test_a_little_growth_is_kept() -> None:
+    for more, expected in ((LEAST_BYTES // 2, False), (2 * LEAST_BYTES, True)):
+        process = Process()
+        process.resident = BASE + more
+        assert process.memory.is_due() is expected
+
+
+def test_what_is_under_way_accounts_for_growth() -> None:
+    process = Process()
+    process.stats = IDLE | {"connections": 10_000}
+    process.resident = BASE + 10_000 * CONNECTION_BYTES
+    assert not process.memory.is_due()
+    process.stats = IDLE
+    assert process.memory.is_due()
+
+
+def test_what_could_not_be_given_back_is_not_tried_again_until_more_has_come() -> None:
+    process = Process()
+    process.resident = BASE + 2 * LEAST_BYTES
+    assert process.memory.is_due()
+    process.memory.give_back()
+    assert not process.memory.is_due()
+    process.resident += LEAST_BYTES
+    assert process.memory.is_due()
+
+
+def test_after_it_has_shrunk_by_itself_growth_counts_from_there() -> None:
+    process = Process()
+    process.resident = BASE - LEAST_BYTES
+    assert not process.memory.is_due()
+    process.resident = BASE
+    assert process.memory.is_due()
+
+
+def test_the_size_of_this_process_is_told() -> None:
+    assert resident_bytes() > 1024 * 1024
