@@ -38,21 +38,25 @@ class FreedMemory:
         self._stats = stats
         self._resident = resident
         self._give_back = give_back
-        self._base = resident()
-        """What the process had when it had least, or what could not be given back then."""
+        self._base = self._unaccounted()
+        """The least that there was without what is under way, or what could not be given back."""
 
     def is_due(self) -> bool:
         """Whether it is time to give memory back."""
-        stats, resident = self._stats(), self._resident()
-        self._base = min(self._base, resident)
-        held = stats["connections"] * CONNECTION_BYTES + stats["calls_under_way"] * CALL_BYTES
-        held += stats["assembling_bytes"] + stats["waiting_bytes"]
-        return resident - self._base - held >= LEAST_BYTES
+        unaccounted = self._unaccounted()
+        self._base = min(self._base, unaccounted)
+        return unaccounted - self._base >= LEAST_BYTES
 
     def give_back(self) -> None:
         """Gives back what is free. What stays is in use, so that only further growth counts. Blocking."""
         self._give_back()
-        self._base = self._resident()
+        self._base = self._unaccounted()
+
+    def _unaccounted(self) -> int:
+        """Bytes of the process beyond what connections and calls take."""
+        stats = self._stats()
+        held = stats["connections"] * CONNECTION_BYTES + stats["calls_under_way"] * CALL_BYTES
+        return self._resident() - held - stats["assembling_bytes"] - stats["waiting_bytes"]
 
     async def run(self) -> None:
         """Looks once a second. Runs until cancelled."""

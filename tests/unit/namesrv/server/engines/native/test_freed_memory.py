@@ -48,6 +48,18 @@ def test_what_is_under_way_accounts_for_growth() -> None:
     assert process.memory.is_due()
 
 
+def test_what_was_under_way_when_memory_was_given_back_is_given_back_once_it_is_over() -> None:
+    process = Process()
+    process.stats = IDLE | {"waiting_bytes": 4 * LEAST_BYTES}
+    process.resident = BASE + 6 * LEAST_BYTES
+    process.free = 2 * LEAST_BYTES
+    assert process.memory.is_due()
+    process.memory.give_back()
+    assert not process.memory.is_due()
+    process.stats = IDLE
+    assert process.memory.is_due()
+
+
 def test_what_could_not_be_given_back_is_not_tried_again_until_more_has_come() -> None:
     process = Process()
     process.resident = BASE + 2 * LEAST_BYTES
