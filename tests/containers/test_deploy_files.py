@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
+from support.engines import present
 from support.processes import BrokerAgentProcess, NamesrvProcess, eventually
 from support.registrations import identity, registration
+from support.rocketmq import RemotingClient
 from tools.containers.engine import REPOSITORY, CommandError, run
 from tools.containers.images import cache_folder
 
@@ -177,9 +179,11 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
     of_certificates = {expression for expression in expressions if CERTIFICATE_END in expression}
     assert len(of_certificates) == len(("of name servers", "of agents"))
     kept = ("--data-dir", str(tmp_path / "kept"), "--snapshot-interval-millis", "100")
+    listening = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
     with (
-        NamesrvProcess("--metrics-listen", "127.0.0.1:0", *kept) as namesrv,
+        NamesrvProcess(*listening, *kept, engine=present("native")) as namesrv,
         namesrv.connect() as client,
+        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
         BrokerAgentProcess(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
         prometheus_of(
             prometheus,
@@ -197,6 +201,7 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
             client.registration.RegisterBroker(other, timeout=client.TIMEOUT)
             assert client.route() is not None
             assert client.route("Nothing") is None
+            assert of_rocketmq.ask(206).code == 0
             channel.close()
             return [expression for expression in expressions - of_certificates if not series(expression)]
 
