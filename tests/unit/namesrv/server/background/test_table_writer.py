@@ -46,13 +46,17 @@ def test_a_slice_of_a_change_and_one_of_work_beside_it_take_turns_with_others_in
             yield
 
     async def lookups() -> None:
-        for _ in range(20):
+        # To the end: a slice that the machine interrupts gives so many turns away that a fixed number could be over.
+        while True:
             events.append("lookup")
             await asyncio.sleep(0)
 
     async def run() -> None:
         writer = TableWriter()
-        await asyncio.gather(writer.apply(work("change")), writer.beside_changes(work("beside")), lookups())
+        async with asyncio.timeout(30):
+            looking_up = asyncio.create_task(lookups())
+            await asyncio.gather(writer.apply(work("change")), writer.beside_changes(work("beside")))
+            looking_up.cancel()
 
     asyncio.run(run())
     slices = [event for event in events if event != "lookup"]
