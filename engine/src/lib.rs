@@ -9,6 +9,8 @@ mod sync;
 #[cfg(not(loom))]
 mod bridge;
 #[cfg(not(loom))]
+mod budget;
+#[cfg(not(loom))]
 mod call;
 #[cfg(not(loom))]
 mod classes;
