@@ -77,8 +77,9 @@ class ForkedProgram:
 
 
 def can_fork(arguments: Sequence[str]) -> bool:
-    """Whether the program is one of those that are imported beforehand."""
-    return Path(arguments[0]).name in PRELOADED
+    """Whether the program is one of those that are imported beforehand, and not of another installation."""
+    program = Path(arguments[0])
+    return program.name in PRELOADED and program.parent == Path(sys.executable).parent
 
 
 @functools.cache

@@ -11,11 +11,9 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
 from support.engines import each, present
-from support.processes import MEASURED, Client, NamesrvProcess, Process
+from support.processes import Client, NamesrvProcess
 from support.registrations import identity
 from support.secured import Place
-
-Process.are_forked = not MEASURED
 
 
 @pytest.fixture(scope="module", params=each())
