@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 from support.processes import MEASURED, Process
@@ -16,3 +19,12 @@ settings.load_profile("fixed")
 
 # Coverage starts with an interpreter.
 Process.are_forked = not MEASURED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one worker runs where `--dist loadgroup` asks: a module, or all that build programs of other languages."""
+    root = Path(__file__).parent
+    for item in items:
+        module = item.path.relative_to(root)
+        group = "other languages" if module.parts[0] in {"interop", "rocketmq"} else str(module)
+        item.add_marker(pytest.mark.xdist_group(group))
