@@ -9,6 +9,8 @@ mod sync;
 #[cfg(not(feature = "loom"))]
 mod bridge;
 #[cfg(not(feature = "loom"))]
+mod budget;
+#[cfg(not(feature = "loom"))]
 mod call;
 #[cfg(not(feature = "loom"))]
 mod classes;
