@@ -12,6 +12,7 @@ from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
+from groundwork.descriptors import use_all_descriptors
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.printable import printable
@@ -36,6 +37,7 @@ app = typer.Typer(
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     dump_stacks_on_signal()
+    use_all_descriptors()
     from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415 - most of the time of a start
 
     async def serve_until_signal() -> None:
