@@ -103,6 +103,8 @@ class SocketlessFront:
         """Why connections were ended."""
         self.told: list[tuple[int, CallRefused | None]] = []
         """The code of each request that was answered, and what was wrong with it."""
+        self.stuck_ones: list[Connection] = []
+        """Connections whose peers did not read."""
         self.fleet = Fleet()
         self.calls = self._calls(settings)
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
@@ -158,7 +160,7 @@ class SocketlessFront:
         pass
 
     def stuck(self, connection: Connection) -> None:
-        raise AssertionError("these peers read everything")
+        self.stuck_ones.append(connection)
 
     def broken(self, _peer: str, problem: str) -> None:
         self.broken_by.append(problem)
@@ -172,15 +174,15 @@ class SocketlessClient:
 
     def __init__(self, front: SocketlessFront) -> None:
         self._front = front
-        self._connection = Connection(front, front.fleet.clock)
-        self._transport = _Transport(self._connection)
-        self._connection.connection_made(cast("asyncio.Transport", self._transport))
+        self.connection = Connection(front, front.fleet.clock)
+        self._transport = _Transport(self.connection)
+        self.connection.connection_made(cast("asyncio.Transport", self._transport))
         self.is_open = True
 
     async def send(self, pieces: list[bytes]) -> list[Frame]:
         """Sends bytes, waits until all that can be answered is answered, and returns the answers."""
         for piece in pieces:
-            self._connection.data_received(piece)
+            self.connection.data_received(piece)
         for _ in range(SETTLE_TURNS):
             if self._is_quiet():
                 break
@@ -191,13 +193,22 @@ class SocketlessClient:
         answers.feed(b"".join(self._transport.sent))
         self._transport.sent.clear()
         self.is_open = not self._transport.is_closing()
-        assert self._transport.is_reading or not self.is_open, "it is read from again once all is answered"
         return list(iter(answers.next, None))
+
+    @property
+    def is_read_from(self) -> bool:
+        """Whether more of what comes is read."""
+        return self._transport.is_reading
+
+    @property
+    def sent_count(self) -> int:
+        """Answers that were written and not taken yet."""
+        return b"".join(self._transport.sent).count(b'"opaque":')
 
     @property
     def held(self) -> int:
         """Bytes that are held until the rest of their frame comes."""
-        return self._connection._frames.held
+        return self.connection._frames.held
 
     async def close(self) -> None:
         """Ends the connection, and waits until its brokers have left."""
@@ -205,5 +216,5 @@ class SocketlessClient:
         await self._front.settled()
 
     def _is_quiet(self) -> bool:
-        connection = self._connection
+        connection = self.connection
         return (connection._worker is None or connection._worker.done()) and connection._later is None
