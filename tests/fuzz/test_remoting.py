@@ -21,8 +21,8 @@ from namesrv.remoting.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.headers import Request, request_of
 from namesrv.remoting.limits import MAX_FRAME_BYTES
 from support.socketless_front import SocketlessClient, SocketlessFront
+from tests.fuzz.corpora import EXAMPLES, samples
 from tests.fuzz.remoting_frames import Spoiler
-from tests.fuzz.test_parsers import EXAMPLES, samples
 
 pytestmark = pytest.mark.fuzz
 
