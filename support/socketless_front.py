@@ -40,6 +40,9 @@ SETTLE_TURNS = 1_000_000
 LEAVE_TURNS = 5
 """Turns in which the end of a connection has become a change that stands in line."""
 
+SETTLE_ROUNDS = 3
+"""The end of one connection is being dealt with, that of the next stands in line, and nothing follows these."""
+
 
 def _written(_path: Path, _content: bytes) -> None:
     """What a disk that is fast enough does."""
@@ -141,10 +144,16 @@ class SocketlessFront:
         return (*manager.snapshot().messages(), held, by_broker, manager.kv_config, manager.intents)
 
     async def settled(self) -> None:
-        """Waits until brokers whose connections have ended have left."""
-        for _ in range(LEAVE_TURNS):
-            await asyncio.sleep(0)
-        await self._writer.apply_unbounded(_nothing())
+        """Waits until brokers whose connections have ended have left, and until changes under way are made.
+
+        An operator's change whose turn has come is made also if its caller has gone.
+        """
+        for _ in range(SETTLE_ROUNDS):
+            for _ in range(LEAVE_TURNS):
+                await asyncio.sleep(0)
+            under_way = asyncio.all_tasks() - {self._removing, asyncio.current_task()}
+            await asyncio.gather(*under_way, return_exceptions=True)
+            await self._writer.apply_unbounded(_nothing())
 
     async def end(self) -> None:
         """Ends what runs."""
