@@ -36,9 +36,9 @@ class Answer(NamedTuple):
 class RemotingClient:
     """A connection. Headers are JSON."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = _SECONDS) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS)
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_seconds)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket)
         self._file = self._socket.makefile("rb")
