@@ -71,7 +71,7 @@ format: setup  ## Mend what ruff can mend by itself: findings and formatting
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
 	$(BIN)/python -m tools.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
-fuzz: setup  ## Try new inputs, 20 times as many on every property, 20,000 on every parser and call (an hour and a half)
+fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on every parser and call, a million frames (two hours)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "make fuzz SEED=$$seed"; \
 	fuzz="env FUZZ_EXAMPLES=20000 $(BIN)/pytest -n 2 --hypothesis-profile=fuzz --hypothesis-seed=$$seed --timeout=3600"; \
 	$$fuzz tests/unit -m hypothesis && $$fuzz tests/fuzz || \

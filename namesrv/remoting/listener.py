@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
+import sys
 import time
 from typing import Literal
 
-import structlog
-
 from groundwork.endpoints import Endpoint
+from groundwork.flood_log import FloodLog
 from namesrv.core.errors import CallRefused
 from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.connection import Connection
@@ -24,7 +25,10 @@ SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
 
 BROKEN_LOG_SECONDS = 1.0
-"""Between two log lines about connections that were ended; those in between are counted."""
+"""Between two log lines about connections that were ended, in a flood of them; those in between are counted."""
+
+BROKEN_LOG_BURST = 20
+"""Lines that may come at once before that: each of a few peers is named."""
 
 FULL_PAUSE_SECONDS = 0.1
 """Pause before the next connection is taken where there is no room for one more."""
@@ -34,8 +38,6 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 """A host that vanishes is noticed within a minute, also if nothing is sent to it."""
 
 TlsMode = Literal["disabled", "permissive", "enforcing"]
-
-_log = structlog.get_logger(__name__)
 
 
 class RemotingListener:
@@ -62,7 +64,7 @@ class RemotingListener:
             tls: What is shown over TLS; None where that is disabled.
             tls_mode: Whether connections are with TLS, without, or either.
             slow_reader_seconds: How long a peer may take no answers.
-            max_connections: Most connections.
+            max_connections: Most connections; fewer where the process may not have twice as many file descriptors.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
 
         Raises:
@@ -74,15 +76,16 @@ class RemotingListener:
         self._tls = tls
         self._tls_mode = tls_mode
         self._slow_reader_seconds = slow_reader_seconds
-        self._max_connections = max_connections
+        self._max_connections = min(max_connections, _descriptors() // 2)
         self._max_unsent_bytes = max_unsent_bytes
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
         self._stuck: set[Connection] = set()
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greeting: dict[asyncio.Task[None], str] = {}
+        """Sockets that are no connections yet, in their order, and their peers."""
         self._clock = time.monotonic
-        self._told_at, self._not_told = float("-inf"), 0
+        self._log = FloodLog("remoting_connection_ended", BROKEN_LOG_SECONDS, self._clock, burst=BROKEN_LOG_BURST)
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         try:
             self._socket = socket.create_server(listen, family=family, backlog=_BACKLOG)
@@ -140,12 +143,7 @@ class RemotingListener:
 
     def broken(self, peer: str, problem: str) -> None:
         """Logs that a connection was ended. A flood of them makes few lines."""
-        now = self._clock()
-        if now - self._told_at < BROKEN_LOG_SECONDS:
-            self._not_told += 1
-            return
-        _log.warning("remoting_connection_ended", peer=peer, problem=problem, not_told=self._not_told)
-        self._told_at, self._not_told = now, 0
+        self._log.tell(peer=peer, problem=problem)
 
     def answered(self, code: int, problem: CallRefused | None) -> None:
         """Counts a request of a known code."""
@@ -164,14 +162,31 @@ class RemotingListener:
                 self.broken("unknown", f"cannot be accepted: {error.strerror}")
                 await asyncio.sleep(FULL_PAUSE_SECONDS)
                 continue
-            if len(self._connections) + len(self._greeting) >= self._max_connections:
+            if len(self._connections) + len(self._greeting) >= self._max_connections and not self._made_room():
                 self.broken(_peer(connected), f"{self._max_connections} connections are open already")
                 connected.close()
                 await asyncio.sleep(FULL_PAUSE_SECONDS)
                 continue
             task = loop.create_task(self._greet(connected))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
+            self._greeting[task] = _peer(connected)
+            task.add_done_callback(lambda ended: self._greeting.pop(ended, None))
+
+    def _made_room(self) -> bool:
+        """Ends the connection that has been silent longest of those that never asked anything, if there is one."""
+        problem = f"it asked nothing, and {self._max_connections} connections are open"
+        if len(self._greeting) > len(self._connections):
+            task, peer = next(iter(self._greeting.items()))
+            del self._greeting[task]
+            self.broken(peer, problem)
+            return task.cancel()
+        silent = [connection for connection in self._connections if not connection.has_asked]
+        if not silent:
+            return False
+        longest = min(silent, key=lambda connection: connection.last_active)
+        self._connections.discard(longest)  # it has ended in a moment
+        self.broken(longest.peer, problem)
+        longest.abort()
+        return True
 
     async def _greet(self, connected: socket.socket) -> None:
         """Makes a connection of a socket, with TLS or without."""
@@ -215,6 +230,12 @@ class RemotingListener:
                 if problem is not None:
                     self.broken(connection.peer, problem)
                     connection.abort()
+
+
+def _descriptors() -> int:
+    """File descriptors that this process may have."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 def _peer(connected: socket.socket) -> str:
