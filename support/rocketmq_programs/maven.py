@@ -38,8 +38,12 @@ def missing() -> str | None:
     """What RocketMQ's programs need and this machine does not have, in a sentence; None if all is there."""
     for tool, why in (("java", "runs RocketMQ"), ("javac", "compiles its clients"), ("mvn", "fetches RocketMQ")):
         if shutil.which(tool) is None:
-            return f"RocketMQ's programs need Java {_OLDEST_JAVA} or later (a JDK) and Maven: {tool} is missing, it {why}"
-    said = subprocess.run(["javac", "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+            return (
+                f"RocketMQ's programs need Java {_OLDEST_JAVA} or later (a JDK) and Maven: {tool} is missing, it {why}"
+            )
+    said = subprocess.run(
+        ["javac", "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
     version = said.stdout.split()[-1]
     if int(version.split(".")[0]) < _OLDEST_JAVA:
         return f"RocketMQ's programs need Java {_OLDEST_JAVA} or later: this is {version}"

@@ -220,7 +220,7 @@ class Shell(JavaProgram):
 
     def _succeeded(self, main: str, *arguments: str) -> str:
         succeeded, said = self.run(main, *arguments)
-        assert succeeded, said[-_SHOWN_CHARACTERS:]
+        assert succeeded, said[:_SHOWN_CHARACTERS]
         return said
 
     def _output(self) -> int:

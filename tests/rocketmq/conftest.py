@@ -12,7 +12,7 @@ from support.processes import Client, NamesrvProcess, eventually
 from support.rocketmq_programs.maven import NEWEST, OLD, class_path, missing
 from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 
-ALLOWED = ("--remoting-listen", "127.0.0.1:0", "--remoting-allow", "lookups,registrations,operators")
+ALLOWED = ("--remoting-listen", "127.0.0.1:0", "--remoting-allow", "lookups,registrations,operators,settings")
 REGISTERED_SECONDS = 90.0
 
 
