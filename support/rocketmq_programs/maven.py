@@ -36,18 +36,15 @@ _OLDEST_JAVA = 11
 
 def missing() -> str | None:
     """What RocketMQ's programs need and this machine does not have, in a sentence; None if all is there."""
-    for tool, why in (("java", "runs RocketMQ"), ("javac", "compiles its clients"), ("mvn", "fetches RocketMQ")):
+    needs = f"RocketMQ's programs need Java {_OLDEST_JAVA} or later (a JDK) and Maven"
+    for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
-            return (
-                f"RocketMQ's programs need Java {_OLDEST_JAVA} or later (a JDK) and Maven: {tool} is missing, it {why}"
-            )
+            return f"{needs}: {tool} is missing"
     said = subprocess.run(
         ["javac", "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
     )
     version = said.stdout.split()[-1]
-    if int(version.split(".")[0]) < _OLDEST_JAVA:
-        return f"RocketMQ's programs need Java {_OLDEST_JAVA} or later: this is {version}"
-    return None
+    return f"{needs}: javac is {version}" if int(version.split(".")[0]) < _OLDEST_JAVA else None
 
 
 def class_path(release: Release) -> str:

@@ -123,6 +123,7 @@ class Broker(JavaProgram):
         release: Release = NEWEST,
         settings: Sequence[str] = (),
         properties: Properties | None = None,
+        port: int = 0,
     ) -> None:
         """Starts it.
 
@@ -134,8 +135,9 @@ class Broker(JavaProgram):
             release: RocketMQ's.
             settings: Lines of broker.conf, which win.
             properties: System properties of Java.
+            port: Where it takes connections; 0: anywhere.
         """
-        self.port = free_ports()
+        self.port = port or free_ports()
         store = home / f"{name}-{broker_id}"
         store.mkdir(parents=True)
         lines = [
@@ -165,9 +167,9 @@ class Broker(JavaProgram):
 class ApacheNamesrv(JavaProgram):
     """Apache's own name server."""
 
-    def __init__(self, home: Path, *, release: Release = NEWEST) -> None:
-        """Starts it."""
-        self.port = free_ports()
+    def __init__(self, home: Path, *, release: Release = NEWEST, port: int = 0) -> None:
+        """Starts it, at a port or anywhere."""
+        self.port = port or free_ports()
         home.mkdir(parents=True)
         config = home / "namesrv.conf"
         config.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kv.json\n")

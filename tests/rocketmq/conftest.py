@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 
 ALLOWED = ("--remoting-listen", "127.0.0.1:0", "--remoting-allow", "lookups,registrations,operators,settings")
 REGISTERED_SECONDS = 90.0
+IN_PARTS = ("enableSplitRegistration=true", "splitRegistrationSize=3", "enableSingleTopicRegister=true")
 
 
 class Fleet(NamedTuple):
@@ -27,6 +29,38 @@ class Fleet(NamedTuple):
     """broker-a, of 5.5.0."""
     old: Broker
     """broker-b, of 4.9.7."""
+
+
+class Pair:
+    """Two name servers of ours, each of which can be exchanged for another at the same place."""
+
+    def __init__(self, home: Path) -> None:
+        """Starts both."""
+        self._home = home
+        self.processes = [self._start(number, "127.0.0.1:0") for number in range(2)]
+        self.addresses = [address_of(process) for process in self.processes]
+
+    @property
+    def both(self) -> str:
+        """Both addresses, as RocketMQ's programs are told of them."""
+        return ";".join(self.addresses)
+
+    def restart(self, number: int, *, forgets: bool = False) -> None:
+        """Ends one in an orderly way and starts it again; what it kept is there then, unless it forgets."""
+        assert self.processes[number].terminate() == 0
+        self.processes[number].__exit__()
+        if forgets:
+            self._home = self._home / "forgotten"
+        self.processes[number] = self._start(number, self.addresses[number])
+
+    def close(self) -> None:
+        """Ends both."""
+        for process in self.processes:
+            process.__exit__()
+
+    def _start(self, number: int, address: str) -> NamesrvProcess:
+        folder = self._home / f"data-{number}"
+        return NamesrvProcess(*ALLOWED, "--remoting-listen", address, "--data-dir", str(folder))
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +104,34 @@ def fleet(home: Path) -> Iterator[Fleet]:
             yield Fleet(namesrv, ours, apache.addr, new, old)
         assert namesrv.events("internal_defect") == []
         assert namesrv.events("topics_skipped") == []
+
+
+@pytest.fixture(scope="session")
+def pair(home: Path) -> Iterator[Pair]:
+    """Two name servers of ours with one broker, of 5.5.0."""
+    with contextlib.closing(Pair(home / "pair")) as servers:
+        yield servers
+        for namesrv in servers.processes:
+            assert namesrv.events("internal_defect") == []
+
+
+@pytest.fixture(scope="session")
+def other_apache(home: Path) -> Iterator[ApacheNamesrv]:
+    """Apache's own, for the broker of the pair."""
+    with ApacheNamesrv(home / "apache-of-pair") as process:
+        process.wait()
+        yield process
+
+
+@pytest.fixture(scope="session")
+def broker(pair: Pair, other_apache: ApacheNamesrv, home: Path) -> Iterator[Broker]:
+    """A broker that registers its topics three at a time, and a new topic alone."""
+    with Broker(home, f"{pair.both};{other_apache.addr}", "broker-c", settings=IN_PARTS) as process:
+        process.wait()
+        for namesrv in pair.processes:
+            with namesrv.connect() as client:
+                wait_until_registered(client, process, "broker-c")
+        yield process
 
 
 def address_of(namesrv: NamesrvProcess) -> str:

@@ -19,7 +19,7 @@ SYNCHRONISED_SECONDS = 60.0
 """A slave asks its master for topics every ten seconds."""
 GET_BROKER_RUNTIME_INFO, GET_TOPIC_CONFIG = 28, 351
 """Requests to brokers."""
-ACTING = ("enableSlaveActingMaster=true",)
+ACTING = ("enableSlaveActingMaster=true", "slaveReadEnable=true")
 
 
 @pytest.fixture

@@ -2,76 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.processes import NamesrvProcess, eventually
+from support.processes import eventually
 from support.rocketmq import RemotingClient
 from support.rocketmq_programs.maven import OLD
 from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
-from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of, groups_of, wait_until_registered
+from tests.rocketmq.conftest import REGISTERED_SECONDS, Pair, groups_of, wait_until_registered
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
-IN_PARTS = ("enableSplitRegistration=true", "splitRegistrationSize=3", "enableSingleTopicRegister=true")
 COMPRESSED = ("compressedRegister=true",)
 ALL_TOPICS, ROUTE = 206, 105
-
-
-class Pair:
-    """Two name servers of ours, each of which can be exchanged for another at the same place."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self.processes = [self._start(number, "127.0.0.1:0") for number in range(2)]
-        self.addresses = [address_of(process) for process in self.processes]
-
-    @property
-    def both(self) -> str:
-        return ";".join(self.addresses)
-
-    def restart(self, number: int, *, forgets: bool = False) -> None:
-        """Ends one in an orderly way and starts it again; what it kept is there then, unless it forgets."""
-        assert self.processes[number].terminate() == 0
-        self.processes[number].__exit__()
-        if forgets:
-            self._home = self._home / "forgotten"
-        self.processes[number] = self._start(number, self.addresses[number])
-
-    def close(self) -> None:
-        for process in self.processes:
-            process.__exit__()
-
-    def _start(self, number: int, address: str) -> NamesrvProcess:
-        folder = self._home / f"data-{number}"
-        return NamesrvProcess(*ALLOWED, "--remoting-listen", address, "--data-dir", str(folder))
-
-
-@pytest.fixture(scope="module")
-def pair(home: Path) -> Iterator[Pair]:
-    with contextlib.closing(Pair(home / "pair")) as servers:
-        yield servers
-
-
-@pytest.fixture(scope="module")
-def apache(home: Path) -> Iterator[ApacheNamesrv]:
-    """Apache's own, for the same broker."""
-    with ApacheNamesrv(home / "apache-of-pair") as process:
-        process.wait()
-        yield process
-
-
-@pytest.fixture(scope="module")
-def broker(pair: Pair, apache: ApacheNamesrv, home: Path) -> Iterator[Broker]:
-    """A broker that registers its topics three at a time, and a new topic alone."""
-    with Broker(home, f"{pair.both};{apache.addr}", "broker-c", settings=IN_PARTS) as process:
-        process.wait()
-        for namesrv in pair.processes:
-            with namesrv.connect() as client:
-                wait_until_registered(client, process, "broker-c")
-        yield process
 
 
 def topics_of(address: str) -> set[str]:
@@ -84,8 +27,10 @@ def make_topic(shell: Shell, pair: Pair, broker: Broker, topic: str) -> None:
     assert "success" in shell.mqadmin(pair.both, "updateTopic", "-b", broker.addr, "-t", topic, "-r", "2", "-w", "2")
 
 
-def test_a_table_that_comes_in_parts_is_whole(pair: Pair, apache: ApacheNamesrv, broker: Broker) -> None:
-    of_apache = eventually(lambda: topics_of(apache.addr), lambda topics: "broker-c" in topics, REGISTERED_SECONDS)
+def test_a_table_that_comes_in_parts_is_whole(pair: Pair, other_apache: ApacheNamesrv, broker: Broker) -> None:
+    of_apache = eventually(
+        lambda: topics_of(other_apache.addr), lambda topics: "broker-c" in topics, REGISTERED_SECONDS
+    )
     assert broker.addr
     assert len(of_apache) > 10
     for address in pair.addresses:
@@ -102,7 +47,7 @@ def test_a_topic_that_is_registered_alone_is_there_at_once(pair: Pair, broker: B
 
 
 def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
-    pair: Pair, apache: ApacheNamesrv, broker: Broker, shell: Shell
+    pair: Pair, other_apache: ApacheNamesrv, broker: Broker, shell: Shell
 ) -> None:
     said = shell.mqadmin(pair.both, "updateStaticTopic", "-t", "Static", "-qn", "4", "-b", "broker-c")
     assert "The new mapping data" in said, said
@@ -112,7 +57,7 @@ def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
             answer = client.ask(ROUTE, {"topic": "Static", "acceptStandardJsonOnly": "true"})
         return answer.json.get("topicQueueMappingByBroker") if answer.code == 0 else None
 
-    of_apache = eventually(lambda: mappings(apache.addr), within_seconds=REGISTERED_SECONDS)
+    of_apache = eventually(lambda: mappings(other_apache.addr), within_seconds=REGISTERED_SECONDS)
     assert broker.addr
     for address in pair.addresses:
         eventually(lambda: mappings(address), lambda found: found == of_apache, REGISTERED_SECONDS)  # noqa: B023

@@ -1,4 +1,4 @@
-"""A broker and clients of RocketMQ with TLS: at a name server that takes both, and at one that asks for certificates."""
+"""A broker and clients of RocketMQ with TLS: one name server takes both, another asks for certificates."""
 
 from __future__ import annotations
 
@@ -53,10 +53,9 @@ def secured(home: Path) -> Iterator[Secured]:
     shown = ("--tls-cert", str(server.certificate), "--tls-key", str(server.key))
     properties = properties_of(authority, authority.sign("broker", ["localhost"], ips=["127.0.0.1"]))
     asks = ("--tls-client-ca", str(authority.path), "--remoting-tls", "enforcing")
+    either = ("--remoting-tls", "permissive")
     with (
-        NamesrvProcess(
-            *ALLOWED, *shown, "--remoting-tls", "permissive", "--data-dir", str(home / "tls-0")
-        ) as permissive,
+        NamesrvProcess(*ALLOWED, *shown, *either, "--data-dir", str(home / "tls-0")) as permissive,
         NamesrvProcess(*ALLOWED, *shown, *asks, "--data-dir", str(home / "tls-1")) as enforcing,
     ):
         both = f"{address_of(permissive)};{address_of(enforcing)}"
