@@ -111,6 +111,7 @@ class Demo:
         """The broker's list has this one only; Apache's ends."""
         self._set_namesrv_addr(self._ours)
         self._apache.terminate()
+        self._apache.wait_for_end()
         say("Apache's name server has ended")
         self._progress()
 

@@ -96,8 +96,11 @@ class JavaProgram:
         self._popen.wait(20)
 
     def terminate(self) -> None:
-        """Asks it to end, and waits."""
+        """Asks it to end. It may take its time."""
         self._popen.terminate()
+
+    def wait_for_end(self) -> None:
+        """Waits until it has ended."""
         self._popen.wait(_END_SECONDS)
 
     def _output(self) -> int:
