@@ -19,7 +19,7 @@ FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup engine protos demo test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-engine bench-full guard wheel images pictures dist lock clean
+.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-engine bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ protos: setup  ## Generate the gRPC code from protos/ again, into gen/
 
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m demo.run
+
+demo-rocketmq: setup  ## RocketMQ 5 as it is while its name server is exchanged for this one (needs Java 11 or later, and Maven)
+	$(BIN)/python -m demo.rocketmq
 
 test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
 ifdef TEST
