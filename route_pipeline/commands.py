@@ -24,12 +24,12 @@ from route_pipeline.log.delta_mirror import DeltaMirror
 from route_pipeline.log.export import export
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import Ingester, IngestError
+from route_pipeline.log.old_layout.take_over import take_over
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.summaries import Summary
+from route_pipeline.log.protocol.writer import ConflictError
 from route_pipeline.log.retention import drop_old
-from route_pipeline.log.route_log import RouteLog
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
-from route_pipeline.log.summaries import Summary
-from route_pipeline.log.take_over import take_over
-from route_pipeline.log.writer import ConflictError
 from route_pipeline.repetition import repeat
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import Comparison, ComparisonError, compare_latest

@@ -14,11 +14,11 @@ from datetime import timedelta
 import pyarrow as pa
 
 from route_pipeline.log.arrow_source import read_rows
-from route_pipeline.log.commits import CHANGES, CLEANING, COMPACTION, QUARANTINE, RETENTION, DataFile
 from route_pipeline.log.data_files import DATA, LOG_SCHEMA, NewFile, as_rows, folder_of, groups
+from route_pipeline.log.protocol.commits import CHANGES, CLEANING, COMPACTION, QUARANTINE, RETENTION, DataFile
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.writer import ConflictError, LogWriter
 from route_pipeline.log.quality import PROBLEM
-from route_pipeline.log.route_log import RouteLog
-from route_pipeline.log.writer import ConflictError, LogWriter
 from route_pipeline.stores.store import WORK, StoreUnavailableError
 
 ROWS_A_FILE = 2_000_000

@@ -1,8 +1,8 @@
 """The ingest: it appends the rows of name servers to the change log, once or as long as wanted.
 
 A batch is planned on the driver, from the position of the last commit. Spark's tasks check its rows and write them
-(:mod:`route_pipeline.log.staging`), and a commit makes them part of the log, with the position that was reached
-(:mod:`route_pipeline.log.writer`). The position is nowhere else, so there is nothing that could disagree with it.
+(:mod:`route_pipeline.log.staging`). A commit (:mod:`route_pipeline.log.protocol.writer`) makes them part of the log,
+with the position that was reached. The position is nowhere else, so there is nothing that could disagree with it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession, is_remote
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.log.data_files import folder_of
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.summaries import Summary, gap_of, point_of, read_text
+from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.log.slow_workers import patiently
 from route_pipeline.log.staging import Staged, Stager
-from route_pipeline.log.summaries import Summary, gap_of, point_of, read_text
-from route_pipeline.log.writer import Batch, LogWriter
 from route_pipeline.schemas import CHANGES
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.offsets import INITIAL, OffsetError

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.java import ensure_java_home
 from route_pipeline.log.ingest import IngestError, ingest
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.source.data_source import register
 from support.processes import BIN, NamesrvProcess, eventually
 

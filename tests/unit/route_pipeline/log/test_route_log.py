@@ -10,10 +10,17 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from route_pipeline.log import commits, files
-from route_pipeline.log.commits import COMPACTION, LogError
-from route_pipeline.log.route_log import MARKER, RouteLog, commit_path
-from route_pipeline.log.writer import CHECKPOINT_EVERY, KEPT_CHECKPOINTS, ConflictError, LogWriter, ReplacedError
+from route_pipeline.log import files
+from route_pipeline.log.protocol import commits
+from route_pipeline.log.protocol.commits import COMPACTION, LogError
+from route_pipeline.log.protocol.route_log import MARKER, RouteLog, commit_path
+from route_pipeline.log.protocol.writer import (
+    CHECKPOINT_EVERY,
+    KEPT_CHECKPOINTS,
+    ConflictError,
+    LogWriter,
+    ReplacedError,
+)
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.store import StoreError, StoreUnavailableError
 from support.fakes.dying_store import Died, DyingStore

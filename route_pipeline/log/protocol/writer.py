@@ -13,10 +13,10 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from groundwork.version import __version__
-from route_pipeline.log import commits, state
-from route_pipeline.log.commits import BATCH, Commit, DataFile, Writer
-from route_pipeline.log.route_log import RouteLog, checkpoint_path, commit_path
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol import commits, state
+from route_pipeline.log.protocol.commits import BATCH, Commit, DataFile, Writer
+from route_pipeline.log.protocol.route_log import RouteLog, checkpoint_path, commit_path
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.stores.store import MissingFileError, StoreError, StoreUnavailableError, check_creates_once
 
 CHECKPOINT_EVERY = 100

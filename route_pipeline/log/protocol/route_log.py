@@ -19,9 +19,9 @@ import secrets
 from os import PathLike
 from pathlib import Path
 
-from route_pipeline.log import commits, state
-from route_pipeline.log.commits import CHANGES, Commit, LogError
-from route_pipeline.log.state import LogState
+from route_pipeline.log.protocol import commits, state
+from route_pipeline.log.protocol.commits import CHANGES, Commit, LogError
+from route_pipeline.log.protocol.state import LogState
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.remote import RemoteStore
 from route_pipeline.stores.store import MissingFileError, Store, StoreError

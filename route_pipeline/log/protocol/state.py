@@ -8,9 +8,9 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from route_pipeline.log import commits
-from route_pipeline.log.commits import Commit, DataFile, LogError, Span
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol import commits
+from route_pipeline.log.protocol.commits import Commit, DataFile, LogError, Span
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.source.change_rows import BACK, HOLE, LOST, SNAPSHOT
 
 
