@@ -27,7 +27,7 @@ from route_pipeline.log.ingest import Ingester, IngestError
 from route_pipeline.log.old_layout.take_over import take_over
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.summaries import Summary
-from route_pipeline.log.protocol.writer import ConflictError
+from route_pipeline.log.protocol.writer import ConflictError, ReplacedError
 from route_pipeline.log.retention import drop_old
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
 from route_pipeline.repetition import repeat
@@ -48,6 +48,8 @@ EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2
 """Exit code when the command line is wrong, or the machine lacks something: nothing was tried."""
+
+_WAS_TRIED = (IngestError, ComparisonError, CompactionError, StoreUnavailableError, ConflictError, ReplacedError)
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a report that goes to a file or a pipe."""
@@ -358,7 +360,7 @@ def _failures() -> Iterator[None]:
     """Ends the program with one line for whatever can go wrong."""
     try:
         yield
-    except (IngestError, ComparisonError, CompactionError, StoreUnavailableError, ConflictError) as error:
+    except _WAS_TRIED as error:
         _exit_with(str(error), EXIT_FAILED)
     except (JavaNotFoundError, SparkStartError, SinkError, StoreError) as error:
         _exit_with(str(error), EXIT_BAD_INPUT)

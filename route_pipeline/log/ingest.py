@@ -28,7 +28,7 @@ from route_pipeline.source.offsets import INITIAL, OffsetError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.stores.store import StoreUnavailableError
+from route_pipeline.stores.store import StoreRefusedError, StoreUnavailableError
 
 OnBatch = Callable[[list[Summary]], None]
 
@@ -127,7 +127,7 @@ class Ingester:
                 summaries = self._append(reader, end)
                 self._on_batch(summaries)
                 written += summaries
-        except (NamesrvError, OffsetError, StoreUnavailableError) as error:
+        except (NamesrvError, OffsetError, StoreRefusedError, StoreUnavailableError) as error:
             raise IngestError(str(error)) from error
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error
