@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -25,6 +25,7 @@ from route_pipeline.source.connection import Connecting
 from route_pipeline.source.namesrv_state import pin_snapshot
 from route_pipeline.source.options import DEFAULT_PIN_SECONDS, FORMAT, ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader
+from route_pipeline.source.worker_python import check_worker_python
 
 
 class NamesrvDataSource(DataSource):
@@ -66,7 +67,13 @@ class NamesrvDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format ``namesrv`` known to a session."""
+    """Makes the format ``namesrv`` known to a session.
+
+    Raises:
+        WorkerPythonError: The session's workers run a Python that cannot read it; one line that says what to set.
+    """
+    if not is_remote():
+        check_worker_python(spark.sparkContext.pythonExec)
     spark.dataSource.register(NamesrvDataSource)
 
 
