@@ -300,7 +300,7 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
         name, equals, value = text.partition("=")
         if not equals:
             _exit_with(f"--option {text!r} is not NAME=VALUE", EXIT_BAD_INPUT)
-        if name.lower() in ("endpoints", "table", "topics", "clusters"):
+        if name.lower() in ("endpoints", "table", "topics", "clusters", "columns"):
             _exit_with(f"--option {name}: the log is of everything, and the name servers are --namesrv", EXIT_BAD_INPUT)
         options[name] = value
     try:
