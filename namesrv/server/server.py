@@ -26,6 +26,7 @@ from namesrv.core.snapshot.pins import Pins
 from namesrv.server.auth.security import Security, product_env_security
 from namesrv.server.background.channel_notices import ChannelNotices
 from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.clearing_up import clear_up
 from namesrv.server.background.expiry_scanner import ExpiryScanner
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
@@ -194,6 +195,7 @@ class NamesrvServer:
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             drop_expired_pins(self._pins),
+            clear_up(self._manager.leftovers),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.tell_changes(),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from namesrv.core.errors import CallRefused, LimitExceeded, Overloaded, RevisionCompacted
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Sliced
+from namesrv.core.slices import Sliced, emptied
 from namesrv.core.watch.affected_topics import MAX_GONE, AffectedTopics, GoneBroker
 from namesrv.core.watch.subscriptions import Subscription, SubscriptionIndex
 
@@ -193,13 +193,20 @@ class WatchIndex:
                 yield
 
     def close(self, watch: RouteWatch) -> None:
-        """Forgets a watch."""
+        """Forgets a watch. Its names leave the index in slices, and count until they have left."""
         self._watches.pop(watch, None)
-        self._index.remove(watch, watch.subscription)
-        self._name_count -= watch.subscription.name_count
         self._to_wake.pop(watch, None)
-        self.waiting_count -= len(watch.waiting)
-        watch.waiting = {}
+        self._drop_waiting(watch)
+        self._manager.leftovers.add(self._leave(watch))
+
+    def _leave(self, watch: RouteWatch) -> Sliced[None]:
+        yield from self._index.remove(watch, watch.subscription)
+        self._name_count -= watch.subscription.name_count
+
+    def _drop_waiting(self, watch: RouteWatch) -> None:
+        waiting, watch.waiting = watch.waiting, {}
+        self.waiting_count -= len(waiting)
+        self._manager.leftovers.add(emptied(waiting))
 
     def follow(self, follower: Follower) -> None:
         """Has somebody woken at every change from now on."""
@@ -301,8 +308,7 @@ class WatchIndex:
     def _has_room(self, watch: RouteWatch, count: int) -> bool:
         """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends."""
         if self.waiting_count + count > self._max_waiting and len(watch.waiting) + count >= _MANY:
-            self.waiting_count -= len(watch.waiting)
-            watch.waiting = {}
+            self._drop_waiting(watch)
             watch.failure = Overloaded(f"{self._max_waiting} changed topics wait to be sent to watches already")
             self._to_wake[watch] = None
         return watch.failure is None

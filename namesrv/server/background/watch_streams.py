@@ -11,7 +11,7 @@ from random import Random, SystemRandom
 
 from namesrv.config import limits
 from namesrv.core.clock import Clock
-from namesrv.core.errors import CallRefused, Overloaded, ShuttingDown
+from namesrv.core.errors import CallRefused, LimitExceeded, Overloaded, ShuttingDown
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
@@ -19,6 +19,7 @@ from namesrv.core.streams.replica_feed import ReplicaFeed
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from namesrv.garbage_collection import collecting
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.counters import DurationCounter
 from namesrv.server.rpc.shared_writes import SharedWriter
@@ -140,7 +141,7 @@ class WatchStreams:
         """
         self._check_room()
         woken = asyncio.Event()
-        watch = self.watches.open(subscription, woken.set)
+        watch = await self._opened(subscription, woken)
         try:
             with self._listed("WatchTopicRoutes", peer, watch, woken) as watcher:
                 if writer is not None:
@@ -148,7 +149,7 @@ class WatchStreams:
                     self._by_reader[watch] = watcher
                 async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
                     await self._settle()
-                    await run_cooperatively(self.watches.join(watch))
+                    await run_cooperatively(collecting(self.watches.join(watch)))
                     await self._settle()
                     if after_revision is None:
                         await run_cooperatively(self.watches.fill(watch))
@@ -281,6 +282,15 @@ class WatchStreams:
         if self._published_at is None:
             self._published_at = self._clock.monotonic()
         self._changed.set()
+
+    async def _opened(self, subscription: Subscription, woken: asyncio.Event) -> RouteWatch:
+        try:
+            return self.watches.open(subscription, woken.set)
+        except LimitExceeded:
+            if not self._manager.leftovers:
+                raise
+        await run_cooperatively(self._manager.leftovers.clear_up())  # names of watches that have ended still count
+        return self.watches.open(subscription, woken.set)
 
     def _check_room(self) -> None:
         if self._manager.frozen:

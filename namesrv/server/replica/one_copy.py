@@ -12,6 +12,7 @@ from namesrv.core.replica.manager import ReplicaManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
 from namesrv.core.watch.watch_index import Follower
+from namesrv.server.background.clearing_up import clear_up
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
@@ -81,6 +82,7 @@ class Copy:
             tasks.create_task(self.watchers.tell_changes())
             tasks.create_task(self.watchers.give_bookmarks())
             tasks.create_task(drop_expired_pins(self._pins))
+            tasks.create_task(clear_up(self.manager.leftovers))
 
     async def retire(self, successor: ReplicaManager) -> None:
         """Tells all readers of changes to start again, at the copy that is served now."""

@@ -216,6 +216,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.watches.close(client.watch)
         self.open(client)
 
+    @rule()
+    def a_part_of_what_they_left_is_cleared_up(self) -> None:
+        next(self.fleet.manager.leftovers.clear_up(), None)
+
     @rule(topic=st.sampled_from(TOPICS), value=st.sampled_from(["broker-a:2", None]))
     def the_order_configuration_changes(self, topic: str, value: str | None) -> None:
         manager = self.fleet.manager
@@ -244,6 +248,8 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             assert client.at_bookmark == client.routes
             self.watches.close(client.watch)
         assert self.watches.waiting_count == 0
+        run_sync(self.fleet.manager.leftovers.clear_up())
+        assert self.watches._name_count == 0
         assert not self.watches._index._by_topic
         assert not self.watches._index._by_prefix
         check_promises(

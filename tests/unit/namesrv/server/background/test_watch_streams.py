@@ -252,7 +252,19 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
             async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
+        await run_cooperatively(server.fleet.manager.leftovers.clear_up())
         assert server.watchers.watches._index._by_topic == {}
+
+
+def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
+    async def work(server: Server) -> None:
+        server.watchers.watches._max_names = 2
+        async with server.watch("T1", "T2") as stream:
+            await next_of(stream)
+            async with server.watch("T1") as refused:
+                assert isinstance(await failure_of(refused), LimitExceeded)
+        async with server.watch("T1", "T2") as stream:
+            await next_of(stream)
 
     run(work)
 
