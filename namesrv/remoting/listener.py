@@ -12,7 +12,8 @@ from typing import Literal
 import structlog
 
 from groundwork.endpoints import Endpoint
-from namesrv.core.errors import CallRefused
+from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
+from namesrv.core.errors import CallRefused, LimitExceeded
 from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
@@ -50,7 +51,7 @@ class RemotingListener:
         tls: RemotingTls | None,
         tls_mode: TlsMode,
         slow_reader_seconds: float,
-        max_connections: int = MAX_CONNECTIONS,
+        shares: Shares | None = None,
         max_unsent_bytes: int = MAX_ALL_UNSENT_BYTES,
     ) -> None:
         """Takes the port; connections are taken once it runs.
@@ -62,7 +63,7 @@ class RemotingListener:
             tls: What is shown over TLS; None where that is disabled.
             tls_mode: Whether connections are with TLS, without, or either.
             slow_reader_seconds: How long a peer may take no answers.
-            max_connections: Most connections.
+            shares: Connections of all addresses; None: as ``limits`` has them.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
 
         Raises:
@@ -74,8 +75,10 @@ class RemotingListener:
         self._tls = tls
         self._tls_mode = tls_mode
         self._slow_reader_seconds = slow_reader_seconds
-        self._max_connections = max_connections
+        self._shares = shares or Shares("connections of RocketMQ's protocol", MAX_CONNECTIONS)
         self._max_unsent_bytes = max_unsent_bytes
+        self._sharers: dict[Connection, Sharer] = {}
+        """Whose share each connection takes, also those that have not begun yet."""
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
@@ -123,6 +126,7 @@ class RemotingListener:
     def closed(self, connection: Connection) -> None:
         """It has ended."""
         self._connections.discard(connection)
+        self._give_back(connection)
         self._stuck.discard(connection)
         self._counter.connections = len(self._connections)
         if not self._connections:
@@ -164,18 +168,23 @@ class RemotingListener:
                 self.broken("unknown", f"cannot be accepted: {error.strerror}")
                 await asyncio.sleep(FULL_PAUSE_SECONDS)
                 continue
-            if len(self._connections) + len(self._greeting) >= self._max_connections:
-                self.broken(_peer(connected), f"{self._max_connections} connections are open already")
+            peer, connection = _peer(connected), Connection(self, self._clock)
+            sharer = sharer_at(f"rocketmq:{peer}")
+            try:
+                self._shares.take(sharer)
+            except LimitExceeded as error:
+                self.broken(peer, error.message)
                 connected.close()
-                await asyncio.sleep(FULL_PAUSE_SECONDS)
+                await asyncio.sleep(FULL_PAUSE_SECONDS if error.metadata["caller"] == EVERYBODY else 0)
                 continue
-            task = loop.create_task(self._greet(connected))
+            self._sharers[connection] = sharer
+            task = loop.create_task(self._greet(connected, peer, connection))
             self._greeting.add(task)
             task.add_done_callback(self._greeting.discard)
 
-    async def _greet(self, connected: socket.socket) -> None:
-        """Makes a connection of a socket, with TLS or without."""
-        loop, peer = asyncio.get_running_loop(), _peer(connected)
+    async def _greet(self, connected: socket.socket, peer: str, connection: Connection) -> None:
+        """Begins a connection on a socket, with TLS or without."""
+        loop = asyncio.get_running_loop()
         try:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE:
@@ -184,14 +193,21 @@ class RemotingListener:
             context = self._tls.context if with_tls and self._tls is not None else None
             handshake_seconds = None if context is None else HANDSHAKE_SECONDS
             await loop.connect_accepted_socket(
-                lambda: Connection(self, self._clock), connected, ssl=context, ssl_handshake_timeout=handshake_seconds
+                lambda: connection, connected, ssl=context, ssl_handshake_timeout=handshake_seconds
             )
         except (OSError, ssl.SSLError, TimeoutError) as error:
             connected.close()
+            self._give_back(connection)
             self.broken(peer, f"TLS: {getattr(error, 'reason', None) or error}")
         except BaseException:
             connected.close()
+            self._give_back(connection)
             raise
+
+    def _give_back(self, connection: Connection) -> None:
+        sharer = self._sharers.pop(connection, None)
+        if sharer is not None:
+            self._shares.give_back(sharer)
 
     async def _wants_tls(self, connected: socket.socket) -> bool:
         if self._tls_mode != "permissive":

@@ -69,7 +69,7 @@ class SubscriptionIndex(Generic[WatcherT]):
                 yield
 
     def remove(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
-        """Removes a watcher in steps, also one that was added in part. Until they are at their end, it is still found."""
+        """Removes a watcher in steps, also one that was added in part. Until their end it is still found."""
         for prefix in subscription.prefixes:
             if _without(self._by_prefix, prefix, watcher):
                 self._count_length(prefix, -1)
