@@ -22,6 +22,12 @@ def caller_of(context: Context) -> str:
     return context.peer() if principal is None else principal.name
 
 
+def owner() -> str:
+    """Who makes this call, by the permits; empty where there are none: nobody has proved then who he is."""
+    principal = _caller.get()
+    return "" if principal is None else principal.name
+
+
 def check_permission(permission: Permission) -> None:
     """Checks that the caller may do more than the service of this call needs. Raises NotPermitted."""
     principal = _caller.get()
