@@ -1,5 +1,5 @@
 //! The bounds of the engine, each at its value and one past it, as a client meets them.
-#![cfg(not(loom))]
+#![cfg(not(feature = "loom"))]
 
 mod harness;
 
