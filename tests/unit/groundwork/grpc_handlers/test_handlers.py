@@ -325,8 +325,8 @@ class Parsed(Tally):
         super().__init__()
         self.parsed, self._large = 0, large
 
-    def take(self, size: int) -> int:
-        return super().take(size if self._large else 0)
+    def take(self, entered: Any, size: int) -> int:
+        return super().take(entered, size if self._large else 0)
 
     def checked(self, entered: Any, request: Any, context: Context) -> Any:
         self.parsed += 1
