@@ -27,6 +27,7 @@ from namesrv.core.records.changes import (
     QueuesRemoved,
     Row,
 )
+from namesrv.core.records.rows import RemovalReason
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.engines.native.call import Call
@@ -104,6 +105,8 @@ def tags_of(row: Row) -> Iterable[str]:
     match row:
         case QueuesPut(queues=queues):
             tags = queues
+        case QueuesRemoved(broker=broker, reason=RemovalReason.GROUP_GONE):
+            tags = (group_tag(broker),)  # each route that loses queues rests on it, and there may be 100,000
         case QueuesRemoved(topics=topics):
             tags = topics
         case GroupPut(after=group) | GroupRemoved(before=group):

@@ -85,7 +85,7 @@ class Observer:
 class Part:
     """Does in a call what a test wants."""
 
-    inline_calls = ("Check",)
+    inline_calls: tuple[str, ...] = ("Check",)
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -310,3 +310,44 @@ def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
         assert held[0].__traceback__ is None
 
     asyncio.run(run())
+
+
+class Slowly(Part):
+    """The same, by calls that may wait."""
+
+    inline_calls = ()
+
+
+class Parsed(Tally):
+    """Counts what has been parsed, of requests that are large or small."""
+
+    def __init__(self, *, large: bool) -> None:
+        super().__init__()
+        self.parsed, self._large = 0, large
+
+    def take(self, entered: Any, size: int) -> int:
+        return super().take(entered, size if self._large else 0)
+
+    def checked(self, entered: Any, request: Any, context: Context) -> Any:
+        self.parsed += 1
+        return super().checked(entered, request, context)
+
+
+@pytest.mark.parametrize(("large", "most"), [(True, 1), (False, 5)])
+def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
+    tally = Parsed(large=large)
+    handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally)
+    check: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))["Check"].unary_unary
+
+    async def at_once() -> list[int]:
+        calls = [asyncio.create_task(check(REQUEST, Reader())) for _ in range(5)]
+        in_turns = []
+        while not all(call.done() for call in calls):
+            before = tally.parsed
+            await asyncio.sleep(0)
+            in_turns.append(tally.parsed - before)
+        assert [await call for call in calls] == [b"answer"] * 5
+        return in_turns
+
+    assert max(asyncio.run(at_once())) == most
+    assert (tally.parsed, tally.inside, tally.taken) == (5, 0, 0)
