@@ -12,6 +12,7 @@ from groundwork.connections.security_settings import ListenerSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
 from groundwork.settings import ProgramSettings
+from groundwork.shares import ShareRules
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour
 
@@ -58,6 +59,19 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         ge=1,
         le=1_000_000,
         description="New connections a second from one address, native engine only; ten times as many in a burst.",
+    )
+    caller_share_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="Most that one caller (its identity, or its address where there are no permits) may hold of each "
+        "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way.",
+    )
+    kept_share_percent: int = Field(
+        20,
+        ge=0,
+        le=90,
+        description="What of each is kept for operators: who may administer, and without permits this machine.",
     )
     max_connection_age_millis: int = Field(
         0,
@@ -271,6 +285,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         if len(leaders) > MAX_LEADERS:
             raise ValueError(f"has {len(leaders)} name servers, at most {MAX_LEADERS}")
         return ";".join(map(str, leaders))
+
+    @property
+    def share_rules(self) -> ShareRules:
+        """How what callers hold is shared out."""
+        return ShareRules(self.caller_share_percent, self.kept_share_percent)
 
     @property
     def leaders(self) -> tuple[Endpoint, ...]:

@@ -30,7 +30,7 @@ from namesrv.core.routes.signs_of_life import SignsOfLife, vouches
 from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.route_snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
 from namesrv.core.tables.edit import TableEdit
-from namesrv.core.tables.route_join import join_route
+from namesrv.core.tables.route_join import route_fragments
 
 REGISTER_BROKER = Cause("RegisterBroker")
 REGISTER_TOPIC = Cause("RegisterTopic")
@@ -146,12 +146,17 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
 
         With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
         """
+        fragments = self.route_fragments(topic, zone_name)
+        return None if fragments is None else b"".join(fragments)
+
+    def route_fragments(self, topic: str, zone_name: str | None = None) -> list[bytes] | None:
+        """The same in its fields, each of queues or a group as the one object that the tables hold."""
         queues = self.tables.topic_queue_table.get(topic)
         if queues is None:
             return None
         enabled = self.behaviour.order_message_enable
         order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
-        return join_route(self.tables, topic, queues, zone_name, order_topic_conf)
+        return route_fragments(self.tables, topic, queues, zone_name, order_topic_conf)
 
     def header_fragment(self) -> bytes:
         """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
