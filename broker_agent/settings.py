@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker_agent.broker_probe import ProbeKind
@@ -177,6 +177,10 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         description="The broker takes no transactions, so nobody asks for producers: new ones are passed over if the "
         "setting before is off, too (rejectTransactionMessage).",
     )
+    master_token_file: Path | None = Field(
+        None,
+        description="File with a bearer token for a slave's calls to its master's agent. Needs tls_ca and tls_cert.",
+    )
     permits_file: Path | None = Field(
         None,
         description="TOML or JSON file of who may do what here, the same as the name servers'; read again when it "
@@ -222,6 +226,12 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
             jitter=self.register_jitter_percent / 100,
             first_delay_millis=self.register_first_delay_millis,
         )
+
+    @model_validator(mode="after")
+    def _check_master_token(self) -> Self:
+        if self.master_token_file is not None and (self.tls_ca is None or self.tls_cert is None):
+            raise ValueError("master_token_file is set, but not tls_ca and tls_cert: it is for calls over TLS")
+        return self
 
     @property
     def connection_options(self) -> ConnectionOptions:

@@ -1,8 +1,9 @@
-"""The command line: ``namesrv serve``, ``namesrv healthcheck`` and ``namesrv console``."""
+"""The command line: ``namesrv serve``, ``healthcheck``, ``console`` and ``console-user``."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -105,6 +106,20 @@ def console(context: typer.Context) -> None:
     except ModuleNotFoundError as error:
         exit_with(PROGRAM, f"the console needs {error.name}: pip install 'namesrv[console]'")
     program.main(context.args)
+
+
+@app.command("console-user")
+def console_user(
+    name: Annotated[str, typer.Argument(help="Name, as the journal is to have it.")],
+    role: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
+) -> None:
+    """Ask for a password, and print the lines of the console's users file for a person."""
+    people = importlib.import_module("namesrv_console.people")
+    password = typer.prompt("Password", hide_input=True, confirmation_prompt=sys.stdin.isatty(), err=True)
+    try:
+        typer.echo(people.user_line(name, role, password))
+    except ValueError as error:
+        exit_with(PROGRAM, str(error))
 
 
 add_command(app, "serve", NamesrvSettings, serve)

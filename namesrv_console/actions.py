@@ -1,4 +1,4 @@
-"""Drain and restore, at all name servers, with a preview."""
+"""Drain, restore and confirm a loss, at all name servers, with a preview."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from groundwork.connections.call_errors import CallError
 from namesrv_console.fleet import Fleet
+from namesrv_console.people import Role
 from namesrv_console.questions import problem_json
 
 MAX_WHY = 400
@@ -24,8 +25,8 @@ class Action(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    action: Literal["drain", "restore"]
-    """Take write permission from a broker group, or give it back."""
+    action: Literal["drain", "restore", "confirm"]
+    """Take write permission from a broker group, give it back, or confirm that its unconfirmed brokers are gone."""
     broker: str = Field(min_length=1, max_length=127)
     """Name of the group."""
     cluster: str = Field(min_length=1, max_length=127)
@@ -34,6 +35,11 @@ class Action(BaseModel):
     """For the journal."""
     preview: bool
     """Change nothing, say what would happen. Must be said: nobody drains by leaving something out."""
+
+    @property
+    def needs(self) -> Role:
+        """The role of those who may ask for it."""
+        return Role.ADMIN if self.action == "confirm" else Role.OPERATOR
 
 
 async def act(fleet: Fleet, action: Action, viewer: str) -> list[dict[str, Any]]:
@@ -54,6 +60,10 @@ def _request(action: Action, comment: str) -> tuple[str, Message]:
         return "WipeWritePermOfBroker", pb.WipeWritePermOfBrokerRequest(
             broker_name=action.broker, cluster_name=action.cluster, comment=comment, validate_only=action.preview
         )
+    if action.action == "confirm":
+        return "ConfirmBrokerLoss", pb.ConfirmBrokerLossRequest(
+            broker_name=action.broker, cluster_name=action.cluster, comment=comment, validate_only=action.preview
+        )
     return "AddWritePermOfBroker", pb.AddWritePermOfBrokerRequest(
         broker_name=action.broker, cluster_name=action.cluster, comment=comment, validate_only=action.preview
     )
@@ -62,7 +72,9 @@ def _request(action: Action, comment: str) -> tuple[str, Message]:
 def _result(answer: Message | CallError) -> dict[str, Any]:
     if isinstance(answer, CallError):
         return {"problem": problem_json(answer)}
-    assert isinstance(answer, pb.WipeWritePermOfBrokerResponse | pb.AddWritePermOfBrokerResponse)
+    assert isinstance(
+        answer, pb.WipeWritePermOfBrokerResponse | pb.AddWritePermOfBrokerResponse | pb.ConfirmBrokerLossResponse
+    )
     radius = answer.blast_radius
     return {
         "changed": radius.topics_changed,

@@ -22,7 +22,9 @@ from groundwork.stop_event import stop_event
 from namesrv_console.connections import WAITING_CONNECTIONS, Connections, http_logger
 from namesrv_console.fleet import Fleet
 from namesrv_console.listener_tls import PageTls
-from namesrv_console.log_in import LogIn
+from namesrv_console.log_in import Doors, LogIn
+from namesrv_console.people import reloaded_users, role_of
+from namesrv_console.proxy import TrustedProxy
 from namesrv_console.settings import ConsoleSettings
 from namesrv_console.web import application
 
@@ -44,11 +46,20 @@ class _Page(NamedTuple):
     @classmethod
     def of(cls, settings: ConsoleSettings) -> _Page:
         """Reads the files. Raises CertificateError."""
-        cert, key, token = settings.listen_tls_cert, settings.listen_tls_key, settings.log_in_token_file
-        return cls(
-            None if cert is None or key is None else PageTls(cert, key),
-            None if token is None else LogIn(token, over_tls=cert is not None),
-        )
+        cert, key = settings.listen_tls_cert, settings.listen_tls_key
+        return cls(None if cert is None or key is None else PageTls(cert, key), _log_in(settings))
+
+
+def _log_in(settings: ConsoleSettings) -> LogIn | None:
+    if not settings.has_log_in:
+        return None
+    header, users = settings.proxy_header, settings.users_file
+    doors = Doors(
+        None if users is None else reloaded_users(users),
+        None if header is None else TrustedProxy(header, settings.proxies),
+        role_of(settings.proxy_role),
+    )
+    return LogIn(settings.log_in_token_file, over_tls=settings.listen_tls_cert is not None, doors=doors)
 
 
 app = typer.Typer(
@@ -127,7 +138,7 @@ def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
         listen=str(listen),
         namesrv=settings.namesrv,
         permit_actions=settings.permit_actions,
-        log_in=settings.log_in_token_file is not None,
+        log_in=settings.has_log_in,
     )
     if not listen.is_loopback and settings.listen_tls_cert is None:
         log.warning("listening_beyond_loopback_without_tls", listen=str(listen))

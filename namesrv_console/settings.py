@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +14,8 @@ from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
 from groundwork.settings import ProgramSettings
+from namesrv_console.people import RoleName
+from namesrv_console.proxy import Network
 
 MAX_NAME_SERVERS = 16
 """Most name servers of one console: each is a column of the page, and is asked every second."""
@@ -34,9 +38,22 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     log_in_token_file: Path | None = Field(
         None, description="File with the token that viewers must log in with. Without one, the page is for everybody."
     )
+    users_file: Path | None = Field(
+        None,
+        description="TOML file of people's names, roles and hashed passwords; see `namesrv console-user`.",
+    )
+    proxy_header: str | None = Field(
+        None, description="Header in which a proxy says who asks; it is believed from proxy_address only."
+    )
+    proxy_address: list[str] = Field(
+        [], description="Address or network, as 10.0.0.0/8, of a proxy that is believed; may be repeated."
+    )
+    proxy_role: RoleName = Field(
+        "viewer", description="Role of those whom the proxy names and the users file does not: viewer, operator, admin."
+    )
     permit_actions: bool = Field(
         False,
-        description="Allow whoever sees the page to drain and restore brokers. Beyond loopback it needs a log-in.",
+        description="Allow operators and admins to drain and restore brokers. Beyond loopback it needs a log-in.",
     )
     allow_insecure: bool = Field(
         False, description="Allow a listener beyond loopback without TLS, or without a log-in."
@@ -59,6 +76,16 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
             raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
         return [str(endpoint) for endpoint in endpoints]
 
+    @field_validator("proxy_address")
+    @classmethod
+    def _proxies(cls, value: list[str]) -> list[str]:
+        for address in value:
+            try:
+                ipaddress.ip_network(address)
+            except ValueError as error:
+                raise ValueError(f"{address[:64]!r}: {error}") from None
+        return value
+
     @field_validator("listen")
     @classmethod
     def _listener(cls, value: str) -> str:
@@ -70,17 +97,34 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
             raise ValueError("listen_tls_cert and listen_tls_key belong together, and one of them is not set")
         if self.listen_endpoint.is_loopback:
             return self
-        lacking = [
-            f"{what} ({name})"
-            for what, name in (("TLS", "listen_tls_cert"), ("log-in", "log_in_token_file"))
-            if getattr(self, name) is None
-        ]
+        needed = {"TLS (listen_tls_cert)": self.listen_tls_cert, "log-in (log_in_token_file)": self.has_log_in or None}
+        lacking = [what for what, given in needed.items() if given is None]
         where = f"setting listen: {self.listen} is beyond loopback, and the page has"
         if lacking and not self.allow_insecure:
             raise ValueError(f"{where} no {' and no '.join(lacking)}; set them, or --allow-insecure")
-        if self.permit_actions and self.log_in_token_file is None:
-            raise ValueError(f"{where} no log-in: with permit_actions that needs log_in_token_file")
+        if self.permit_actions and not self.has_log_in:
+            raise ValueError(
+                f"{where} no log-in: with permit_actions that needs log_in_token_file, users_file or proxy_header"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _proxy(self) -> Self:
+        if (self.proxy_header is None) != (not self.proxy_address):
+            raise ValueError("proxy_header and proxy_address belong together, and one of them is not set")
+        if self.proxy_header is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", self.proxy_header):
+            raise ValueError(f"proxy_header: {self.proxy_header[:64]!r} is no name of a header")
+        return self
+
+    @property
+    def has_log_in(self) -> bool:
+        """Whether it is known of everybody who gets something who it is, or that he has the token."""
+        return any(way is not None for way in (self.log_in_token_file, self.users_file, self.proxy_header))
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """Where the proxy is."""
+        return tuple(ipaddress.ip_network(address) for address in self.proxy_address)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -16,8 +16,9 @@ from namesrv_console.connections import Connections
 from namesrv_console.differences import SettledDifferences
 from namesrv_console.events import Events
 from namesrv_console.fleet import Fleet
-from namesrv_console.log_in import PATH, LogIn
+from namesrv_console.log_in import PATH, PERSON, LogIn
 from namesrv_console.overview import overview
+from namesrv_console.people import Person, Role
 from namesrv_console.protection import check_requests, problem
 from namesrv_console.questions import journal, route
 from namesrv_console.topic_search import TopicSearch
@@ -51,14 +52,21 @@ class Page:
         self._made: tuple[int, bytes] = (-1, b"")
         self._making = asyncio.Lock()
 
-    async def overview(self, _: web.Request) -> web.Response:
-        """All but the topics; made once for each version, for all viewers."""
+    async def overview(self, request: web.Request) -> web.Response:
+        """All but the topics, made once for each version, for all viewers; and what this one may do."""
         async with self._making:
             version, body = self._made
             if version != self._fleet.version:
                 version, seen, now = self._fleet.version, self._fleet.seen, self._fleet.timing.now_millis()
                 body = await asyncio.to_thread(self._overview, version, seen, now)
                 self._made = (version, body)
+        person = _person(request)
+        may = {
+            "person": person.name,
+            "permitActions": self._permit_actions and person.role >= Role.OPERATOR,
+            "permitConfirming": self._permit_actions and person.role >= Role.ADMIN,
+        }
+        body = json.dumps(may).encode()[:-1] + b", " + body[1:]
         return _compressed(web.Response(body=body, content_type="application/json", charset="utf-8"))
 
     async def compare(self, _: web.Application) -> AsyncIterator[None]:
@@ -95,7 +103,11 @@ class Page:
         except ValidationError as error:
             first = error.errors()[0]
             raise BadQuery(f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}") from error
-        return web.json_response({"results": await act(self._fleet, action, request.remote or "?")})
+        person = _person(request)
+        if person.role < action.needs:
+            needed = action.needs.name.lower()
+            return problem(403, "ROLE_NOT_PERMITTED", f"{person.name} is {person.role.name.lower()}, not {needed}")
+        return web.json_response({"results": await act(self._fleet, action, person.name)})
 
     async def _compare(self) -> None:
         version = 0
@@ -107,7 +119,7 @@ class Page:
 
     def _overview(self, version: int, seen: Any, now_millis: int) -> bytes:
         told = overview(seen, self._settled, now_millis)
-        return json.dumps({"version": version, "permitActions": self._permit_actions, **told}).encode()
+        return json.dumps({"version": version, **told}).encode()
 
 
 def application(
@@ -125,6 +137,7 @@ def application(
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     if log_in is not None:
         app.router.add_post(PATH, log_in.handle)
+        app.router.add_get(PATH, log_in.ways)
     app.cleanup_ctx.append(page.compare)
     app.router.add_get("/api/overview", _checked(page.overview))
     app.router.add_get("/api/topics", _checked(page.topics))
@@ -161,6 +174,12 @@ def _checked(
 def _compressed(response: web.Response) -> web.Response:
     response.enable_compression()
     return response
+
+
+def _person(request: web.Request) -> Person:
+    """Who asks; without a log-in, everybody may do what the console permits."""
+    person: Person | None = request.get(PERSON)
+    return person or Person(request.remote or "?", Role.ADMIN)
 
 
 def _text(request: web.Request, name: str) -> str:

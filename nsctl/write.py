@@ -101,6 +101,34 @@ def intents(session: Session) -> None:
     session.show(rows, ("endpoint", "kind", "cluster", "broker", "topic", "since", "until", "caller", "why"))
 
 
+def address_claims(session: Session) -> None:
+    """Addresses that are kept for brokers that are down, at each name server."""
+
+    def ask(server: NamesrvClient) -> list[Row]:
+        return [
+            _claim_row(server, claim)
+            for page in server.pages("ListAddressClaims", pb.ListAddressClaimsRequest())
+            for claim in page.address_claims  # type: ignore[attr-defined]
+        ]
+
+    rows = [row for answer in session.each(ask) for row in answer.value or ()]
+    session.show(rows, ("endpoint", "cluster", "address", "broker", "id", "since", "until"))
+
+
+def release_address(
+    session: Session,
+    cluster: Annotated[str, typer.Argument(help="Cluster.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT, as `nsctl address claims` shows it.")],
+    why: Why = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Lets an address that is kept for a broker that is down be registered by another group."""
+    request = pb.ReleaseAddressClaimRequest(
+        cluster_name=cluster, broker_addr=address, comment=why, validate_only=dry_run
+    )
+    _on_all(session, "ReleaseAddressClaim", request, "released", dry_run=dry_run)
+
+
 def kv_get(
     session: Session,
     namespace: Annotated[str, typer.Argument(help="Namespace.")],
@@ -231,6 +259,18 @@ def _intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
         "until": iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else None,
         "caller": intent.caller,
         "why": intent.comment,
+    }
+
+
+def _claim_row(server: NamesrvClient, claim: pb.AddressClaim) -> Row:
+    return {
+        "endpoint": str(server.endpoint),
+        "cluster": claim.cluster_name,
+        "address": claim.broker_addr,
+        "broker": claim.broker_name,
+        "id": claim.broker_id,
+        "since": iso(claim.since_millis),
+        "until": iso(claim.ends_at_millis),
     }
 
 

@@ -47,6 +47,8 @@ COMMANDS = (
     "config show loss",
     "config set massLossPercent=30",
     "guard confirm-loss --dry-run",
+    "address claims",
+    "address release east 10.0.0.3:10911 --dry-run",
     "route nothing",
     "cluster -o yaml",
 )

@@ -65,7 +65,7 @@ def _rule(settings: AgentSettings, permits: HotReloaded[Permits] | None, listene
 
 
 def _to_agents(settings: AgentSettings) -> ClientSecurity | None:
-    """Without the token and the expected name, which are for name servers."""
+    """With a token of its own, and without the expected name: those of name servers never go to an agent."""
     if settings.tls_ca is None or not settings.listens_with_tls:
         return None
-    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key))
+    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.master_token_file))

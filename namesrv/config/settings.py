@@ -124,6 +124,12 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     channel_grace_millis: int = Field(
         30_000, ge=0, le=600_000, description="How long brokers stay after the end of a channel that was handed over."
     )
+    address_claim_millis: int = Field(
+        86_400_000,
+        ge=0,
+        le=2_592_000_000,
+        description="With permits: how long the address of a broker that left is its group's alone; 0 turns it off.",
+    )
     mass_loss_percent: int = Field(
         50,
         ge=1,
@@ -328,6 +334,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             mass_loss_window_seconds=self.mass_loss_window_millis / 1000,
             mass_loss_settle_seconds=self.mass_loss_settle_millis / 1000,
             mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
+            address_claim_seconds=self.address_claim_millis / 1000 if self.permits_file else 0.0,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
 

@@ -1,4 +1,4 @@
-"""Switches of RocketMQ that operators set differently, and the numbers of the mass-loss guard."""
+"""Switches of RocketMQ that operators set differently, the guard's numbers, and times that brokers are given."""
 
 from __future__ import annotations
 
@@ -41,5 +41,8 @@ class Behaviour:
     outnumber what was lost, must be kept up for longer than anything counts as lost."""
     mass_loss_hold_seconds: float = 600.0
     """How long the guard keeps a lost broker in the routes."""
+    address_claim_seconds: float = 0.0
+    """How long the address of a broker that left is its group's alone; 0 without permits, since nobody proves then
+    whose it is. Fixed at the start."""
     channel_grace_seconds: float = 30.0
     """How long brokers stay after the end of a channel that was handed over."""

@@ -1,4 +1,4 @@
-// Drain and restore: first what it would do, then doing it.
+// Drain, restore and confirm a loss: first what it would do, then doing it.
 
 import { count, h, morph, note, pill, plural, table } from "./dom.js";
 
@@ -19,6 +19,7 @@ async function send(action) {
 const WORDS = {
   drain: ["Drain", "takes write permission from the group until it is restored: producers go elsewhere, consumers read on."],
   restore: ["Restore", "gives write permission back to the group."],
+  confirm: ["Confirm the loss of", "takes the group's unconfirmed brokers out of the routes: say so only if they are really gone."],
 };
 
 export function openAction({ act, broker, cluster }, overview, done) {

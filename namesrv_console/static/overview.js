@@ -135,6 +135,7 @@ function brokerRow(overview, broker, firstOfGroup) {
   const where = decided && !everywhere ? ` at ${decided.servers.map((index) => nameOf(overview, index)).join(", ")}` : "";
   const mark = decided && pill(drained ? "warn" : "idle", drained ? "drained" : "write permission given", where);
   const acts = !drained ? ["drain"] : everywhere ? ["restore"] : ["drain", "restore"];
+  if (overview.permitConfirming && broker.state === "unconfirmed") acts.push("confirm");
   const gone = broker.state === "left";
   const cells = [
     [h("span", { class: "name" }, broker.broker), " ", mark],

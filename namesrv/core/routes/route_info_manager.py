@@ -281,6 +281,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if renewed.channel_id is not None:
             self.channels.bind(renewed.channel_id, renewed.key)
         self.unconfirmed.pop(renewed.key, None)
+        self.address_claims.registered(renewed)
         self._guard.confirmed(renewed, owner, self.behaviour)
         self._heard(renewed)
 

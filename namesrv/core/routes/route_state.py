@@ -9,6 +9,7 @@ from typing import NamedTuple
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.clock import Clock
 from namesrv.core.errors import ShuttingDown
+from namesrv.core.liveness.address_claims import AddressClaims
 from namesrv.core.liveness.channels import ChannelTable
 from namesrv.core.liveness.last_heard import Liveness
 from namesrv.core.liveness.mass_loss_guard import MassLossGuard
@@ -93,6 +94,7 @@ class RouteState:
         self._generation = 0
         self._liveness = Liveness(clock, expired_time)
         self._guard = MassLossGuard(clock)
+        self.address_claims = AddressClaims(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._topic_table_copies = TopicTableCopies()
 
@@ -163,6 +165,7 @@ class RouteState:
         """A broker has left the tables."""
         self._liveness.forget(live.key)
         self._guard.left(live.key)
+        self.address_claims.left(live, self.behaviour.address_claim_seconds)
         self.unconfirmed.pop(live.key, None)
         self._maybe_increments.discard(live.key)
         if live.channel_id is not None:

@@ -36,7 +36,7 @@ class NamedGroups:
                     yield from self._at(key)
 
     def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[BrokerKey]:
-        """The group that it names, and the one that has its address now: taking an address removes the broker there."""
+        """The group that it names, and the one that has its address: taking it removes its broker, or keeps it out."""
         yield BrokerKey(broker.cluster_name, broker.broker_name)
         yield from self._at(LiveKey(broker.cluster_name, broker.broker_addr))
 
@@ -44,3 +44,5 @@ class NamedGroups:
         live = self._manager.tables.broker_live_table.get(key)
         if live is not None:
             yield live.broker
+        elif claim := self._manager.address_claims.at(key):
+            yield claim.broker

@@ -10,9 +10,11 @@ from namesrv.core.clock import Clock
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.stores.address_claim_store import AddressClaimStore
 from namesrv.server.stores.intent_store import IntentStore
 from namesrv.server.stores.kv_config_store import KvConfigStore
 from namesrv.server.stores.warm_start import SnapshotWrites, load_routes
+from namesrv.storage.address_claims_file import AddressClaimsFile
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.intents_file import IntentsFile
@@ -24,7 +26,7 @@ LAST_WRITE_SECONDS = 5.0
 
 
 class DurableRoutes:
-    """The KV configuration, the intents, the snapshot file, the audit file: none of them without a data directory."""
+    """KV configuration, intents, claims, the snapshot file, the audit file: none of them without a data directory."""
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class DurableRoutes:
         """Loads everything into an empty manager. Blocks, so call it before anybody is answered.
 
         Raises:
-            DataDirError: The KV configuration or the intents cannot be loaded; a snapshot file that cannot is no error.
+            DataDirError: KV configuration, intents or claims cannot be loaded; a snapshot file that cannot is no error.
         """
         folder = data_dir.path if data_dir else None
         self._audit_file: AuditFile | None = None
@@ -47,6 +49,13 @@ class DurableRoutes:
             manager.change_log.listen(self._audit_file.on_change)  # from the first change on
         self.kv_config = KvConfigStore(manager, KvConfigFile(folder) if folder else None)
         self.intents = IntentStore(manager, writer, IntentsFile(folder) if folder else None, clock.wall_millis)
+        self._claims = (
+            AddressClaimStore(
+                manager.address_claims, AddressClaimsFile(folder), manager.behaviour.address_claim_seconds
+            )
+            if folder
+            else None
+        )
         snapshot_file = SnapshotFile(folder) if folder else None
         if snapshot_file is not None:
             load_routes(manager, snapshot_file, clock)  # the intents are in force before
@@ -57,6 +66,8 @@ class DurableRoutes:
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """The background work that has to run all the time."""
         tasks = [self.kv_config.print_all_periodically(), self.intents.lift_ended()]
+        if self._claims is not None:
+            tasks.append(self._claims.write_periodically())
         if self._audit_file is not None:
             tasks.append(self._audit_file.keep_writing())
         if self._snapshots is not None and self._snapshot_interval:
@@ -76,5 +87,7 @@ class DurableRoutes:
         """Waits for the writes under way. The tables must be frozen before."""
         await self.kv_config.close(LAST_WRITE_SECONDS)
         await self.intents.close(LAST_WRITE_SECONDS)
+        if self._claims is not None:
+            await self._claims.close(LAST_WRITE_SECONDS)
         if self._audit_file is not None:
             await self._audit_file.close(LAST_WRITE_SECONDS)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from namesrv_api.v1.admin_service_pb2 import ListIntentsRequest
 
 from support.console_process import ConsoleProcess, chromium
 from support.processes import BIN, NamesrvProcess, eventually
+from support.registrations import registration
 from support.secured import LIVE_SECONDS, Place
 
 TOKEN = "a-token-that-is-long"
+KEPT = "scrypt$LKncnOzlocncu8RJ8vGOxQ==$v5RYYVoxV/wndeCTZrKGnS7oaobRWjBMpp2O2C0/MlU="
+"""A password, hashed."""
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}
 
 
@@ -103,3 +109,65 @@ def test_a_person_logs_in_and_sees_the_fleet(console: ConsoleProcess) -> None:
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("live, 1 of 1 name server").wait_for()
         assert page.locator("dialog[open]").count() == 0
+
+
+def test_people_may_what_their_role_says_and_the_journal_has_their_names(tmp_path: Path) -> None:
+    password, users = "a password of twelve", tmp_path / "users.toml"
+    roles = {"vera": "viewer", "olga": "operator", "ada": "admin"}
+    users.write_text("\n".join(f'[users.{name}]\nrole = "{role}"\npassword = "{KEPT}"' for name, role in roles.items()))
+    with (
+        NamesrvProcess("--data-dir", str(tmp_path / "data")) as namesrv,
+        namesrv.connect() as client,
+        ConsoleProcess(str(namesrv.endpoint), "--users-file", str(users), "--permit-actions") as console,
+    ):
+        client.registration.RegisterBroker(registration(), timeout=20)
+        assert json.loads(console.request("/api/log-in")[2]) == {"token": False, "password": True}
+
+        def log_in(name: str, said: str) -> tuple[int, dict[str, str]]:
+            body = {"name": name, "password": said}
+            status, headers, _ = console.request("/api/log-in", "POST", SENT_BY_PAGE, body)
+            return status, {"Cookie": headers.get("set-cookie", "").split(";")[0]}
+
+        def act(cookie: dict[str, str], action: str) -> str:
+            body = {"action": action, "broker": "broker-a", "cluster": "DefaultCluster", "why": "", "preview": False}
+            answer = json.loads(console.request("/api/actions", "POST", {**SENT_BY_PAGE, **cookie}, body)[2])
+            problem = answer.get("problem") or answer["results"][0].get("problem") or {"reason": "OK"}
+            return str(problem["reason"])
+
+        shown = {}
+        for name in roles:
+            status, shown[name] = log_in(name, password)
+            assert status == 200
+        seen = {name: [act(shown[name], action) for action in ("drain", "confirm")] for name in roles}
+        assert seen == {
+            "vera": ["ROLE_NOT_PERMITTED"] * 2,
+            "olga": ["OK", "ROLE_NOT_PERMITTED"],
+            "ada": ["OK", "INTENT_NOT_FOUND"],
+        }
+        told = json.loads(console.request("/api/overview", headers=shown["vera"])[2])
+        assert (told["person"], told["permitActions"], told["permitConfirming"]) == ("vera", False, False)
+        comments = [intent.comment for intent in client.admin.ListIntents(ListIntentsRequest(), timeout=20).intents]
+        assert comments == ["(console, asked by ada)"]
+
+        with ThreadPoolExecutor(12) as guessers:  # at once: each further one has to wait longer than all of this takes
+            statuses = set(guessers.map(lambda name: log_in(name, "wrong password")[0], ["nobody", "ada"] * 6))
+        assert statuses == {401, 429}
+        assert len(console.events("log_in_refused")) < 12
+        assert password not in console.raw
+
+        users.write_text(users.read_text().replace('"operator"', '"viewer"'))
+        eventually(lambda: act(shown["olga"], "drain") == "ROLE_NOT_PERMITTED", within_seconds=LIVE_SECONDS)
+        users.write_text(f'[users.ada]\nrole = "admin"\npassword = "{KEPT}"')
+        eventually(
+            lambda: console.request("/api/overview", headers=shown["vera"])[0] == 401, within_seconds=LIVE_SECONDS
+        )
+        assert console.request("/api/overview", headers=shown["ada"])[0] == 200
+
+
+def test_a_header_of_a_proxy_counts_only_from_where_the_proxy_is() -> None:
+    for address, status in (("127.0.0.1", 200), ("10.0.0.1", 401)):
+        with ConsoleProcess("127.0.0.1:1", "--proxy-header", "X-User", "--proxy-address", address) as console:
+            answer = console.request("/api/overview", headers={"X-User": "maria"})
+            assert answer[0] == status
+            if status == 200:
+                assert json.loads(answer[2])["person"] == "maria"

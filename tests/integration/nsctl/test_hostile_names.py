@@ -49,6 +49,8 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("kv", "delete"): ("n", "k"),
     ("config", "show"): (),
     ("config", "set"): ("a=b",),
+    ("address", "claims"): (),
+    ("address", "release"): ("c", "a:1"),
     ("guard", "confirm-loss"): (),
     ("compare-rocketmq",): (),
     ("agent", "status"): (),

@@ -190,6 +190,19 @@ def test_a_slave_copies_its_masters_topics_if_it_is_permitted_to(
                     assert "broker may not read or topics or operate or replicate" in line["problem"]
 
 
+def test_a_slave_copies_with_a_token_from_a_master_that_asks_for_no_certificate(place: Place, tmp_path: Path) -> None:
+    give_agent_its_address(place)
+    tokens = ("--token-file", str(place.tokens["broker"]), "--master-token-file", str(place.tokens["broker"]))
+    flags = (*agent_flags(place, "broker"), *tokens, "--permits-file", str(place.permits))
+    with NamesrvProcess(*place.flags("token")) as secured:
+        master_flags = (*flags, "--ha-server-addr", "127.0.0.1:10912")
+        with secured_agent(secured, place, tmp_path, *master_flags) as master:
+            slave_flags = (*flags, "--master-agent", str(master.endpoint))
+            other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
+            with secured_agent(secured, place, tmp_path, *slave_flags, **other) as slave:
+                eventually(lambda: slave.events("topics_copied"), within_seconds=30)
+
+
 def test_nsctl_shows_an_agent_its_own_certificate_or_a_token_that_is_for_it(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import registration_service_pb2 as pb
 
 from support.processes import NamesrvProcess, eventually
 from support.registrations import identity
@@ -34,3 +38,39 @@ def test_a_flood_of_ids_that_vanishes_holds_no_neighbours_dead_broker(place: Pla
         assert not server.events("mass_loss_guard")
         mine.close()
         eventually(lambda: [line for line in server.events("broker_removed") if line["addr"] == "127.0.0.1:10922"])
+
+
+def test_the_address_of_a_broker_that_is_down_is_not_for_the_taking(place: Place, tmp_path: Path) -> None:
+    rights = {"look_up": True, "administer": True, "register": ["DefaultCluster/broker-b"]}
+    place.permits.write_text(json.dumps(permits(admin=rights)))
+    victim, taker = identity("127.0.0.1:10922", name="broker-b"), identity("127.0.0.1:10922")
+    flags = (*place.flags("token"), "--data-dir", str(tmp_path / "data"))
+    with NamesrvProcess(*flags) as server, connected(server.endpoint, place.files("token", "admin")) as owner:
+        channel = owner.open_channel()
+        assert register(owner, broker=victim, channel_id=channel.id) == "OK"
+        channel.close()
+        eventually(lambda: server.events("broker_removed"))
+        with connected(server.endpoint, place.files("token", "broker")) as broker:
+            assert register(broker, broker=taker) == "NOT_PERMITTED"
+        assert server.terminate() == 0
+    with (
+        NamesrvProcess(*flags) as server,
+        connected(server.endpoint, place.files("token", "admin")) as owner,
+        connected(server.endpoint, place.files("token", "broker")) as broker,
+    ):
+        assert register(broker, broker=taker) == "NOT_PERMITTED"
+        claims = owner.admin.ListAddressClaims(admin_service_pb2.ListAddressClaimsRequest(), timeout=20).address_claims
+        assert [(claim.broker_addr, claim.broker_name) for claim in claims] == [("127.0.0.1:10922", "broker-b")]
+        assert claims[0].ends_at_millis - claims[0].since_millis == 86_400_000
+        assert register(owner, broker=victim) == "OK"
+        owner.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=victim), timeout=20)
+        release = admin_service_pb2.ReleaseAddressClaimRequest(
+            cluster_name="DefaultCluster", broker_addr="127.0.0.1:10922", validate_only=True
+        )
+        assert owner.admin.ReleaseAddressClaim(release, timeout=20).released
+        assert register(broker, broker=taker) == "NOT_PERMITTED"
+        release.validate_only = False
+        assert owner.admin.ReleaseAddressClaim(release, timeout=20).released
+        assert register(broker, broker=taker) == "OK"
+        assert not owner.admin.ReleaseAddressClaim(release, timeout=20).released
+        assert [line["caller"] for line in server.events("address_claim_released")] == ["admin"]

@@ -79,6 +79,16 @@ def test_anything_but_the_token_gets_no_cookie(file: Path, body: object) -> None
     assert COOKIE not in answer.cookies
 
 
+def test_who_has_guessed_waits_also_with_the_right_token(file: Path) -> None:
+    clock = VirtualClock()
+    log_in = LogIn(file, over_tls=True, wall_clock=clock, monotonic=clock.monotonic)
+    assert [logged_in(log_in, {"token": "wrong"}).status for _ in range(7)] == [401] * 5 + [429] * 2
+    waits = logged_in(log_in, {"token": TOKEN})
+    assert (waits.status, waits.headers["Retry-After"]) == (429, "1")
+    clock.advance(1)
+    assert logged_in(log_in, {"token": TOKEN}).status == 200
+
+
 @pytest.mark.parametrize("value", ["", ".", "9999999999.", "9999999999.abcd", "x.y", "9999999999"])
 def test_a_cookie_that_is_made_up_is_none(file: Path, value: str) -> None:
     assert not LogIn(file, over_tls=True).lets_in(asks({"Cookie": f"{COOKIE}={value}"}))

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.services.admin.address_claims import AddressClaimChanges, AddressClaimQueries
 from namesrv.server.services.admin.audit import AuditCalls
 from namesrv.server.services.admin.config import ConfigChanges, ConfigQueries
 from namesrv.server.services.admin.explain import ExplainCalls
@@ -27,6 +28,7 @@ class AdminQueries(NamedTuple):
     audit: AuditCalls
     explain: ExplainCalls
     watchers: WatcherListCalls
+    address_claims: AddressClaimQueries
 
     @classmethod
     def of(
@@ -40,6 +42,7 @@ class AdminQueries(NamedTuple):
             AuditCalls(manager),
             ExplainCalls(manager, started_at_millis),
             WatcherListCalls(manager, watchers),
+            AddressClaimQueries(manager),
         )
 
 
@@ -49,6 +52,7 @@ class AdminChanges(NamedTuple):
     kv_config: KvConfigChanges
     config: ConfigChanges
     intents: IntentChanges
+    address_claims: AddressClaimChanges
 
     @classmethod
     def of(cls, manager: RouteInfoManager, writer: TableWriter, durable: DurableRoutes, config: ConfigStore) -> Self:
@@ -57,4 +61,5 @@ class AdminChanges(NamedTuple):
             KvConfigChanges(manager, durable.kv_config),
             ConfigChanges(manager, config),
             IntentChanges(manager, writer, durable.intents),
+            AddressClaimChanges(manager),
         )

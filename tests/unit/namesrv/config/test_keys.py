@@ -40,6 +40,7 @@ ROCKETMQ_KEYS = {
 """Keys of RocketMQ's NamesrvConfig that have a setting here."""
 
 NEVER = [
+    "addressClaimMillis",
     "allowInsecure",
     "asyncioDebug",
     "auditFileCount",
@@ -115,7 +116,7 @@ def test_all_that_the_core_goes_by_can_be_changed_and_only_the_acting_master_wai
         for field in fields(Behaviour)
         if getattr(after, field.name) == getattr(settings.behaviour, field.name)
     }
-    assert unchanged == {"support_acting_master"}
+    assert unchanged == {"support_acting_master", "address_claim_seconds"}  # the second is about trust
     assert CONFIG_KEYS["supportActingMaster"].effect is Effect.AT_RESTART
 
 

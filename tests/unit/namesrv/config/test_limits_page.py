@@ -13,6 +13,7 @@ from groundwork import endpoints, topic_rules
 from groundwork.auth import permits_file
 from namesrv.config import keys, limits
 from namesrv.config.settings import NamesrvSettings
+from namesrv.core.liveness import address_claims
 from namesrv.core.routes import change_log
 from namesrv.core.snapshot import pins
 from namesrv.remoting import limits as remoting_limits
@@ -25,6 +26,7 @@ MODULES = (
     topic_rules,
     endpoints,
     permits_file,
+    address_claims,
     change_log,
     pins,
     keys,

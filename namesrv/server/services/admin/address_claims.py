@@ -1,0 +1,90 @@
+"""The calls of AdminService about the addresses that groups claim while their brokers are down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from namesrv.config import limits
+from namesrv.core.errors import InvalidField
+from namesrv.core.liveness.address_claims import AddressClaim
+from namesrv.core.records.rows import LiveKey
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.slices import Sliced
+from namesrv.server.auth.callers import caller_of
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services import field_rules
+from namesrv.server.services.paging import page_of
+
+_log = structlog.get_logger(__name__)
+
+
+class AddressClaimQueries:
+    """Claims are listed by cluster and address."""
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def ListAddressClaims(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ListAddressClaimsRequest, _context: Context
+    ) -> pb.ListAddressClaimsResponse:
+        """RocketMQ has nothing like it."""
+        claims = {_name(claim): claim for claim in self._manager.address_claims.in_force()}
+        page = await page_of(request, lambda after, limit: _names_after(claims, after, limit))
+        return pb.ListAddressClaimsResponse(
+            header=self._manager.header(),
+            address_claims=[_message(claims[name]) for name in page.names],
+            next_page_token=page.next_page_token,
+        )
+
+
+class AddressClaimChanges:
+    """An operator ends a claim."""
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def ReleaseAddressClaim(  # noqa: N802
+        self, request: pb.ReleaseAddressClaimRequest, context: Context
+    ) -> pb.ReleaseAddressClaimResponse:
+        """RocketMQ has nothing like it."""
+        field_rules.check_name("cluster_name", request.cluster_name)
+        field_rules.check_address("broker_addr", request.broker_addr)
+        if len(request.comment) > limits.MAX_COMMENT_LENGTH:
+            raise InvalidField("comment", f"has {len(request.comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
+        claims, key = self._manager.address_claims, LiveKey(request.cluster_name, request.broker_addr)
+        claim = claims.at(key)
+        if claim is not None and not request.validate_only:
+            claims.release(key)
+            _log.info(
+                "address_claim_released",
+                cluster=key.cluster_name,
+                addr=key.broker_addr,
+                broker=claim.broker.broker_name,
+                id=claim.broker_id,
+                caller=caller_of(context),
+                comment=request.comment,
+            )
+        return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
+
+
+def _names_after(names: Iterable[str], after: str, limit: int) -> Sliced[list[str]]:
+    yield
+    return sorted(name for name in names if name > after)[:limit]
+
+
+def _name(claim: AddressClaim) -> str:
+    return "\n".join(claim.key)
+
+
+def _message(claim: AddressClaim) -> pb.AddressClaim:
+    return pb.AddressClaim(
+        cluster_name=claim.key.cluster_name,
+        broker_addr=claim.key.broker_addr,
+        broker_name=claim.broker.broker_name,
+        broker_id=claim.broker_id,
+        since_millis=claim.since_millis,
+        ends_at_millis=claim.ends_at_millis,
+    )

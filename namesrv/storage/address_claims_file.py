@@ -1,0 +1,88 @@
+"""The file with the addresses that groups claim, so that a restart does not give them away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from groundwork.files.replacement import replace_durably
+from namesrv.core.liveness.address_claims import AddressClaim
+from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.storage.durable_file import BrokenFile, DurableFile
+
+ADDRESS_CLAIMS_FILE = "address_claims.json"
+"""Name of the file. RocketMQ has no such file: there an address is for whoever registers it."""
+
+_Number = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: _Number
+    since_millis: _Number
+    ends_at_millis: _Number
+
+
+class _Content(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    version: Annotated[int, Field(ge=1, le=1)]
+    """Goes up with every change of the format."""
+    claims: list[_Row]
+
+
+class AddressClaimsFile(DurableFile[list[AddressClaim]]):
+    """``address_claims.json`` and its copy in a folder. There are no claims if there never was a file."""
+
+    def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
+        """Touches nothing yet.
+
+        Args:
+            folder: The data directory.
+            write: Replaces a file as a whole and durably, or raises OSError.
+        """
+        super().__init__(folder / ADDRESS_CLAIMS_FILE, [], _decode, _encode, write)
+
+
+def _encode(claims: list[AddressClaim]) -> bytes:
+    rows = [
+        _Row(
+            cluster_name=claim.key.cluster_name,
+            broker_addr=claim.key.broker_addr,
+            broker_name=claim.broker.broker_name,
+            broker_id=claim.broker_id,
+            since_millis=claim.since_millis,
+            ends_at_millis=claim.ends_at_millis,
+        )
+        for claim in claims
+    ]
+    return f"{_Content(version=1, claims=rows).model_dump_json(indent=1)}\n".encode()
+
+
+def _decode(content: bytes) -> list[AddressClaim]:
+    try:
+        rows = _Content.model_validate_json(content).claims
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "content"
+        reason = " ".join(first["msg"].split())  # the error quotes the file, which may contain line breaks
+        raise BrokenFile(f"does not hold address claims of version 1: {place}: {reason}") from error
+    return [
+        AddressClaim(
+            LiveKey(row.cluster_name, row.broker_addr),
+            BrokerKey(row.cluster_name, row.broker_name),
+            row.broker_id,
+            row.since_millis,
+            row.ends_at_millis,
+        )
+        for row in rows
+    ]
