@@ -19,7 +19,18 @@ def join_route(
     zone_name: str | None = None,
     order_topic_conf: str | None = None,
 ) -> bytes:
-    """An encoded TopicRouteData (RocketMQ: pickupTopicRouteData).
+    """An encoded TopicRouteData (RocketMQ: pickupTopicRouteData). The arguments are those of ``route_fragments``."""
+    return b"".join(route_fragments(tables, topic, queues, zone_name, order_topic_conf))
+
+
+def route_fragments(
+    tables: Tables,
+    topic: str,
+    queues: TopicQueues,
+    zone_name: str | None = None,
+    order_topic_conf: str | None = None,
+) -> list[bytes]:
+    """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
 
     Args:
         tables: Where the groups are.
@@ -44,7 +55,7 @@ def join_route(
         acting = _may_act(topic)
         parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
     parts += [group.filter_fragment for group in groups if group.filter_fragment]
-    return b"".join(parts)
+    return parts
 
 
 def _may_act(topic: str) -> bool:
