@@ -22,9 +22,9 @@ Process.are_forked = not MEASURED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What one worker runs where `--dist loadgroup` asks: a module, or all that build programs of other languages."""
+    """What one worker runs where `--dist loadgroup` asks: a module, or a folder whose modules share what is built."""
     root = Path(__file__).parent
     for item in items:
         module = item.path.relative_to(root)
-        group = "other languages" if module.parts[0] in {"interop", "rocketmq"} else str(module)
+        group = module.parts[0] if module.parts[0] in {"interop", "rocketmq"} else str(module)
         item.add_marker(pytest.mark.xdist_group(group))

@@ -13,7 +13,7 @@ from typing import Self
 from support.processes import eventually
 from support.rocketmq_programs.maven import NEWEST, Release, class_path
 
-_START_SECONDS = 90.0
+_START_SECONDS = 180.0
 _END_SECONDS = 60.0
 _OPTIONS = (
     *("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m", "-XX:-UseLargePages", "-XX:+UseSerialGC"),

@@ -40,6 +40,9 @@ READING = (
     "cleanUnusedTopic -c DefaultCluster",
     "cleanExpiredCQ -c DefaultCluster",
     "getBrokerConfig -c NoSuchCluster",
+    "getBrokerConfig -c DefaultCluster",
+    "statsAll -a",
+    "getConsumerConfig -g NoSuchGroup",
     "queryMsgByKey -t Compared -k none",
     "producer -b 127.0.0.1:1",
 )
@@ -48,6 +51,8 @@ CHANGING = (
     "updateTopicPerm -c DefaultCluster -t Compared -p 6",
     "updateTopic -c DefaultCluster -t ComparedOrder -r 2 -w 2 -o true",
     "updateTopic -c NoSuchCluster -t Compared",
+    "updateSubGroup -c DefaultCluster -g Compared",
+    "deleteSubGroup -c DefaultCluster -g Compared",
     "updateOrderConf -m put -t ComparedOrder -v broker-a:2;broker-b:2",
     "updateOrderConf -m get -t ComparedOrder",
     "updateOrderConf -m delete -t ComparedOrder",

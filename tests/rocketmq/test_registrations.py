@@ -27,11 +27,11 @@ def make_topic(shell: Shell, pair: Pair, broker: Broker, topic: str) -> None:
     assert "success" in shell.mqadmin(pair.both, "updateTopic", "-b", broker.addr, "-t", topic, "-r", "2", "-w", "2")
 
 
-def test_a_table_that_comes_in_parts_is_whole(pair: Pair, other_apache: ApacheNamesrv, broker: Broker) -> None:
+@pytest.mark.usefixtures("broker")
+def test_a_table_that_comes_in_parts_is_whole(pair: Pair, other_apache: ApacheNamesrv) -> None:
     of_apache = eventually(
         lambda: topics_of(other_apache.addr), lambda topics: "broker-c" in topics, REGISTERED_SECONDS
     )
-    assert broker.addr
     assert len(of_apache) > 10
     for address in pair.addresses:
         eventually(lambda: topics_of(address), lambda topics: topics == of_apache, REGISTERED_SECONDS)  # noqa: B023
@@ -46,8 +46,9 @@ def test_a_topic_that_is_registered_alone_is_there_at_once(pair: Pair, broker: B
         assert len(counted) == 1
 
 
+@pytest.mark.usefixtures("broker")
 def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
-    pair: Pair, other_apache: ApacheNamesrv, broker: Broker, shell: Shell
+    pair: Pair, other_apache: ApacheNamesrv, shell: Shell
 ) -> None:
     said = shell.mqadmin(pair.both, "updateStaticTopic", "-t", "Static", "-qn", "4", "-b", "broker-c")
     assert "The new mapping data" in said, said
@@ -58,7 +59,6 @@ def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
         return answer.json.get("topicQueueMappingByBroker") if answer.code == 0 else None
 
     of_apache = eventually(lambda: mappings(other_apache.addr), within_seconds=REGISTERED_SECONDS)
-    assert broker.addr
     for address in pair.addresses:
         eventually(lambda: mappings(address), lambda found: found == of_apache, REGISTERED_SECONDS)  # noqa: B023
     with pair.processes[0].connect() as client:

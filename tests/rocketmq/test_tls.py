@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from support.certificates import Authority, Files
 from support.processes import NamesrvProcess, eventually
 from support.rocketmq_programs.programs import Broker, Properties, Shell
-from tests.rocketmq.conftest import ALLOWED, address_of
+from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -65,7 +65,7 @@ def secured(home: Path) -> Iterator[Secured]:
                 eventually(
                     lambda: [line["addr"] for line in namesrv.events("broker_registered")],  # noqa: B023
                     lambda found: broker.addr in found,
-                    90,
+                    REGISTERED_SECONDS,
                 )
             yield Secured(permissive, enforcing, broker, properties)
         for namesrv in (permissive, enforcing):

@@ -30,6 +30,8 @@ import org.apache.rocketmq.common.message.Message;
  */
 public final class Messages {
     private static final long SECONDS = 60;
+    /** Clients ask for routes every 30 seconds if nothing is said: too seldom to notice what happens in a test. */
+    private static final int POLL_MILLIS = 500;
     private static Traffic traffic;
 
     public static void main(String[] words) throws Exception {
@@ -149,6 +151,7 @@ public final class Messages {
         DefaultMQProducer producer = new DefaultMQProducer("producers-of-" + topic);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance(namesrv));
+        producer.setPollNameServerInterval(POLL_MILLIS);
         producer.setRetryTimesWhenSendFailed(5);
         producer.start();
         return producer;
@@ -168,7 +171,7 @@ public final class Messages {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("consumers-of-" + topic);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance(namesrv));
-        consumer.setPollNameServerInterval(1_000);
+        consumer.setPollNameServerInterval(POLL_MILLIS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         return consumer;
