@@ -31,6 +31,8 @@ from tools.faults.attack import catalogue, sources
 from tools.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
 from tools.faults.load.hostile import NO_SCAN, register_topics
 
+Rounds = AbstractContextManager[list[Round]]
+
 ASK_SECONDS = 10.0
 """Deadline of an honest call."""
 NAME_SERVERS = 2
@@ -183,17 +185,17 @@ def topics_file(kind: str, seconds: float) -> Iterator[list[Round]]:
         yield [(Target("agent's topics.json", process, check), [attack])]
 
 
-def all_rounds(seconds: float) -> Iterator[AbstractContextManager[list[Round]]]:
-    """What is attacked, one after the other."""
+def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
+    """What is attacked, one after the other, by name."""
     for engine in installed():
-        yield namesrv(engine, seconds)
-        yield namesrv_with_tls(engine, seconds)
-    yield beside_grpc(seconds)
-    yield agent(seconds)
+        yield engine, namesrv(engine, seconds)
+        yield f"{engine} tls", namesrv_with_tls(engine, seconds)
+    yield "remoting metrics console", beside_grpc(seconds)
+    yield "agent", agent(seconds)
     for kind in sources.LISTS:
-        yield address_server(kind)
+        yield "sources", address_server(kind)
     for kind in sources.FILES:
-        yield topics_file(kind, seconds)
+        yield "sources", topics_file(kind, seconds)
 
 
 def installed() -> list[str]:
@@ -209,11 +211,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.faults.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
     parser.add_argument("--not-held", action="store_true", help="instead, what grpcio is known not to withstand")
+    parser.add_argument("--on", default="", help="a listener: native, grpcio, tls, remoting, metrics, agent or sources")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
     use_all_descriptors()
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
-    outcomes = _run([not_held(seconds)] if given.not_held else all_rounds(seconds), frozenset(given.attacks))
+    rounds = [("grpcio", not_held(seconds))] if given.not_held else all_rounds(seconds)
+    outcomes = _run((round_ for name, round_ in rounds if given.on in name), frozenset(given.attacks))
     if outcomes:
         held = sum(outcome.held for outcome in outcomes)
         sys.stdout.write(f"{held} of {len(outcomes)} attacks withstood\n")
@@ -222,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(outcomes)
 
 
-def _run(rounds: Iterable[AbstractContextManager[list[Round]]], wanted: frozenset[str]) -> list[Outcome]:
+def _run(rounds: Iterable[Rounds], wanted: frozenset[str]) -> list[Outcome]:
     sys.stdout.write(f"{HEAD}\n")
     outcomes = []
     for one in rounds:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable
 
 from support import hostile_http
-from tools.faults.attack import remoting_peers, sources
+from tools.faults.attack import sources
 from tools.faults.attack.runner import MOST_SECONDS, Attack
+from tools.faults.load import remoting_attacks
 from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS, SHARE_ATTACKS
 
 NOT_HELD_BY_GRPCIO = frozenset(
@@ -52,21 +53,22 @@ BOUNDS = {
     "half-messages": "128 MiB of all connections",
     "resets-after-accept": "400 cancels",
     "few-resets": "4 new connections a turn",
-    "small-references": "many fields end a turn",
+    "small-references": "fields beyond 64 as control frames",
     "made-you-reset": "256 resets of ours",
-    "pins": "1,000 pins, of 8 revisions",
-    "wide-watches": "10,000 names a watch, 1,000,000 in all",
+    "pins": "a share for each caller",
+    "wide-watches": "10,000 names a watch, a share for each caller",
     "bad-metadata": "no log line a call",
     "honest-bursts": "200 calls a connection; more are taken again by the client",
 }
 _ON_REMOTING = {
-    "silent": "120 s, 20,000 connections",
-    "trickling": "30 s a frame",
-    "half-frames": "16 MiB a frame, 128 MiB of large ones",
-    "garbage": "what is no frame ends the connection",
-    "not-reading": "1 MiB unsent a connection, 256 MiB of all",
-    "requests": "32 requests a connection",
+    **dict.fromkeys(("random-bytes", "other-protocols", "broken-frames"), "what is no frame ends the connection"),
+    **dict.fromkeys(("lookup-flood", "unknown-requests", "one-way-flood"), "32 requests a connection, in turns"),
+    "declared-sizes": "16 MiB a frame, 128 MiB of large ones",
     "zlib-bombs": "64 MiB unpacked",
+    "never-readers": "1 MiB unsent a connection, 256 MiB of all",
+    "slow-writers": "30 s a frame",
+    "registration-flood": "4,000,000 topics under way",
+    "silent-connections": "120 s, 20,000 connections",
     "connection-flood": "20,000 connections",
 }
 _OF_SOURCES = {
@@ -112,8 +114,8 @@ def on_http(endpoint: str, seconds: float) -> Iterable[Attack]:
 
 def on_remoting(port: int, seconds: float) -> Iterable[Attack]:
     """Attacks on the port that speaks RocketMQ's protocol."""
-    for name in remoting_peers.ATTACKS:
-        command = (sys.executable, "-m", "tools.faults.attack.remoting_peers", name, str(port), str(seconds))
+    for name in remoting_attacks.ATTACKS:
+        command = (sys.executable, "-m", "tools.faults.load.remoting_attacks", name, str(port), str(seconds))
         yield Attack(name, _ON_REMOTING[name], command, seconds + EXTRA_SECONDS)
 
 
