@@ -14,7 +14,7 @@ from tools.faults.attack import __main__ as program
 from tools.faults.attack.runner import Attack, Round, Target, exit_code, run
 from tools.faults.load.hostile import Held
 
-SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
+SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "0.5"))
 REST_SECONDS = 0.2
 GREEDY = """
 import json, signal, sys
