@@ -21,7 +21,7 @@ FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults fuzz test-containers test-spark lint bench bench-engine bench-full guard wheel images pictures dist lock clean
+.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark lint bench bench-engine bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ format: setup  ## Mend what ruff can mend by itself: findings and formatting
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
 	$(BIN)/python -m tools.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+
+attack: setup  ## Attack every listener beside an honest client, and print what came of it (minutes); ATTACK=name, ON=listener: only these
+	$(BIN)/python -m tools.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)
 
 fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on every parser and call, a million frames (two hours)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "make fuzz SEED=$$seed"; \

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import structlog
-from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc, topic_config_service_pb2_grpc
+from broker_agent_api.v1 import broker_agent_service_pb2
 from namesrv_api.v1 import route_data_pb2
 from prometheus_client import CollectorRegistry
 
@@ -16,13 +16,15 @@ from broker_agent.broker.registration import BrokerState
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.clients.groups.producer_manager import ProducerRules
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.queries import add_client_queries
+from broker_agent.clients.queries import OperatorQueries
+from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.server import ClientServer
 from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
 from broker_agent.fan_out.namesrv_targets import NamesrvTargets
 from broker_agent.fan_out.outer_executor import OuterExecutor
 from broker_agent.fan_out.registration_results import Master, RegistrationResults
 from broker_agent.listener.security import AgentSecurity
+from broker_agent.listener.server import SERVICE as AGENT_SERVICE
 from broker_agent.listener.server import AgentServer
 from broker_agent.listener.servicer import BrokerAgentServicer
 from broker_agent.listener.status import agent_status
@@ -37,6 +39,7 @@ from broker_agent.timing.debounce import ChangeThread
 from broker_agent.timing.periodic_thread import PeriodicThread
 from broker_agent.timing.schedule import RegistrationSchedule
 from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.servicer import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.servicer import TopicConfigServicer
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
 from groundwork.connections.security_settings import certificates
@@ -286,15 +289,13 @@ class BrokerController:
     # Details
 
     def _listen(self) -> None:
-        add_agent = broker_agent_service_pb2_grpc.add_BrokerAgentServiceServicer_to_server
-        add_topics = topic_config_service_pb2_grpc.add_TopicConfigServiceServicer_to_server
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [
-                partial(add_agent, BrokerAgentServicer(self)),
-                partial(add_topics, topics),
-                partial(add_client_queries, managers=self._clients),
+                (AGENT_SERVICE, BrokerAgentServicer(self)),
+                (TOPIC_SERVICE, topics),
+                (CLIENT_SERVICE, OperatorQueries(self._clients)),
             ],
             "fast_listen",
             self._security.listener,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc
 from broker_agent_api.v1 import client_service_pb2 as pb
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from broker_agent.clients import request_validation
 from broker_agent.clients.groups.consumer_manager import ConsumerGroup
@@ -122,28 +120,20 @@ def _subscription(data: SubscriptionData) -> pb.SubscriptionData:
     )
 
 
-def add_client_queries(server: grpc.Server, managers: ClientManagers) -> None:
-    """Adds the List calls, and no others, to a synchronous server whose interceptor is ``ErrorAnswers``.
+class OperatorQueries:
+    """The List calls, and no others, for the fast listener: operators are answered while clients flood theirs."""
 
-    So that operators are answered on the fast listener while clients flood theirs.
-    """
-    queries = ClientQueries(managers)
-    calls: dict[str, Callable[[Any], Message]] = {
-        "ListConsumerIds": queries.list_consumer_ids,
-        "ListConsumerConnections": queries.list_consumer_connections,
-        "ListProducerConnections": queries.list_producer_connections,
-        "ListConsumerFilters": queries.list_consumer_filters,
-    }
-    service = pb.DESCRIPTOR.services_by_name["ClientService"]
-    handlers = {
-        name: _handler(call, GetMessageClass(service.methods_by_name[name].input_type)) for name, call in calls.items()
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    def __init__(self, managers: ClientManagers) -> None:
+        queries = ClientQueries(managers)
+        calls: dict[str, Callable[[Any], Message]] = {
+            "ListConsumerIds": queries.list_consumer_ids,
+            "ListConsumerConnections": queries.list_consumer_connections,
+            "ListProducerConnections": queries.list_producer_connections,
+            "ListConsumerFilters": queries.list_consumer_filters,
+        }
+        for name, call in calls.items():
+            setattr(self, name, _without_context(call))
 
 
-def _handler(call: Callable[[Any], Message], request_class: type[Message]) -> grpc.RpcMethodHandler[Any, Any]:
-    return grpc.unary_unary_rpc_method_handler(
-        lambda request, _context: call(request),
-        request_deserializer=request_class.FromString,
-        response_serializer=lambda response: response.SerializeToString(),
-    )
+def _without_context(call: Callable[[Any], Message]) -> Callable[[Any, object], Message]:
+    return lambda request, _context: call(request)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,16 +25,14 @@ from broker_agent.error_codes import FAILURES
 from broker_agent.errors import StartError
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
-from groundwork.event_loops import make_observable
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.listening import check_bindable, listener_options
+from groundwork.loop_thread import LoopThread
 from groundwork.telemetry.call_observers import CallObserver
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 STOP_SECONDS = 1.0
 """Time that channels and calls get at the end."""
-JOIN_SECONDS = 5.0
-"""Time for the event loop's thread to end: well above what the end may take."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
@@ -109,48 +104,35 @@ class ClientServer:
         except OSError as error:
             raise StartError(f"setting listen: {error}") from error
         self._managers = managers
-        self._loop = asyncio.new_event_loop()
-        make_observable(self._loop, debug=asyncio_debug)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="broker-agent-clients", daemon=True)
+        self._runner = LoopThread("broker-agent-clients", asyncio_debug=asyncio_debug)
         self._admission = admission
         self._observers = observers
         servicer = ClientServicer(managers, identity)
         try:
-            port = self._loop.run_until_complete(self._bind(listen, servicer, options or ClientServerOptions(), tls))
+            port = self._runner.run(self._bind(listen, servicer, options or ClientServerOptions(), tls))
         except RuntimeError as error:
-            self._loop.close()
+            self._runner.close()
             raise StartError(f"setting listen: cannot listen on {listen}: {error}") from error
         self.endpoint = Endpoint(listen.host, port)
         """Where it listens."""
 
     def start(self) -> None:
         """Starts to answer."""
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(JOIN_SECONDS)
+        self._runner.start()
+        self._runner.run(self._start())
 
     def stop(self) -> None:
         """Closes all channels with reason SHUTDOWN, ends calls in progress and gives the port back.
 
         Nobody is removed by it, whether or not the managers have been stopped before. A second call does nothing.
         """
-        if self._loop.is_closed():
+        if self._runner.is_over:
             return
         self._managers.stop()
-        if self._thread.ident is None:
-            self._loop.run_until_complete(self._server.start())  # otherwise gRPC does not give the port back
-            self._loop.run_until_complete(self._stop())
-        else:
-            self._stop_thread()
-        if self._loop.is_running():
+        if not self._runner.has_started:
+            self._runner.run(self._server.start())  # otherwise gRPC does not give the port back
+        if not self._runner.stop(self._stop()):
             _log.warning("client_listener_did_not_close")
-        else:
-            self._loop.close()
-
-    def _stop_thread(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(JOIN_SECONDS)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(JOIN_SECONDS)
 
     async def _bind(
         self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None

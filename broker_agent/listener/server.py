@@ -1,49 +1,54 @@
-"""A gRPC listener of the agent: health checks, and the services that are added to it."""
+"""A gRPC listener of the agent: health checks, and the services that are added to it.
+
+Requests are received by an event loop, and each is answered in a thread once it is there whole: whoever sends half a
+request holds no thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from broker_agent.auth.admission import AgentAdmission
+from broker_agent.error_codes import FAILURES
 from broker_agent.errors import StartError
-from broker_agent.listener.error_answers import ErrorAnswers
-from broker_agent.listener.observed_answers import ObservedAnswers
+from broker_agent.listener.limits import (
+    CONNECTION_AGE_GRACE_SECONDS,
+    KEEPALIVE_SECONDS,
+    MAX_CONCURRENT_STREAMS,
+    MAX_CONNECTION_AGE_SECONDS,
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_PENDING_REQUESTS,
+    MAX_WAITING_CALLS,
+)
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
-from groundwork.listening import check_bindable
+from groundwork.freed_memory import GrownProcess
+from groundwork.grpc_handlers.composition import methods_of
+from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.listening import check_bindable, listener_options
+from groundwork.loop_thread import LoopThread
 from groundwork.telemetry.call_observers import CallObserver
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerAgentService"].full_name
+SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
+SERVICE_NAME = SERVICE.full_name
 STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 THREADS = 8
-"""Calls that one listener works on at once. Streams take none."""
-MAX_WAITING_CALLS = 10_000
-"""Calls of one listener that wait for a thread or are worked on; more are refused with RESOURCE_EXHAUSTED."""
+"""Calls that one listener works on at once. Health checks take none."""
+NO_STREAMS_SECONDS = 30.0
+"""There are no streams here whose readers could be slow."""
 _HEALTH_SERVICES = ("", SERVICE_NAME)
-_OWN_PACKAGE = f"/{pb.DESCRIPTOR.package}."
-
-AddService = Callable[[grpc.Server], None]
-
-
-class _OwnErrorAnswers(ErrorAnswers):
-    """Leaves the health service alone: its streams take no thread only if gRPC gets the original handler."""
-
-    def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[Any, Any] | None],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wraps the handlers of our own services. Called by gRPC."""
-        if not handler_call_details.method.startswith(_OWN_PACKAGE):
-            return continuation(handler_call_details)
-        return super().intercept_service(continuation, handler_call_details)
+_Status = health_pb2.HealthCheckResponse.ServingStatus
 
 
 class AgentServer:
@@ -52,7 +57,7 @@ class AgentServer:
     def __init__(
         self,
         listen: Endpoint,
-        services: Sequence[AddService],
+        services: Sequence[tuple[ServiceDescriptor, object]],
         setting: str = "listen",
         tls: ListenerTls | None = None,
         *,
@@ -63,7 +68,8 @@ class AgentServer:
 
         Args:
             listen: Where to listen; port 0 means any free one.
-            services: Each puts a service on the server.
+            services: What answers calls of which service, by methods of their names that block. Other calls of the
+                service there are not.
             setting: Name of the setting that says where, for errors.
             tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
@@ -76,26 +82,17 @@ class AgentServer:
             check_bindable(listen)
         except OSError as error:
             raise StartError(f"setting {setting}: {error}") from error
-        self._health = health.HealthServicer()
-        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self._accepted = self._stopping = False
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-agent-server")
-        self._server = grpc.server(
-            self._pool,
-            interceptors=[ObservedAnswers(observers, pb.DESCRIPTOR.package), _OwnErrorAnswers(admission)],
-            # By default gRPC would share a port with another server of this user, and get half of its calls.
-            options=[("grpc.so_reuseport", 0)],
-            maximum_concurrent_rpcs=MAX_WAITING_CALLS,
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        for add_service in services:
-            add_service(self._server)
+        self._freed_memory: asyncio.Task[None] | None = None
+        """Gives back what floods have left, on either listener."""
+        self._runner = LoopThread("broker-agent-operators")
+        gate_of = (admission or AgentAdmission()).gate_of
+        handlers = CallHandlers(FAILURES, NO_STREAMS_SECONDS, gate_of=gate_of, observers=observers)
         try:
-            if tls is None:
-                port = self._server.add_insecure_port(str(listen))
-            else:
-                port = self._server.add_secure_port(str(listen), tls.credentials())
+            port = self._runner.run(self._bind(listen, handlers, services, tls))
         except RuntimeError as error:
+            self._runner.close()
             self._pool.shutdown()
             raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
         self.endpoint = Endpoint(listen.host, port)
@@ -110,23 +107,87 @@ class AgentServer:
 
     def start(self) -> None:
         """Starts to answer."""
-        self._server.start()
+        self._runner.start()
+        self._runner.run(self._start())
 
     def set_serving(self) -> None:
         """Reports SERVING from now on, unless the end has begun."""
         self._accepted = True
-        self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._runner.begin(self._set_health(_Status.SERVING))
 
     def enter_shutdown(self) -> None:
         """Reports NOT_SERVING from now on, whatever happens."""
         self._stopping = True
-        self._health.enter_graceful_shutdown()
+        self._runner.begin(self._health.enter_graceful_shutdown())
 
     def stop(self) -> None:
-        """Ends calls in progress and gives the port back."""
-        self._server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
+        """Ends calls in progress and gives the port back. A second call does nothing."""
+        if self._runner.is_over:
+            return
+        if not self._runner.has_started:
+            self._runner.run(self._server.start())  # otherwise gRPC does not give the port back
+        self._runner.stop(self._stop())
         self._pool.shutdown(wait=False)
 
-    def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+    async def _bind(
+        self,
+        listen: Endpoint,
+        handlers: CallHandlers,
+        services: Iterable[tuple[ServiceDescriptor, object]],
+        tls: ListenerTls | None,
+    ) -> int:
+        self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=MAX_WAITING_CALLS)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        await self._set_health(_Status.NOT_SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        for service, part in services:
+            handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._pool))
+        if tls is None:
+            return self._server.add_insecure_port(str(listen))
+        return self._server.add_secure_port(str(listen), tls.credentials())
+
+    async def _start(self) -> None:
+        await self._server.start()
+        self._freed_memory = asyncio.create_task(GrownProcess().run())
+
+    async def _stop(self) -> None:
+        if self._freed_memory is not None:
+            self._freed_memory.cancel()
+            await asyncio.gather(self._freed_memory, return_exceptions=True)
+        await self._server.stop(STOP_SECONDS)
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in _HEALTH_SERVICES:
-            self._health.set(service, status)
+            await self._health.set(service, status)
+
+
+class _InThreads:
+    """The calls of a part that blocks: each runs in a thread of a pool."""
+
+    def __init__(self, part: object, methods: Iterable[MethodDescriptor], pool: ThreadPoolExecutor) -> None:
+        for method in methods:
+            setattr(self, method.name, _in_thread(getattr(part, method.name), pool))
+
+
+def _in_thread(call: Callable[[Any, Any], Message], pool: ThreadPoolExecutor) -> Any:
+    async def answer(request: Message, context: object) -> Message:
+        return await asyncio.get_running_loop().run_in_executor(pool, call, request, context)
+
+    return answer
+
+
+def _options() -> list[tuple[str, int]]:
+    """What gRPC bounds."""
+    keepalive_millis = round(KEEPALIVE_SECONDS * 1000)
+    return [
+        *listener_options(
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_metadata_bytes=MAX_METADATA_BYTES,
+            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
+            max_pending_requests=MAX_PENDING_REQUESTS,
+            keepalive_time_millis=keepalive_millis,
+            keepalive_timeout_millis=keepalive_millis,
+        ),
+        ("grpc.max_connection_age_ms", round(MAX_CONNECTION_AGE_SECONDS * 1000)),
+        ("grpc.max_connection_age_grace_ms", round(CONNECTION_AGE_GRACE_SECONDS * 1000)),
+    ]

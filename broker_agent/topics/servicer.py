@@ -19,7 +19,8 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.messages import merged_topic, topic_message, topic_name, version_message, version_of
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TopicConfigService"].full_name
+SERVICE = pb.DESCRIPTOR.services_by_name["TopicConfigService"]
+SERVICE_NAME = SERVICE.full_name
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 1_000, 10_000
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 """Most bytes of a page, half of what gRPC takes by default: attributes may be long."""

@@ -1,4 +1,4 @@
-"""The error that a call ends with after an exception: one rule for every listener of a program, asyncio or not."""
+"""The error that a call ends with after an exception: one rule for every listener of a program."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from groundwork.errors import CallRefused, MalformedRequest, SlowReader
 from groundwork.grpc_handlers import inline_calls
 from groundwork.grpc_handlers.admission import Context, Gate, Memory, OpenGate, UnboundedMemory
-from groundwork.grpc_handlers.composition import Behaviour, Composition
+from groundwork.grpc_handlers.composition import Behaviour, Composition, methods_of
 from groundwork.grpc_handlers.failures import Failures
 from groundwork.telemetry.call_observers import CallObserver, observed
 
@@ -69,19 +69,39 @@ class CallHandlers:
         Raises:
             NotComposed: Not every call is answered by exactly one part.
         """
-        handlers = self.of(service, parts)
+        self._add(server, service, self.of(service, parts))
+
+    def add_calls(self, server: grpc.aio.Server, service: ServiceDescriptor, part: object) -> None:
+        """Adds those calls of a service that a part answers; there are no others then.
+
+        Args:
+            server: The server.
+            service: The service from the wire contract.
+            part: What answers some of its calls.
+        """
+        self._add(server, service, self._of(methods_of(service, (part,)), (part,)))
+
+    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """The handlers of a service by the names of its calls. Raises NotComposed."""
+        return self._of(service.methods, parts)
+
+    @staticmethod
+    def _add(
+        server: grpc.aio.Server, service: ServiceDescriptor, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
         # Some engines serve only what is registered in this way too; grpcio takes it as the quicker path.
         server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
 
-    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """The handlers of a service by the names of its calls. Raises NotComposed."""
-        composition = Composition.of(service.methods, parts)
+    def _of(
+        self, methods: Sequence[MethodDescriptor], parts: Iterable[object]
+    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        composition = Composition.of(methods, parts)
         return {
             method.name: self._handler(
                 method, composition.behaviours[method.name], is_inline=method.name in composition.inline_calls
             )
-            for method in service.methods
+            for method in methods
         }
 
     def _handler(

@@ -15,6 +15,7 @@ from namesrv_api.v1 import registration_service_pb2
 
 from groundwork.connections.channels import ClientSecurity
 from groundwork.connections.security_settings import certificates
+from groundwork.freed_memory import GrownProcess
 from groundwork.logs import set_log_level
 from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
@@ -205,6 +206,7 @@ class NamesrvServer:
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
+            *(() if self._engine.name == "native" else (GrownProcess().run(),)),  # native has better gauges
             *((self._front.run(),) if self._front is not None else ()),
         ]
 

@@ -8,6 +8,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.freed_memory import GrownProcess
 from groundwork.logs import set_log_level
 from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
@@ -129,6 +130,7 @@ class ReplicaServer:
                         self._security.watch(),
                         self._stream.run(),
                         self._keep_health(),
+                        *(() if self._engine.name == "native" else (GrownProcess().run(),)),
                         *((self._front.run(),) if self._front is not None else ()),
                     )
                 ]

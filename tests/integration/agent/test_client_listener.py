@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.clients import channels, limits
 from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.queries import add_client_queries
+from broker_agent.clients.queries import OperatorQueries
 from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
 from broker_agent.errors import StartError
-from broker_agent.listener.error_answers import ErrorAnswers
+from broker_agent.listener.server import AgentServer
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
@@ -321,16 +320,13 @@ def test_a_client_that_is_further_behind_than_notices_may_wait_is_cut_at_once(mo
 
 def test_operators_ask_on_another_listener_while_that_of_clients_is_held_up(listener: Listener) -> None:
     released = threading.Event()
-    pool = ThreadPoolExecutor(1)
-    fast = grpc.server(pool, interceptors=[ErrorAnswers()])
-    add_client_queries(fast, listener.managers)
-    port = fast.add_insecure_port("127.0.0.1:0")
+    fast = AgentServer(ANY_PORT, [(SERVICE, OperatorQueries(listener.managers))])
     fast.start()
     try:
-        with listener.connect() as stub, grpc.insecure_channel(f"127.0.0.1:{port}") as connection:
+        with listener.connect() as stub, grpc.insecure_channel(str(fast.endpoint)) as connection:
             channel = Channel(stub)
             channel.beat(GROUP)
-            listener.server._loop.call_soon_threadsafe(released.wait, TIMEOUT)
+            listener.server._runner._loop.call_soon_threadsafe(released.wait, TIMEOUT)
             operator = ClientServiceStub(connection)
             answer = operator.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group=GROUP), timeout=TIMEOUT)
             assert list(answer.client_ids) == ["client-1"]
@@ -341,8 +337,7 @@ def test_operators_ask_on_another_listener_while_that_of_clients_is_held_up(list
             released.set()
     finally:
         released.set()
-        fast.stop(0).wait(TIMEOUT)
-        pool.shutdown()
+        fast.stop()
 
 
 def test_one_channel_more_than_the_limit_is_refused_and_an_ended_one_makes_room() -> None:

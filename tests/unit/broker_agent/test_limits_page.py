@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker_agent.broker import registration
 from broker_agent.clients import limits
-from broker_agent.listener import server
+from broker_agent.listener import limits as fast_limits
 from broker_agent.namesrv_list import names
 from broker_agent.settings import AgentSettings
 from broker_agent.topics import manager, servicer, slave_synchronize, table
@@ -19,7 +19,6 @@ MODULES = (
     servicer,
     registration,
     names,
-    server,
     slave_synchronize,
 )
 SETTINGS = ("max_calls_in_flight", "outer_threads", "outer_queue")
@@ -43,6 +42,11 @@ def test_the_page_has_every_limit_on_clients_and_no_other() -> None:
     in_force = {name: value for name, value in vars(limits).items() if name.isupper()}
     assert len(in_force) > 20
     assert rows("Clients") == shown(in_force)
+
+
+def test_the_page_has_every_limit_of_the_fast_listener_and_no_other() -> None:
+    in_force = {name: value for name, value in vars(fast_limits).items() if name.isupper()}
+    assert rows("The fast listener") == shown(in_force)
 
 
 def test_the_page_has_the_other_limits_of_the_agent() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -11,13 +10,15 @@ from structlog.testing import capture_logs
 
 from broker_agent import rpc_errors
 from broker_agent.error_codes import CODES
-from broker_agent.listener.error_answers import ErrorAnswers
+from broker_agent.listener.server import AgentServer
 from broker_agent.rpc_errors import CallRefused, InvalidField, LimitExceeded, NotDurable
+from broker_agent.topics.servicer import SERVICE
+from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import FieldViolation, RichError
 from support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.topic_agents import error_of
 
-Ask = Callable[[str, bytes], RichError]
+Ask = Callable[[bytes], RichError]
 
 
 def refused() -> None:
@@ -36,57 +37,31 @@ def defect() -> None:
     raise RuntimeError("the secret is Mellon")
 
 
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] # only generic in its stubs
-    """Each error as a call of one answer (its name) and of a stream (its name with a star)."""
+class _Part:
+    """Answers a lookup of a topic with the error of its name."""
 
-    def service(self, details: Any) -> Any:
-        name = details.method.removeprefix("/")
-        raise_error = {"refused": refused, "too_much": too_much, "not_durable": not_durable, "defect": defect}.get(
-            name.rstrip("*")
-        )
-        if name.endswith("*"):
-            return grpc.unary_stream_rpc_method_handler(
-                lambda request, context: self._stream(raise_error),
-                request_deserializer=pb.GetTopicRequest.FromString,
-                response_serializer=bytes,
-            )
-
-        def answer(_request: object, context: grpc.ServicerContext) -> bytes:
-            if raise_error is None:
-                context.abort(grpc.StatusCode.OUT_OF_RANGE, "the servicer's own")
-            raise_error()
-            return b""
-
-        return grpc.unary_unary_rpc_method_handler(answer, request_deserializer=pb.GetTopicRequest.FromString)
-
-    def _stream(self, raise_error: Any) -> Iterator[bytes]:
-        yield b"first"
-        raise_error()
+    def GetTopic(self, request: pb.GetTopicRequest, _context: object) -> pb.GetTopicResponse:  # noqa: N802
+        raise_error = {"refused": refused, "too_much": too_much, "not_durable": not_durable, "defect": defect}
+        raise_error[request.topic_name]()
+        return pb.GetTopicResponse()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ask() -> Iterator[Ask]:
-    pool = ThreadPoolExecutor(4, thread_name_prefix="errors-server")
-    server = grpc.server(pool, handlers=[_Handlers()], interceptors=[ErrorAnswers()])
-    port = server.add_insecure_port("127.0.0.1:0")
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(SERVICE, _Part())])
     server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-
-        def call(name: str, request: bytes) -> RichError:
-            if name.endswith("*"):
-                ask_once: Any = channel.unary_stream(f"/{name}", bytes, bytes)
-                return error_of(lambda: list(ask_once(request, timeout=DEADLINE)))
-            ask_once = channel.unary_unary(f"/{name}", bytes, bytes)
-            return error_of(lambda: ask_once(request, timeout=DEADLINE))
-
-        yield call
-    assert server.stop(0).wait(DEADLINE)
-    pool.shutdown()
+    with grpc.insecure_channel(str(server.endpoint)) as channel:
+        get_topic: Any = channel.unary_unary(f"/{SERVICE.full_name}/GetTopic", bytes, bytes)
+        yield lambda request: error_of(lambda: get_topic(request, timeout=DEADLINE))
+    server.stop()
 
 
-@pytest.mark.parametrize("star", ["", "*"])
-def test_an_error_comes_with_code_reason_domain_and_the_field_that_is_wrong(ask: Ask, star: str) -> None:
-    error = ask("refused" + star, b"")
+def named(error: str) -> bytes:
+    return pb.GetTopicRequest(topic_name=error).SerializeToString()
+
+
+def test_an_error_comes_with_code_reason_domain_and_the_field_that_is_wrong(ask: Ask) -> None:
+    error = ask(named("refused"))
     assert (error.code, error.reason, error.domain) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "INVALID_FIELD",
@@ -97,20 +72,19 @@ def test_an_error_comes_with_code_reason_domain_and_the_field_that_is_wrong(ask:
 
 
 def test_an_exceeded_limit_names_value_and_limit(ask: Ask) -> None:
-    error = ask("too_much", b"")
+    error = ask(named("too_much"))
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
     assert error.metadata == {"name": "topics", "value": "3", "limit": "2"}
 
 
 def test_an_error_that_may_pass_says_when_to_try_again(ask: Ask) -> None:
-    error = ask("not_durable", b"")
+    error = ask(named("not_durable"))
     assert (error.code, error.retry_after_seconds) == (grpc.StatusCode.UNAVAILABLE, 1.0)
 
 
-@pytest.mark.parametrize("star", ["", "*"])
-def test_a_defect_tells_the_caller_an_id_and_only_the_log_the_text(ask: Ask, star: str) -> None:
+def test_a_defect_tells_the_caller_an_id_and_only_the_log_the_text(ask: Ask) -> None:
     with capture_logs() as logs:
-        error = ask("defect" + star, b"")
+        error = ask(named("defect"))
     assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT")
     assert "Mellon" not in str(error)
     assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in logs] == [
@@ -118,17 +92,9 @@ def test_a_defect_tells_the_caller_an_id_and_only_the_log_the_text(ask: Ask, sta
     ]
 
 
-@pytest.mark.parametrize("star", ["", "*"])
-def test_bytes_that_are_no_message_are_the_callers_error(ask: Ask, star: str) -> None:
-    error = ask("refused" + star, b"\xff\xff")
+def test_bytes_that_are_no_message_are_the_callers_error(ask: Ask) -> None:
+    error = ask(b"\xff\xff")
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
-
-
-def test_a_call_that_its_servicer_ended_itself_stays_as_it_ended(ask: Ask) -> None:
-    with capture_logs() as logs:
-        error = ask("aborted", b"")
-    assert (error.code, error.message) == (grpc.StatusCode.OUT_OF_RANGE, "the servicer's own")
-    assert logs == []
 
 
 def test_every_error_has_a_code_and_a_reason_of_its_own() -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from tools.faults.load import frame_attacks
+from tools.faults.load import frame_attacks, share_attacks
 from tools.faults.load.frames import (
     CONTINUATION,
     DATA,
@@ -224,9 +224,12 @@ ATTACKS: dict[str, Attack] = {
 FRAME_ATTACKS: dict[str, Attack] = {attack.__name__.replace("_", "-"): attack for attack in frame_attacks.ALL}
 """Those that only an engine fit to face the world withstands, by name."""
 
+SHARE_ATTACKS: dict[str, Attack] = {attack.__name__.replace("_", "-"): attack for attack in share_attacks.ALL}
+"""Those that only take what they are given, by name."""
+
 ATTACKS_ON_TLS: dict[str, Attack] = {"half-handshakes": half_handshakes, "random-bytes": random_bytes}
 
 
 if __name__ == "__main__":
     name, port_text, seconds_text = sys.argv[1:]
-    (ATTACKS | FRAME_ATTACKS | ATTACKS_ON_TLS)[name](int(port_text), float(seconds_text))
+    (ATTACKS | FRAME_ATTACKS | SHARE_ATTACKS | ATTACKS_ON_TLS)[name](int(port_text), float(seconds_text))

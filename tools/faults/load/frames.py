@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
 
 HOST = "127.0.0.1"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -13,12 +15,45 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0x0, 0x
 END_STREAM, END_HEADERS = 0x1, 0x4
 INITIAL_WINDOW_SIZE = 0x4
 FRAME_BYTES = 16_384
-LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
-WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
-SNAPSHOT = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
+
+
+class Calls(NamedTuple):
+    """Calls of a listener that attacks make."""
+
+    lookup: str
+    """Is answered at once."""
+    watch: str
+    """A stream that lasts."""
+    snapshot: str
+    """A stream, or a large answer."""
+    register: str
+    """Has a large request."""
+
+
+OF_LISTENERS = {
+    "namesrv": Calls(
+        "/namesrv_api.v1.RouteService/GetTopicRoute",
+        "/namesrv_api.v1.RouteService/WatchTopicRoutes",
+        "/namesrv_api.v1.RouteService/StreamRouteSnapshot",
+        "/namesrv_api.v1.RegistrationService/RegisterBroker",
+    ),
+    "agent": Calls(
+        "/broker_agent_api.v1.BrokerAgentService/GetAgentStatus",
+        "/grpc.health.v1.Health/Watch",
+        "/broker_agent_api.v1.TopicConfigService/ListTopics",
+        "/broker_agent_api.v1.TopicConfigService/CreateOrUpdateTopic",
+    ),
+    "clients": Calls(
+        "/broker_agent_api.v1.ClientService/ListConsumerIds",
+        "/broker_agent_api.v1.ClientService/OpenClientChannel",
+        "/broker_agent_api.v1.ClientService/OpenClientChannel",
+        "/broker_agent_api.v1.ClientService/Heartbeat",
+    ),
+}
+"""By what is attacked: the variable ATTACKED says which, of a process that attacks."""
+LOOKUP, WATCH, SNAPSHOT, REGISTER = OF_LISTENERS[os.environ.get("ATTACKED", "namesrv")]
 ROUTE = b"\n\x09TopicTest"
 """A request for the route of a topic that there is, and for a watch of it."""
-REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 import grpc
 
-from support.processes import Client, NamesrvProcess
+from support.processes import Client, NamesrvProcess, Process
 from support.registrations import registration
-from tools.faults.load.attacks import ATTACKS, FRAME_ATTACKS
+from tools.faults.load.attacks import ATTACKS, FRAME_ATTACKS, SHARE_ATTACKS
 
 ROOT = Path(__file__).parents[3]
 TOPICS = 50
@@ -51,17 +51,17 @@ class Held(NamedTuple):
     descriptors: int
 
     @classmethod
-    def of(cls, process: NamesrvProcess) -> Held:
-        """What a server holds now."""
-        folder = Path(f"/proc/{process._popen.pid}")
+    def of(cls, process: Process) -> Held:
+        """What a process holds now."""
+        folder = Path(f"/proc/{process.pid}")
         status = (folder / "status").read_text(encoding="ascii")
         now, peak = (int(status.partition(f"{name}:")[2].split()[0]) // 1024 for name in ("VmRSS", "VmHWM"))
         return cls(now, peak, len(list((folder / "fd").iterdir())))
 
     @classmethod
-    def counting_anew(cls, process: NamesrvProcess) -> Held:
+    def counting_anew(cls, process: Process) -> Held:
         """What a server holds now, which is its peak from now on (proc(5), clear_refs)."""
-        Path(f"/proc/{process._popen.pid}/clear_refs").write_text("5", encoding="ascii")
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
         return cls.of(process)
 
 
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="grpcio")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *FRAME_ATTACKS], default=[])
+    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *FRAME_ATTACKS, *SHARE_ATTACKS], default=[])
     given = parser.parse_args(arguments)
     sys.stdout.write(
         "| attack | lookups | errors | p50 ms | p99 ms | p99 / idle | MiB before | peak | after | descriptors |\n"

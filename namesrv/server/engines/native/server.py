@@ -15,13 +15,13 @@ from namesrv_engine import CALL, CANCELLED, MESSAGE, NOTICE, STOPPED, WRITABLE
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS
+from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.grpc_handlers import inline_calls
 from groundwork.rich_errors import DETAILS_KEY
 from namesrv.core.errors import Overloaded
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
-from namesrv.server.engines.native.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from namesrv.server.engines.native.listening import listen
 from namesrv.server.engines.native.metadata import fields_of
 from namesrv.server.rpc.kept_answers import KEPT_METHODS

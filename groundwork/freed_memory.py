@@ -16,7 +16,24 @@ LEAST_BYTES = 16 * 1024 * 1024
 CONNECTION_BYTES, CALL_BYTES = 16 * 1024, 2 * 1024
 """What a connection and a call take, about."""
 
+TRIES, MOST_PAUSE_SECONDS = 6, 8.0
+"""Without gauges: how often it is tried in vain before growth is taken for needed, and the longest pause until then."""
+
 _STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """Memory that the process has; 0 where the system does not say (Linux does)."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def malloc_trim() -> None:
+    """Gives back what is free, where the C library can (glibc)."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class FreedMemory:
@@ -31,7 +48,7 @@ class FreedMemory:
         """Creates it.
 
         Args:
-            stats: The engine's gauges.
+            stats: The listener's gauges: connections, calls under way, bytes that come in and that wait for readers.
             resident: Bytes of memory that the process has.
             give_back: Gives back what is free. Blocking.
         """
@@ -66,15 +83,39 @@ class FreedMemory:
                 await asyncio.to_thread(self.give_back)
 
 
-def resident_bytes() -> int:
-    """Memory that the process has; 0 where the system does not say (Linux does)."""
-    try:
-        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError, ValueError):
-        return 0
+class GrownProcess:
+    """Has the system take memory back from a process whose listeners have no gauges: a flood may still be under way.
 
+    So it is tried again, some times, before what the process has grown by counts as needed.
+    """
 
-def malloc_trim() -> None:
-    """Gives back what is free, where the C library can (glibc)."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
+    def __init__(
+        self, resident: Callable[[], int] = resident_bytes, give_back: Callable[[], object] = malloc_trim
+    ) -> None:
+        """Takes how large the process is, and what gives back what is free (blocking)."""
+        self._resident = resident
+        self._give_back = give_back
+        self._base = resident()
+        """The least that there was, or what could not be given back."""
+        self._in_vain = 0
+
+    def look(self) -> float:
+        """Gives memory back if it is time to. Blocking. Returns the seconds until the next look."""
+        size = self._resident()
+        self._base = min(self._base, size)
+        if size - self._base < LEAST_BYTES:
+            self._in_vain = 0
+            return LOOK_SECONDS
+        self._give_back()
+        left = self._resident()
+        self._in_vain = 0 if size - left >= LEAST_BYTES else self._in_vain + 1
+        if self._in_vain == TRIES:
+            self._base, self._in_vain = left, 0
+        return min(MOST_PAUSE_SECONDS, LOOK_SECONDS * float(1 << self._in_vain))
+
+    async def run(self) -> None:
+        """Looks now and then. Runs until cancelled."""
+        pause = LOOK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = await asyncio.to_thread(self.look)

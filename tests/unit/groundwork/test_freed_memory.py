@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from namesrv.server.engines.native.freed_memory import CONNECTION_BYTES, LEAST_BYTES, FreedMemory, resident_bytes
+from groundwork.freed_memory import (
+    CONNECTION_BYTES,
+    LEAST_BYTES,
+    LOOK_SECONDS,
+    MOST_PAUSE_SECONDS,
+    TRIES,
+    FreedMemory,
+    GrownProcess,
+    resident_bytes,
+)
 
 IDLE = {"connections": 0, "calls_under_way": 0, "assembling_bytes": 0, "waiting_bytes": 0}
 BASE = 100 * 1024 * 1024
@@ -80,3 +89,34 @@ def test_after_it_has_shrunk_by_itself_growth_counts_from_there() -> None:
 
 def test_the_size_of_this_process_is_told() -> None:
     assert resident_bytes() > 1024 * 1024
+
+
+class Grown:
+    """A process without gauges."""
+
+    def __init__(self) -> None:
+        self.resident, self.free, self.trims = BASE, 0, 0
+        self.memory = GrownProcess(lambda: self.resident, self._trim)
+
+    def _trim(self) -> None:
+        self.resident, self.free, self.trims = self.resident - self.free, 0, self.trims + 1
+
+
+def test_without_gauges_memory_is_given_back_although_the_flood_lasts_for_some_looks() -> None:
+    process = Grown()
+    assert process.memory.look() == LOOK_SECONDS
+    process.resident += 5 * LEAST_BYTES
+    pauses = [process.memory.look() for _ in range(TRIES - 1)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == MOST_PAUSE_SECONDS
+    process.free = 5 * LEAST_BYTES
+    assert process.memory.look() == LOOK_SECONDS
+    assert process.resident == BASE
+
+
+def test_without_gauges_memory_that_is_needed_is_left_alone_after_some_tries() -> None:
+    process = Grown()
+    process.resident += 5 * LEAST_BYTES
+    for _ in range(10 * TRIES):
+        process.memory.look()
+    assert process.trims == TRIES
