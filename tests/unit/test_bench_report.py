@@ -45,7 +45,7 @@ def results(tmp_path: Path) -> Path:
     folder = tmp_path / "results"
     folder.mkdir()
     records = [
-        record("lookups", "native", calls=32_000, p99=3.0, cpu=0.5),
+        record("lookups", "native", calls=40_000, p99=3.0, cpu=0.5),
         record("lookups", "grpcio", calls=4_000, p99=20.0),
         record("lookups", "java", calls=20_000, p99=4.0),
         record("batches", "grpcio", calls=500, p99=40.0, kind="BatchGetTopicRoutes"),
@@ -80,8 +80,8 @@ def line(page: str, *words: str) -> str:
 
 def test_each_target_stands_beside_what_was_measured_and_its_command(results: Path, tmp_path: Path) -> None:
     page, _ = written(results, tmp_path)
-    assert "| 1.6 times Java's | yes | 1.6 to 1.6 |" in line(page, "lookups: native, rate")
-    assert "| 0.75 times Java's | yes |" in line(page, "lookups: native, p99")
+    assert "| 2 times Java's | yes | 2 to 2 |" in line(page, "lookups: native, rate")
+    assert "| 0.75 times Java's | **no** |" in line(page, "lookups: native, p99")
     assert "| 0.2 times Java's | (no target) |" in line(page, "lookups: grpcio, rate")
     assert "| 2.5 times Java's lookups | **no** |" in line(page, "BatchGetTopicRoutes: grpcio")
     assert "| 0.333 times Java's | yes |" in line(page, "| memory, ", "native")
@@ -93,14 +93,14 @@ def test_each_target_stands_beside_what_was_measured_and_its_command(results: Pa
 
 def test_what_was_not_measured_is_said_to_be_so(results: Path, tmp_path: Path) -> None:
     page, _ = written(results, tmp_path)
-    assert "not measured" in line(page, "capacity-100k-width-16", "1.5 times")
+    assert "not measured" in line(page, "capacity-100k-width-16", "4 times")
     assert "not measured" in line(page, "only counts them")
 
 
 def test_every_workload_has_a_table_with_a_line_for_each_server(results: Path, tmp_path: Path) -> None:
     page, _ = written(results, tmp_path)
     table = page.partition("### lookups\n")[2].partition("###")[0]
-    assert "| native | GetTopicRoute | 32,000 | 0.75 | 1.5 | 3 | 6 | 15.6 | 100 | 0 |" in table
+    assert "| native | GetTopicRoute | 40,000 | 0.75 | 1.5 | 3 | 6 | 12.5 | 100 | 0 |" in table
     assert "| java | GetTopicRoute | 20,000 |" in table
 
 
