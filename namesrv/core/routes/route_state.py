@@ -94,7 +94,7 @@ class RouteState:
         self._liveness = Liveness(clock, expired_time)
         self._guard = MassLossGuard(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
-        self._topic_table_copies = TopicTableCopies()
+        self._topic_table_copies = TopicTableCopies(self.leftovers)
 
     @property
     def revision(self) -> int:

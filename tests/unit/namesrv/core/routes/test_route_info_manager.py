@@ -10,6 +10,7 @@ import pytest
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegistration, ShuttingDown
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.slices import run_sync
+from namesrv.core.snapshot.route_snapshot import LIVE_SLICE, RouteTable, SnapshotPart
 from namesrv.core.tables.edit import SLICE
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
@@ -447,7 +448,7 @@ def test_a_snapshot_does_not_change_with_the_tables(fleet: Fleet) -> None:
     fleet.register(B, 1)
     assert set(snapshot.topics.rows) == {"T"}
     assert [dict(group.addrs) for group in snapshot.groups] == [{0: A}]
-    assert [live.broker_addr for live, _ in snapshot.live] == [A]
+    assert [live.broker_addr for live in snapshot.live] == [A]
 
 
 def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> None:
@@ -471,3 +472,13 @@ def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
     fleet.register(topics=[f"t{number}" for number in range(100)])
     assert len({id(queues[0]) for queues in fleet.manager.tables.topic_queue_table.copy().values()}) == 1
+
+
+LIVE_PART = SnapshotPart(0, 1, [RouteTable.LIVE_BROKERS])
+
+
+def test_live_brokers_are_encoded_a_few_at_a_time(fleet: Fleet) -> None:
+    for number in range(3 * LIVE_SLICE):
+        fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", topics=(), name=f"b-{number}")
+    pauses = sum(not message for message in fleet.manager.snapshot([RouteTable.LIVE_BROKERS]).messages(LIVE_PART))
+    assert pauses >= 3
