@@ -136,6 +136,12 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     mass_loss_window_millis: int = Field(
         30_000, ge=1_000, le=3_600_000, description="Losses within this time count together."
     )
+    mass_loss_settle_millis: int = Field(
+        60_000,
+        ge=0,
+        le=86_400_000,
+        description="How long a broker must have been there for the guard to count it; not those that came first.",
+    )
     mass_loss_hold_millis: int = Field(
         600_000, ge=1_000, le=86_400_000, description="How long the guard keeps lost brokers in the routes."
     )
@@ -320,6 +326,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             mass_loss_percent=self.mass_loss_percent,
             mass_loss_min_brokers=self.mass_loss_min_brokers,
             mass_loss_window_seconds=self.mass_loss_window_millis / 1000,
+            mass_loss_settle_seconds=self.mass_loss_settle_millis / 1000,
             mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groundwork.descriptors import descriptors_for_connections
 from groundwork.shares import Shares
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
@@ -46,7 +47,11 @@ class RemotingFront:
             tls=tls,
             tls_mode=mode,
             slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
-            shares=Shares("connections of RocketMQ's protocol", MAX_CONNECTIONS, settings.share_rules),
+            shares=Shares(
+                "connections of RocketMQ's protocol",
+                min(MAX_CONNECTIONS, descriptors_for_connections() // 2),
+                settings.share_rules,
+            ),
         )
         self.endpoint = self._listener.endpoint
 

@@ -9,9 +9,8 @@ import ssl
 import time
 from typing import Literal
 
-import structlog
-
 from groundwork.endpoints import Endpoint
+from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
 from namesrv.core.errors import CallRefused, LimitExceeded
 from namesrv.remoting.calls.table import Calls
@@ -25,7 +24,10 @@ SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
 
 BROKEN_LOG_SECONDS = 1.0
-"""Between two log lines about connections that were ended; those in between are counted."""
+"""Between two log lines about connections that were ended, in a flood of them; those in between are counted."""
+
+BROKEN_LOG_BURST = 20
+"""Lines that may come at once before that: each of a few peers is named."""
 
 FULL_PAUSE_SECONDS = 0.1
 """Pause before the next connection is taken where there is no room for one more."""
@@ -35,8 +37,6 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 """A host that vanishes is noticed within a minute, also if nothing is sent to it."""
 
 TlsMode = Literal["disabled", "permissive", "enforcing"]
-
-_log = structlog.get_logger(__name__)
 
 
 class RemotingListener:
@@ -83,9 +83,10 @@ class RemotingListener:
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
         self._stuck: set[Connection] = set()
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greeting: dict[asyncio.Task[None], tuple[Connection, str]] = {}
+        """Connections that have not begun yet, in their order, and their peers."""
         self._clock = time.monotonic
-        self._told_at, self._not_told = float("-inf"), 0
+        self._log = FloodLog("remoting_connection_ended", BROKEN_LOG_SECONDS, self._clock, burst=BROKEN_LOG_BURST)
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         try:
             self._socket = socket.create_server(listen, family=family, backlog=_BACKLOG)
@@ -144,12 +145,7 @@ class RemotingListener:
 
     def broken(self, peer: str, problem: str) -> None:
         """Logs that a connection was ended. A flood of them makes few lines."""
-        now = self._clock()
-        if now - self._told_at < BROKEN_LOG_SECONDS:
-            self._not_told += 1
-            return
-        _log.warning("remoting_connection_ended", peer=peer, problem=problem, not_told=self._not_told)
-        self._told_at, self._not_told = now, 0
+        self._log.tell(peer=peer, problem=problem)
 
     def answered(self, code: int, problem: CallRefused | None) -> None:
         """Counts a request of a known code."""
@@ -169,18 +165,46 @@ class RemotingListener:
                 await asyncio.sleep(FULL_PAUSE_SECONDS)
                 continue
             peer, connection = _peer(connected), Connection(self, self._clock)
-            sharer = sharer_at(f"rocketmq:{peer}")
             try:
-                self._shares.take(sharer)
+                self._take_share(peer, connection)
             except LimitExceeded as error:
                 self.broken(peer, error.message)
                 connected.close()
                 await asyncio.sleep(FULL_PAUSE_SECONDS if error.metadata["caller"] == EVERYBODY else 0)
                 continue
-            self._sharers[connection] = sharer
             task = loop.create_task(self._greet(connected, peer, connection))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
+            self._greeting[task] = connection, peer
+            task.add_done_callback(lambda ended: self._greeting.pop(ended, None))
+
+    def _take_share(self, peer: str, connection: Connection) -> None:
+        """Takes a share; where none is left, a connection that asked nothing gives way. Raises LimitExceeded."""
+        sharer = sharer_at(f"rocketmq:{peer}")
+        try:
+            self._shares.take(sharer)
+        except LimitExceeded as error:
+            if error.metadata["caller"] != EVERYBODY or not self._made_room(error.message):
+                raise
+            self._shares.take(sharer)
+        self._sharers[connection] = sharer
+
+    def _made_room(self, problem: str) -> bool:
+        """Ends the connection that has been silent longest of those that never asked anything, if there is one."""
+        problem = f"it asked nothing, and {problem}"
+        if len(self._greeting) > len(self._connections):
+            task, (greeted, peer) = next(iter(self._greeting.items()))
+            del self._greeting[task]
+            self._give_back(greeted)
+            self.broken(peer, problem)
+            return task.cancel()
+        silent = [connection for connection in self._connections if not connection.has_asked]
+        if not silent:
+            return False
+        longest = min(silent, key=lambda connection: connection.last_active)
+        self._connections.discard(longest)  # it has ended in a moment
+        self._give_back(longest)
+        self.broken(longest.peer, problem)
+        longest.abort()
+        return True
 
     async def _greet(self, connected: socket.socket, peer: str, connection: Connection) -> None:
         """Begins a connection on a socket, with TLS or without."""

@@ -162,6 +162,7 @@ class RouteState:
     def _forget(self, live: BrokerLiveInfo) -> None:
         """A broker has left the tables."""
         self._liveness.forget(live.key)
+        self._guard.left(live.key)
         self.unconfirmed.pop(live.key, None)
         self._maybe_increments.discard(live.key)
         if live.channel_id is not None:

@@ -29,6 +29,12 @@ def sharer_of(context: Context) -> Sharer:
     return sharer_at(context.peer()) if principal is None else Sharer(principal.name, principal.administer)
 
 
+def owner() -> str:
+    """Who makes this call, by the permits; empty where there are none: nobody has proved then who he is."""
+    principal = _caller.get()
+    return "" if principal is None else principal.name
+
+
 def check_permission(permission: Permission) -> None:
     """Checks that the caller may do more than the service of this call needs. Raises NotPermitted."""
     principal = _caller.get()

@@ -15,7 +15,7 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRead
-from namesrv.server.auth.callers import caller_of, sharer_of
+from namesrv.server.auth.callers import caller_of, owner, sharer_of
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.counters import RegistrationCounter, Result, kind_of
@@ -67,10 +67,10 @@ class RegistrationServicer:
             return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=registration)
         cause = Cause("RegisterBroker", caller_of(context))
         try:
-            result = await self._writer.apply(self._manager.register_broker(registration, cause))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
         except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
             registration = await self._reader.with_topics(request, registration)
-            result = await self._writer.apply(self._manager.register_broker(registration, cause))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
         log_registered(registration, result, self._manager.revision)
         return pb.RegisterBrokerResponse(
             header=self._manager.header(),
