@@ -33,7 +33,7 @@ def sorted_in_slices(names: Iterable[str]) -> Sliced[list[str]]:
 
     Sorting 100,000 names in one call takes 30 ms and more, and nothing else runs meanwhile.
     """
-    unsorted = list(names)
+    unsorted = names if isinstance(names, list) else list(names)
     pivots = sorted(unsorted[:: len(unsorted) // SORT_BUCKETS + 1])
     buckets: list[list[str]] = [[] for _ in range(len(pivots) + 1)]
     for count, name in enumerate(unsorted, 1):

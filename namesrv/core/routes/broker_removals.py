@@ -77,7 +77,7 @@ class BrokerRemovals(RouteState):
         A broker that has registered over another channel since is not touched, so a late end of an old stream
         changes nothing. The channels themselves must have been ended in the channel table before.
         """
-        ended = list(channel_ids)
+        ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
         keys = [key for channel_id in ended for key in self.channels.take_bound(channel_id)]
         return (
             yield from self._lose(

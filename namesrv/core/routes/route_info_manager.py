@@ -31,6 +31,7 @@ from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.route_snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
 from namesrv.core.tables.edit import TableEdit
 from namesrv.core.tables.route_join import route_fragments
+from namesrv.core.tables.topics import NO_TOPICS
 
 REGISTER_BROKER = Cause("RegisterBroker")
 REGISTER_TOPIC = Cause("RegisterTopic")
@@ -172,11 +173,11 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
     def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
-        """Tables as they are now. Costs shallow copies of those wanted; two of one revision share the topics."""
-        tables, topics = self.tables, TopicRows(self.revision, {})
+        """Tables as they are now. Costs shallow copies of the brokers; topics are shared until they change."""
+        tables, topics = self.tables, TopicRows(self.revision, NO_TOPICS)
         if RouteTable.TOPIC_QUEUES in wanted:
             topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)
-        lives = tables.broker_live_table if RouteTable.LIVE_BROKERS in wanted else {}
+        has_live = RouteTable.LIVE_BROKERS in wanted
         return RouteSnapshot(
             tables=wanted,
             revision=self.revision,
@@ -186,7 +187,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
             topics=topics,
             in_force=tables.queue_datas.in_force,
             groups=tuple(tables.broker_addr_table.values()),
-            live=tuple((live, self._liveness.last_update_millis(key)) for key, live in lives.items()),
+            live=tuple(tables.broker_live_table.values()) if has_live else (),
+            last_heard=self._liveness.all_last_updates() if has_live else {},
         )
 
     # Details

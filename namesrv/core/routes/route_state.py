@@ -96,7 +96,7 @@ class RouteState:
         self._guard = MassLossGuard(clock)
         self.address_claims = AddressClaims(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
-        self._topic_table_copies = TopicTableCopies()
+        self._topic_table_copies = TopicTableCopies(self.leftovers)
 
     @property
     def revision(self) -> int:

@@ -7,6 +7,9 @@ from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, DataVersion, Li
 from namesrv.core.routes.route_state import RouteState
 from namesrv.core.slices import Sliced
 
+DOUBT_SLICE = 250
+"""Brokers of a channel that are given time before giving way: about a millisecond."""
+
 
 class SignsOfLife(RouteState):
     """What renews a broker's time, and what ends it. Nothing here changes a table."""
@@ -95,7 +98,7 @@ class SignsOfLife(RouteState):
         self.channels.hand_over(channel_id)
         return len(self.channels.bound(channel_id))
 
-    def doubt_channel_end(self, channel_id: str, seconds: float) -> int:
+    def doubt_channel_end(self, channel_id: str, seconds: float) -> Sliced[int]:
         """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
 
         For ends that may be this name server's own fault.
@@ -104,8 +107,12 @@ class SignsOfLife(RouteState):
             How many brokers that is.
         """
         keys = self.channels.take_bound(channel_id)
-        for key in keys:
-            self._liveness.give(key, seconds)
+        for count, key in enumerate(keys, 1):
+            live = self.tables.broker_live_table.get(key)
+            if live is not None and live.channel_id == channel_id:  # it has neither left nor come back meanwhile
+                self._liveness.give(key, seconds)
+            if count % DOUBT_SLICE == 0:
+                yield
         return len(keys)
 
     def end_channel(self, channel_id: str) -> None:

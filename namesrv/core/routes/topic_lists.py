@@ -82,7 +82,8 @@ class TopicLists:
         names = self._names
         if names is None:
             changes = self._changes
-            names = yield from sorted_in_slices(self._tables.topic_queue_table.copy())
+            unsorted = yield from self._tables.topic_queue_table.copy().names()
+            names = yield from sorted_in_slices(unsorted)
             if changes == self._changes:
                 self._names = names
         return names

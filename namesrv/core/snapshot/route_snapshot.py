@@ -12,8 +12,9 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core.records import fragments
 from namesrv.core.records.fragments import frame, tag, varint
-from namesrv.core.records.rows import BrokerData, BrokerLiveInfo, TopicQueues
-from namesrv.core.tables.topics import TopicTable
+from namesrv.core.records.rows import BrokerData, BrokerLiveInfo, LiveKey
+from namesrv.core.slices import Leftovers
+from namesrv.core.tables.topics import TopicTable, TopicView
 
 CHUNK_BYTES = 128 * 1024
 """Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
@@ -21,6 +22,9 @@ be quicker for the reader."""
 
 PASSED_OVER_SLICE = 2_000
 """Topics of other shards that are skipped before giving way: about a millisecond."""
+
+LIVE_SLICE = 200
+"""Live brokers that are encoded before giving way: about a millisecond."""
 
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk
@@ -35,7 +39,7 @@ class TopicRows:
     """The topic table as it was at one revision."""
 
     revision: int
-    rows: Mapping[str, TopicQueues]
+    rows: TopicView
 
 
 class TopicTableCopies:
@@ -44,7 +48,9 @@ class TopicTableCopies:
     Callers at the same revision share one for as long as one of them holds it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leftovers: Leftovers) -> None:
+        self._leftovers = leftovers
+        """Free in slices what a copy held alone when nobody holds it any more."""
         self._last: weakref.ref[TopicRows] | None = None
 
     def at(self, revision: int, table: TopicTable) -> TopicRows:
@@ -52,6 +58,7 @@ class TopicTableCopies:
         last = self._last() if self._last else None
         if last is None or last.revision != revision:
             last = TopicRows(revision, table.copy())
+            weakref.finalize(last, self._leftovers.add, last.rows.let_go()).atexit = False
             self._last = weakref.ref(last)
         return last
 
@@ -105,14 +112,14 @@ class RouteSnapshot:
     in_force: Mapping[bytes, bytes]
     """Fragments of queues whose permission in force is another than the reported one."""
     groups: tuple[BrokerData, ...]
-    live: tuple[tuple[BrokerLiveInfo, int], ...]
-    """Live brokers with the wall-clock time each was last heard of, in milliseconds."""
+    live: tuple[BrokerLiveInfo, ...]
+    last_heard: Mapping[LiveKey, int]
+    """When each live broker was last heard of, by the wall clock in milliseconds."""
 
     def messages(self, part: SnapshotPart = WHOLE) -> Iterator[bytes]:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker.
 
-        An empty message stands for a pause: so many topics of other shards were skipped that other work should have a
-        turn.
+        An empty message stands for a pause, after so much work for no message that other work should have a turn.
 
         Args:
             part: What to send, of tables that it holds.
@@ -141,8 +148,10 @@ class RouteSnapshot:
             yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
         if part.has(RouteTable.LIVE_BROKERS):
             end.live_broker_count = len(self.live)
-            for live, last_update_millis in self.live:
-                row = fragments.broker_live_info(live, last_update_millis)
+            for count, live in enumerate(self.live, 1):
+                if count % LIVE_SLICE == 0:
+                    yield b""
+                row = fragments.broker_live_info(live, self.last_heard[live.key])
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if part.has(RouteTable.TOPIC_QUEUES):
             yield from self._topic_rows(part, end)
@@ -151,7 +160,7 @@ class RouteSnapshot:
         """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
         topics = queue_datas = passed_over = 0
-        for topic, queues in self.topics.rows.items():
+        for topic, queues in self.topics.rows.rows():
             if part.count > 1 and not part.has_topic(topic):
                 passed_over += 1
                 if passed_over % PASSED_OVER_SLICE == 0:

@@ -23,6 +23,7 @@ from namesrv.core.records.rows import (
 )
 from namesrv.core.slices import Sliced
 from namesrv.core.tables.edit_state import EditState
+from namesrv.core.tables.topics import SHARD_MASK
 
 SLICE = 125
 """Topics that are worked on before giving way: a quarter of a millisecond."""
@@ -53,7 +54,7 @@ class TableEdit(EditState):
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
         yield from self._drop_unused_queue_datas(broker)
         # This loop is the cost of a registration, so it makes no call that it can do without.
-        queue_datas, published = self.tables.queue_datas, self.tables.topic_queue_table.settled_rows()
+        queue_datas, shards = self.tables.queue_datas, self.tables.topic_queue_table.settled_shards()
         held = self.intents.holds_of(broker.cluster_name)
         interned, find = queue_datas.of_group(broker), queue_datas.by_fragment
         edited, edited_before = self.topics, bool(self.topics)
@@ -67,7 +68,8 @@ class TableEdit(EditState):
             if held and topic in held:
                 self.held[topic, broker] = queue_data
                 continue
-            before = edited[topic] if edited_before and topic in edited else published.get(topic)
+            shard = edited if edited_before and topic in edited else shards[hash(topic) & SHARD_MASK]
+            before = shard.get(topic)
             if before is None:
                 after: TopicQueues = (queue_data.fragment,)
                 if edited_before and topic in edited:

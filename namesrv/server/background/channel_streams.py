@@ -14,7 +14,7 @@ from namesrv.config.limits import MAX_CHANNEL_EVENTS
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.background.table_writer import TableWriter, run_cooperatively
 from namesrv.server.route_logging import log_removed
 
 DOUBTED_SECONDS = 60.0
@@ -97,11 +97,11 @@ class ChannelStreams:
             ended = [await self._ended.get()]
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
-            lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]
+            lost = [channel_id for channel_id in ended if not await self._may_come_back(channel_id)]
             for gone in await self._writer.apply_unbounded(self._manager.on_channel_destroy(lost)):
                 log_removed(gone)
 
-    def _may_come_back(self, channel_id: str) -> bool:
+    async def _may_come_back(self, channel_id: str) -> bool:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
         if self._manager.channels.was_handed_over(channel_id):
             seconds, why = self._manager.behaviour.channel_grace_seconds, "handed_over"
@@ -112,7 +112,7 @@ class ChannelStreams:
             seconds, why = DOUBTED_SECONDS, "own_stall"
         else:
             return False
-        if brokers := self._manager.doubt_channel_end(channel_id, seconds):
+        if brokers := await run_cooperatively(self._manager.doubt_channel_end(channel_id, seconds)):
             _log.warning("channel_end_doubted", why=why, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 

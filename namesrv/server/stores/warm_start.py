@@ -140,7 +140,10 @@ class SnapshotWrites:
         try:
             writer = await on_thread(writing.enter_context, self._file.open_writer())
             for message in messages:
-                await on_thread(writer.append, message)
+                if message:
+                    await on_thread(writer.append, message)
+                else:
+                    await asyncio.sleep(0)
             await on_thread(writer.commit)
         finally:  # the thread works in order, so the file is closed after any write that is still under way
             self._closing = on_thread(writing.close)

@@ -108,7 +108,7 @@ def test_eight_revisions_can_be_pinned_and_not_one_more(client: Client) -> None:
     register(client, ["T"], MAX_PINNED_REVISIONS + 1)
     error = client.failure(f"{ROUTES}/PinRouteSnapshot", pb.PinRouteSnapshotRequest())
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert error.metadata == {"name": "pinned revisions", "value": "9", "limit": "8"}
+    assert error.metadata == {"name": "pinned revisions", "value": "9", "limit": "8", "caller": "all"}
 
 
 def test_a_pin_without_readers_ends_with_its_lease_and_makes_room(client: Client) -> None:

@@ -251,7 +251,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         assert self.manager.channels.was_handed_over(channel) == handed_over
         self.end_channel(channel)
         self.model.ended_channels.remove(channel)
-        assert self.manager.doubt_channel_end(channel, 30.0) == len(bound)
+        assert run_sync(self.manager.doubt_channel_end(channel, 30.0)) == len(bound)
         for key in bound:
             self.model.brokers[key].due = self.now + 30.0
 

@@ -5,11 +5,15 @@ Numbers in brackets are the acceptance scenarios that upstream's own tests show.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegistration, ShuttingDown
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
+from namesrv.core.routes.signs_of_life import DOUBT_SLICE
 from namesrv.core.slices import run_sync
+from namesrv.core.snapshot.route_snapshot import LIVE_SLICE, RouteTable, SnapshotPart
 from namesrv.core.tables.edit import SLICE
 from namesrv.core.tables.topics import MERGE_SLICE
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
@@ -377,7 +381,7 @@ def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_aga
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     fleet.manager.end_channel(channel_id)
-    assert fleet.manager.doubt_channel_end(channel_id, 60.0) == 2
+    assert run_sync(fleet.manager.doubt_channel_end(channel_id, 60.0)) == 2
     assert fleet.end_channel(channel_id) == []
     fleet.clock.advance(59.0)
     fleet.register(B, name="broker-b")
@@ -457,7 +461,7 @@ def test_a_snapshot_does_not_change_with_the_tables(fleet: Fleet) -> None:
     fleet.register(B, 1)
     assert set(snapshot.topics.rows) == {"T"}
     assert [dict(group.addrs) for group in snapshot.groups] == [{0: A}]
-    assert [live.broker_addr for live, _ in snapshot.live] == [A]
+    assert [live.broker_addr for live in snapshot.live] == [A]
 
 
 def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> None:
@@ -481,3 +485,59 @@ def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
     fleet.register(topics=[f"t{number}" for number in range(100)])
     assert len({id(queues[0]) for queues in fleet.manager.tables.topic_queue_table.copy().values()}) == 1
+
+
+def test_a_channel_of_many_brokers_that_ends_is_doubted_in_slices_and_only_for_those_that_have_no_other(
+    fleet: Fleet,
+) -> None:
+    manager = fleet.manager
+    channel_id, count = manager.open_channel(), 3 * DOUBT_SLICE
+    addrs = [f"10.0.{number >> 8}.{number & 255}:10911" for number in range(count)]
+    for number, addr in enumerate(addrs):
+        fleet.register(addr, topics=(), name=f"b-{number}", channel_id=channel_id, timeout_seconds=20.0)
+    manager.end_channel(channel_id)
+    steps = manager.doubt_channel_end(channel_id, 60.0)
+    next(steps)
+    last = max(addrs)  # they come in order: this one is still to come
+    fleet.unregister(last, name=f"b-{addrs.index(last)}")
+    assert sum(1 for _ in steps) == 2
+    fleet.clock.advance(59.0)
+    assert fleet.scan() == []
+    fleet.clock.advance(1.001)
+    assert fleet.scan() == []  # the guard holds so many
+    assert len(manager.unconfirmed) == count - 1
+
+
+class _Counted(str):
+    """A name that counts what it is compared with."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_thousands_of_channels_that_end_together_are_not_compared_with_each_other() -> None:
+    fleet, numbers = Fleet(), itertools.count()
+    fleet.manager.channels._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
+    channels = [fleet.manager.open_channel() for _ in range(500)]
+    for number, channel_id in enumerate(channels):
+        fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
+        fleet.manager.end_channel(channel_id)
+    _Counted.compared = 0
+    run_sync(fleet.manager.on_channel_destroy(channels))
+    assert _Counted.compared < 20 * len(channels)
+
+
+LIVE_PART = SnapshotPart(0, 1, [RouteTable.LIVE_BROKERS])
+
+
+def test_live_brokers_are_encoded_a_few_at_a_time(fleet: Fleet) -> None:
+    for number in range(3 * LIVE_SLICE):
+        fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", topics=(), name=f"b-{number}")
+    pauses = sum(not message for message in fleet.manager.snapshot([RouteTable.LIVE_BROKERS]).messages(LIVE_PART))
+    assert pauses >= 3

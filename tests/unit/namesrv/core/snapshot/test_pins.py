@@ -7,9 +7,11 @@ import weakref
 
 import pytest
 
+from groundwork.shares import Sharer
 from namesrv.core.errors import LimitExceeded, SnapshotGone
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
+from namesrv.core.tables.topics import MERGE_SLICE
 from support.core_fleet import Fleet
 
 LEASE = 600.0
@@ -124,3 +126,40 @@ def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet)
     assert rows() is not None
     fleet.pins.drop_expired()
     assert (rows(), len(fleet.pins)) == (None, 0)
+
+
+def test_a_pin_that_ends_leaves_its_rows_to_be_freed_in_slices(fleet: PinnedFleet) -> None:
+    fleet.register(topics=[f"T{number}" for number in range(5_000)], version=DataVersion(1, 2))
+    fleet.pin(10.0)
+    fleet.register(topics=[(f"T{number}", (1, 1, 6, 0)) for number in range(5_000)], version=DataVersion(1, 3))
+    fleet.clock.advance(10.001)
+    fleet.pins.drop_expired()
+    steps = sum(1 for _ in fleet.manager.leftovers.clear_up())
+    assert steps >= 5_000 // (2 * MERGE_SLICE)
+    assert not fleet.manager.leftovers
+
+
+def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:
+    first, other = Sharer("first"), Sharer("other")
+    shares = fleet.pins._shares
+    for owner in (first, first, other):
+        fleet.pins.pin(1, fleet.manager.snapshot, 10.0, owner)
+    assert [kind.used for kind in shares] == [3, 2, 30]
+    fleet.clock.advance(10.001)
+    fleet.pins.drop_expired()
+    assert [kind.used for kind in shares] == [0, 0, 0]
+    fleet.pins.pin(1, fleet.manager.snapshot, 10.0, other)
+    fleet.pins.close()
+    assert [kind.used for kind in shares] == [0, 0, 0]
+
+
+def test_who_asks_for_the_longest_leases_has_fewer_pins(fleet: PinnedFleet) -> None:
+    greedy = Sharer("greedy")
+    for _ in range(83):
+        fleet.pins.pin(1, fleet.manager.snapshot, 3_600.0, greedy)
+    with pytest.raises(LimitExceeded) as caught:
+        fleet.pins.pin(1, fleet.manager.snapshot, 3_600.0, greedy)
+    expected = {"name": "seconds of pins", "value": "302400", "limit": "300000", "caller": "greedy"}
+    assert caught.value.metadata == expected
+    assert [kind.used for kind in fleet.pins._shares] == [83, 1, 83 * 3_600]
+    fleet.pins.pin(1, fleet.manager.snapshot, 3_600.0, Sharer("pipeline"))
