@@ -1,5 +1,14 @@
-"""Runs the agent as ``python -m broker_agent``."""
+"""The console script ``broker-agent``, and ``python -m broker_agent``."""
 
-from broker_agent.cli import main
+from __future__ import annotations
 
-main()
+from groundwork.program_start import run_program
+
+
+def main() -> None:
+    """Runs the program, or says which extra is missing."""
+    run_program("broker-agent", "broker_agent.cli", "broker-agent")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,14 @@
-"""``python -m nsctl``."""
+"""The console script ``nsctl``, and ``python -m nsctl``."""
 
-from nsctl.cli import main
+from __future__ import annotations
 
-main()
+from groundwork.program_start import run_program
+
+
+def main() -> None:
+    """Runs the program, or says which extra is missing."""
+    run_program("nsctl", "nsctl.cli", "nsctl")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.channels import ClientFiles
 from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
 from nsctl.certificate_end import served_until
 from nsctl.diagnose import BATCH
 from nsctl.exit_codes import FOUND
@@ -165,7 +166,8 @@ def _of_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo])
 
 
 def _of_topics(server: NamesrvClient) -> Iterator[Finding]:
-    names = list(topic_names(server, None, TopicKind.ALL))
+    every = topic_names(server, None, TopicKind.ALL)
+    names = [name for name in every if not name.startswith(SYNC_MEMBER_TOPIC_PREFIX)]
     unwritable: list[str] = []
     for start in range(0, len(names), BATCH):
         answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=names[start : start + BATCH]))

@@ -8,6 +8,7 @@ is cargo, the wheel of the native engine is built, too, and a name server serves
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -25,8 +26,15 @@ DIST = REPOSITORY / "dist"
 BUILD = "build==1.6.1"
 """What builds: it puts the requirements of pyproject.toml's build system into an environment of its own."""
 STEP_SECONDS = 600
-PROGRAMS = ("namesrv", "broker-agent", "nsctl")
-"""Programs, each with an extra of its name. The pipeline is left out: it brings Spark."""
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "namesrv": ("namesrv",),
+    "broker-agent": ("broker-agent",),
+    "nsctl": ("nsctl",),
+    "console": ("namesrv", "console"),
+}
+"""Extras, each with the command line that needs it and nothing else. The pipeline's is left out: it brings Spark."""
+SCRIPTS = {"namesrv": "namesrv", "broker-agent": "broker-agent", "nsctl": "nsctl", "route-pipeline": "route-pipeline"}
+"""Console scripts, each with the extra that it asks for where it is missing."""
 NEEDED_IN_SDIST = (
     "CHANGELOG.md",
     "LICENSE",
@@ -67,9 +75,15 @@ def run(*command: str | Path) -> str:
 
 
 def empty_environment(folder: Path) -> Path:
-    """Makes a virtual environment; returns its folder of programs."""
-    venv.create(folder, with_pip=True)
+    """Makes a virtual environment without anything in it; returns its folder of programs."""
+    venv.create(folder)
     return folder / "bin"
+
+
+def install(programs: Path, *what: str | Path) -> None:
+    """Installs into an environment. Raises CalledProcessError."""
+    pip = (sys.executable, "-m", "pip", "--python", programs / "python", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-compile", *what)
 
 
 def build(scratch: Path) -> tuple[Path, Path]:
@@ -77,7 +91,7 @@ def build(scratch: Path) -> tuple[Path, Path]:
     for old in DIST.glob("namesrv-*"):
         old.unlink()
     programs = empty_environment(scratch / "build")
-    run(programs / "pip", "install", "--quiet", "--disable-pip-version-check", BUILD)
+    install(programs, BUILD)
     run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
     return DIST / f"namesrv-{__version__}-py3-none-any.whl", DIST / f"namesrv-{__version__}.tar.gz"
 
@@ -96,26 +110,41 @@ def check_contents(wheel: Path, sdist: Path) -> None:
         raise DistributionError(f"missing: {missing}; not to be there: {surplus}")
 
 
-def check_installed(scratch: Path, what: Path) -> None:
-    """Installs a wheel or source distribution into empty environments and runs it. Raises DistributionError."""
-    library = empty_environment(scratch / f"library-{what.suffix}")
-    pip = ["install", "--quiet", "--disable-pip-version-check"]
-    run(library / "pip", *pip, what)
-    run(library / "python", "-W", "error", "-c", CLIENT_CHECK)
-    programs = empty_environment(scratch / f"programs-{what.suffix}")
-    run(programs / "pip", *pip, f"namesrv[{','.join(PROGRAMS)}] @ {what.as_uri()}")
-    for program in PROGRAMS:
-        said = run(programs / program, "--version").split()
-        if said[-1:] != [__version__]:
-            raise DistributionError(f"{program} --version says {said}, not {__version__}")
-        run(programs / program, "--help")
+def check_library(scratch: Path, what: Path) -> None:
+    """Installs no extra: the library works, and each console script says in one line what it lacks.
+
+    Raises DistributionError.
+    """
+    programs = empty_environment(scratch / f"library-{what.suffix}")
+    install(programs, what)
+    run(programs / "python", "-W", "error", "-c", CLIENT_CHECK)
+    for script, extra in SCRIPTS.items():
+        done = subprocess.run(
+            [programs / script, "--version"], capture_output=True, text=True, timeout=STEP_SECONDS, check=False
+        )
+        wanted = rf"{script}: \w+ is missing: pip install 'namesrv\[{extra}\]'\n"
+        if (done.returncode, done.stdout) != (2, "") or not re.fullmatch(wanted, done.stderr):
+            raise DistributionError(f"{script} without its extra ended with {done.returncode}: {done.stderr}")
+
+
+def check_program(scratch: Path, what: Path, extra: str) -> None:
+    """Installs one extra into an empty environment, as docs/install.md says, and asks its program for its version.
+
+    Raises DistributionError.
+    """
+    programs = empty_environment(scratch / f"{extra}-{what.suffix}")
+    install(programs, f"{what}[{extra}]")
+    script, *command = PROGRAMS[extra]
+    said = run(programs / script, "--version").split()
+    if said[-1:] != [__version__]:
+        raise DistributionError(f"{script} --version says {said}, not {__version__}")
+    run(programs / script, *command, "--help")
 
 
 def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
     """Installs both wheels into an empty environment and serves on native. Raises DistributionError."""
     programs = empty_environment(scratch / "native")
-    pip = ["install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
-    run(programs / "pip", *pip, f"namesrv[native,nsctl] @ {wheel.as_uri()}", engine)
+    install(programs, "--only-binary=:all:", f"{wheel}[native,nsctl]", engine)
     serve = [str(programs / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
     print("+", *serve, flush=True)
     with Process(serve) as namesrv:
@@ -143,7 +172,9 @@ def main() -> int:
             wheel, sdist = build(Path(folder))
             check_contents(wheel, sdist)
             for what in (wheel, sdist):
-                check_installed(Path(folder), what)
+                check_library(Path(folder), what)
+                for extra in PROGRAMS:
+                    check_program(Path(folder), what, extra)
             if engine := engine_if_possible():
                 check_native(Path(folder), wheel, engine)
         except subprocess.CalledProcessError as error:

@@ -53,7 +53,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
     # Registration
 
     def register_broker(
-        self, registration: Registration, cause: Cause = REGISTER_BROKER
+        self, registration: Registration, cause: Cause = REGISTER_BROKER, owner: str = ""
     ) -> Sliced[RegisterBrokerResult]:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
 
@@ -61,6 +61,11 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         name; an address that comes back under another name leaves its old group; a broker whose id another address
         takes over is removed at once and not at its expiry. A registration topic by topic is RocketMQ 5's: each topic
         that it names is compared, and the others stay.
+
+        Args:
+            registration: What the broker registers.
+            cause: What the change log says.
+            owner: Who registers, by the permits; empty where there are none. The guard judges owner by owner.
 
         Raises:
             ChannelGone: The registration names a channel that is not open.
@@ -89,7 +94,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         changed = self._commit(edit, cause)
         for gone in replaced:
             self._forget(gone.live)
-        self._renew(before, renewed)
+        self._renew(before, renewed, owner)
         is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
         self._note_increment(registration, was_known=not (is_new or before is None or before.unconfirmed))
         ha_server_addr, master_addr = self._master_of(renewed)
@@ -268,7 +273,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         master = self.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
         return master.ha_server_addr, master_addr
 
-    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
+    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo, owner: str) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""
         self._generation = renewed.generation
         if before is not None and before.channel_id is not None:
@@ -276,7 +281,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if renewed.channel_id is not None:
             self.channels.bind(renewed.channel_id, renewed.key)
         self.unconfirmed.pop(renewed.key, None)
-        self._guard.came_back(renewed.key)
+        self._guard.confirmed(renewed, owner, self.behaviour)
         self._heard(renewed)
 
 

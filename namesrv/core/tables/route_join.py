@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.records.fragments import frame
 from namesrv.core.records.rows import MASTER_ID, BrokerData, TopicQueues
 from namesrv.core.tables.schema import Tables
-
-SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics by which the members of a group find each other: no slave stands in there (TopicValidator)."""
 
 _ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
 
@@ -61,6 +59,7 @@ def route_fragments(
 
 
 def _may_act(topic: str) -> bool:
+    """No slave stands in where the members of a group look for each other."""
     return not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
 
 

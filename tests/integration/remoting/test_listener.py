@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from groundwork.endpoints import Endpoint
+from groundwork.shares import Shares
 from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.headers import answer
 from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
@@ -35,7 +36,7 @@ async def listening() -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
         tls=None,
         tls_mode="disabled",
         slow_reader_seconds=10,
-        max_connections=MOST,
+        shares=Shares("connections", MOST),
     )
     running = asyncio.create_task(listener.run())
     opened: list[Peer] = []
@@ -95,7 +96,7 @@ def test_those_that_ask_keep_their_places_and_one_more_is_closed() -> None:
             assert all([await is_answered(one) for one in honest])
 
     (line,) = lines_of(test)
-    assert line["problem"] == f"{MOST} connections are open already"
+    assert line["problem"] == f"connections: {MOST + 1} is over the limit of {MOST} for all"
 
 
 @pytest.mark.parametrize("count", [3 * BROKEN_LOG_BURST])

@@ -17,11 +17,28 @@ from route_pipeline.commands import app as pipeline_app
 from tests.unit.deploy.files import DEPLOY, ROOT, headings
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
-PAGES = [ROOT / "docs/operating.md", ROOT / "docs/metrics.md", DEPLOY / "README.md", ROOT / "CHANGELOG.md"]
-PAGES += [ROOT / "docs/architecture.md", *DECISIONS]
+PAGES = [
+    ROOT / "docs/install.md",
+    ROOT / "docs/operating.md",
+    ROOT / "docs/metrics.md",
+    DEPLOY / "README.md",
+    ROOT / "CHANGELOG.md",
+]
+PAGES += [ROOT / "docs/install.md", ROOT / "docs/architecture.md", *DECISIONS]
 OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
-OTHERS_FLAGS |= {"dest", "from-file", "help", "no-deps", "py-files", "tmpfs", "faults", "rows"}
-"""Flags of docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
+OTHERS_FLAGS |= {
+    "dest",
+    "from-file",
+    "help",
+    "no-deps",
+    "no-index",
+    "find-links",
+    "py-files",
+    "tmpfs",
+    "faults",
+    "rows",
+}
+"""Flags of pip, docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
 GONE = {"workers"}
 """Flags that were there. Pages say what to do instead."""
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from groundwork.version import __version__
-from route_pipeline.log import commits, state
-from route_pipeline.log.commits import BATCH, Commit, DataFile, Writer
-from route_pipeline.log.route_log import RouteLog, checkpoint_path, commit_path
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol import commits, file_list, state
+from route_pipeline.log.protocol.commits import BATCH, Commit, DataFile, Writer
+from route_pipeline.log.protocol.route_log import (
+    CHECKPOINTS,
+    RouteLog,
+    checkpoint_files_path,
+    checkpoint_path,
+    commit_path,
+)
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.stores.store import MissingFileError, StoreError, StoreUnavailableError, check_creates_once
 
 CHECKPOINT_EVERY = 100
@@ -179,8 +187,17 @@ class LogWriter:
         number = self.state.number
         if number - self.state.checkpoint < CHECKPOINT_EVERY:
             return
-        body = state.to_json(self.log.id, self.state)
-        self.log.store.create(checkpoint_path(number), commits.encode(number, body))
+        files = self.state.file_list.table()
+        content = file_list.encode(files)
+        body = state.to_json(self.log.id, self.state, file_list.digest(content))
+        # If another writer was faster, the other of the two objects is its business, too.
+        if self._create(checkpoint_files_path(number), content):
+            self._create(checkpoint_path(number), commits.encode(number, body))
         self.state.checkpoint = number
-        for old in self.log.store.files("_checkpoints")[:-KEPT_CHECKPOINTS]:
-            self.log.store.delete(old.path)
+        self.state.file_list.go_on_from(files)
+        by_number: dict[str, list[str]] = defaultdict(list)
+        for file in self.log.store.files(CHECKPOINTS):
+            by_number[Path(file.path).stem].append(file.path)
+        for old in sorted(by_number)[:-KEPT_CHECKPOINTS]:
+            for path in by_number[old]:
+                self.log.store.delete(path)

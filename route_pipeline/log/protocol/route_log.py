@@ -4,7 +4,8 @@
 
     LOG/route_pipeline.json             says that the place is a log's, its id, and the version of its format
     LOG/_commits/NUMBER.json            the commits: a file is of the log if and only if they say so
-    LOG/_checkpoints/NUMBER.json        what the commits up to this one add up to
+    LOG/_checkpoints/NUMBER.json        what the commits up to this one add up to, but for the files
+    LOG/_checkpoints/NUMBER.parquet     the files that they add up to
     LOG/data/DATE/*.parquet             files of rows, under their last names from the start
     LOG/delta/                          the change log as a Delta table, where that is asked for
 
@@ -16,18 +17,23 @@ from __future__ import annotations
 
 import json
 import secrets
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from route_pipeline.log import commits, state
-from route_pipeline.log.commits import CHANGES, Commit, LogError
-from route_pipeline.log.state import LogState
+import pyarrow as pa
+
+from route_pipeline.log.protocol import commits, file_list, state
+from route_pipeline.log.protocol.commits import CHANGES, Commit, LogError
+from route_pipeline.log.protocol.file_list import FileList
+from route_pipeline.log.protocol.state import LogState
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.remote import RemoteStore
 from route_pipeline.stores.store import MissingFileError, Store, StoreError
 from route_pipeline.stores.urls import open_store
 
 MARKER = "route_pipeline.json"
+CHECKPOINTS = "_checkpoints"
 OLD_LAYOUT = 2
 """Version of the folder that logs were before they had commits."""
 
@@ -151,17 +157,36 @@ class RouteLog:
             raise LogError(f"{name} is of another log: two are in one place")
         return commit
 
-    def _newest_checkpoint(self) -> LogState:
+    def _newest_checkpoint(self, before: int | None = None) -> LogState:
         """The newest checkpoint that can be read; they only save time. None: the state before the first commit."""
-        for file in reversed(self.store.files("_checkpoints")):
-            number = Path(file.path).stem
+        listed = [Path(file.path) for file in self.store.files(CHECKPOINTS)]
+        for path in reversed([path for path in listed if path.suffix == ".json"]):
             try:
-                body = commits.decode(file.path, int(number), self.store.read(file.path))
+                number = int(path.stem)
+                if before is not None and number >= before:
+                    continue
+                body = commits.decode(str(path), number, self.store.read(str(path)))
                 if body["log"] == self.id:
-                    return state.from_json(file.path, int(number), body)
+                    sha256 = str(body["files_sha256"])
+                    return state.from_json(str(path), number, body, FileList(partial(self._files_at, number, sha256)))
             except (LogError, MissingFileError, ValueError, KeyError):
                 continue
         return LogState()
+
+    def _files_at(self, number: int, sha256: str) -> pa.Table:
+        """The files of a checkpoint; of its commits, if they are damaged or newer checkpoints have taken its place."""
+        path = checkpoint_files_path(number)
+        try:
+            return file_list.decode(path, sha256, self.store.read(path))
+        except (LogError, MissingFileError):
+            found = self._newest_checkpoint(before=number)
+            while found.number < number:
+                some = self.commits_after(found.number, min(_LARGEST_BLOCK, number - found.number))
+                if not some:
+                    raise LogError(f"{self.store.uri(commit_path(found.number + 1))} is missing") from None
+                for commit in some:
+                    found.apply(commit)
+            return found.file_list.table()
 
 
 def commit_path(number: int) -> str:
@@ -171,7 +196,12 @@ def commit_path(number: int) -> str:
 
 def checkpoint_path(number: int) -> str:
     """The name of a checkpoint's object."""
-    return f"_checkpoints/{number:020d}.json"
+    return f"{CHECKPOINTS}/{number:020d}.json"
+
+
+def checkpoint_files_path(number: int) -> str:
+    """The name of the object that has a checkpoint's files."""
+    return f"{CHECKPOINTS}/{number:020d}.parquet"
 
 
 def files(place: str | PathLike[str], table: str = CHANGES) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.stores.store import StoreError
 
 FORMAT = "namesrv-route-log"

@@ -24,11 +24,20 @@ import pyarrow.parquet as pq
 
 from groundwork.files import disk
 from groundwork.version import __version__
-from route_pipeline.log import commits
-from route_pipeline.log.commits import CHANGES, HISTORY, QUARANTINE, RETENTION, TAKE_OVER, Commit, DataFile, Writer
-from route_pipeline.log.old_swap import finish_replacing
-from route_pipeline.log.route_log import MARKER, OLD_LAYOUT, RouteLog, commit_path
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.old_layout.old_swap import finish_replacing
+from route_pipeline.log.protocol import commits
+from route_pipeline.log.protocol.commits import (
+    CHANGES,
+    HISTORY,
+    QUARANTINE,
+    RETENTION,
+    TAKE_OVER,
+    Commit,
+    DataFile,
+    Writer,
+)
+from route_pipeline.log.protocol.route_log import MARKER, OLD_LAYOUT, RouteLog, commit_path
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.store import StoreError
 from route_pipeline.stores.urls import open_store

@@ -1,16 +1,20 @@
-"""What a log holds after one of its commits: all that readers and writers need, and what a checkpoint keeps."""
+"""What a log holds after one of its commits: all that readers and writers need, and what a checkpoint keeps.
+
+A checkpoint is two objects: this state without the files, which is small however long the log, and the files
+(:mod:`route_pipeline.log.protocol.file_list`), which a writer of batches does not need to know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from operator import itemgetter
 from typing import Any
 
-from route_pipeline.log import commits
-from route_pipeline.log.commits import Commit, DataFile, LogError, Span
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol import commits
+from route_pipeline.log.protocol.commits import Commit, DataFile, LogError
+from route_pipeline.log.protocol.file_list import FileList
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.source.change_rows import BACK, HOLE, LOST, SNAPSHOT
 
 
@@ -20,10 +24,8 @@ class LogState:
 
     number: int = 0
     """Of the last commit; 0: there is none."""
-    files: dict[str, DataFile] = field(default_factory=dict)
-    """The files of the log, by path."""
-    removed: dict[str, datetime] = field(default_factory=dict)
-    """Files that were removed and are still in the store, with when."""
+    file_list: FileList = field(default_factory=FileList, compare=False)
+    """The files of the log, read when they are asked for."""
     epoch: int = 0
     """The highest of a writer."""
     writer: str = ""
@@ -45,6 +47,20 @@ class LogState:
     checkpoint: int = 0
     """Number of the newest checkpoint that is known."""
 
+    @property
+    def files(self) -> dict[str, DataFile]:
+        """The files of the log, by path.
+
+        Raises:
+            StoreError: They cannot be read, or a commit does not follow on them.
+        """
+        return self.file_list.there
+
+    @property
+    def removed(self) -> dict[str, datetime]:
+        """Files that were removed and are still in the store, with when. Raises StoreError, too."""
+        return self.file_list.removed
+
     def apply(self, commit: Commit) -> None:
         """Takes the next commit in.
 
@@ -57,7 +73,7 @@ class LogState:
             raise LogError(
                 f"commit {commit.number} is of a writer that had been replaced (epoch {commit.writer.epoch})"
             )
-        self._apply_files(commit)
+        self.file_list.apply(commit)
         if commit.position is not None:
             self.epoch, self.writer, self.host = commit.writer.epoch, commit.writer.id, commit.writer.host
             self.run, self.batch, self.position = commit.run, commit.batch, commit.position
@@ -71,18 +87,6 @@ class LogState:
         """The files of a table, by day."""
         return sorted((file for file in self.files.values() if file.table == table), key=lambda file: file.date)
 
-    def _apply_files(self, commit: Commit) -> None:
-        for path in commit.remove:
-            if self.files.pop(path, None) is None:
-                raise LogError(f"commit {commit.number} removes {path}, which is not there")
-            self.removed[path] = commit.at
-        for file in commit.add:
-            if file.path in self.files:
-                raise LogError(f"commit {commit.number} adds {file.path} again")
-            self.files[file.path] = file
-        for path in commit.forget:
-            self.removed.pop(path, None)
-
     def _learn(self, summary: Summary) -> None:
         """Takes a summary in. Of the losses and returns of a name server, the last counts."""
         self.known[summary.namesrv] = summary
@@ -93,17 +97,11 @@ class LogState:
             self.lost.discard(summary.namesrv)
 
 
-_FILE_FIELDS = [one.name for one in fields(DataFile)]
-"""A checkpoint has hundreds of thousands of files: their fields are named once."""
-
-
-def to_json(log: str, state: LogState) -> dict[str, Any]:
-    """The body of a checkpoint."""
+def to_json(log: str, state: LogState, files_sha256: str) -> dict[str, Any]:
+    """The body of a checkpoint whose files are an object with this checksum."""
     return {
         "log": log,
-        "file_fields": _FILE_FIELDS,
-        "files": [_entry(file) for file in state.files.values()],
-        "removed": {path: at.isoformat() for path, at in state.removed.items()},
+        "files_sha256": files_sha256,
         "epoch": state.epoch,
         "writer": state.writer,
         "host": state.host,
@@ -116,8 +114,8 @@ def to_json(log: str, state: LogState) -> dict[str, Any]:
     }
 
 
-def from_json(name: str, number: int, body: Mapping[str, Any]) -> LogState:
-    """A state from the body of a checkpoint.
+def from_json(name: str, number: int, body: Mapping[str, Any], file_list: FileList) -> LogState:
+    """A state from the body of a checkpoint, and its files.
 
     Raises:
         LogError: A field is missing or of another type.
@@ -125,8 +123,7 @@ def from_json(name: str, number: int, body: Mapping[str, Any]) -> LogState:
     try:
         return LogState(
             number=number,
-            files=_files(body),
-            removed={path: datetime.fromisoformat(at) for path, at in body["removed"].items()},
+            file_list=file_list,
             epoch=int(body["epoch"]),
             writer=str(body["writer"]),
             host=str(body["host"]),
@@ -140,19 +137,3 @@ def from_json(name: str, number: int, body: Mapping[str, Any]) -> LogState:
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LogError(f"{name} has a field that is missing or wrong: {error}") from None
-
-
-def _files(body: Mapping[str, Any]) -> dict[str, DataFile]:
-    """The files of a checkpoint. Its fields may be more than this program knows, and in another order."""
-    names = body["file_fields"]
-    pick = itemgetter(*(names.index(name) for name in _FILE_FIELDS))
-    files = {}
-    for entry in body["files"]:
-        path, table, date, rows, size, made_by, spans = pick(entry)
-        files[path] = DataFile(path, table, date, rows, size, made_by, tuple(Span(*span) for span in spans))
-    return files
-
-
-def _entry(file: DataFile) -> list[Any]:
-    spans = [[span.namesrv, span.epoch, span.first, span.last] for span in file.spans]
-    return [file.path, file.table, file.date, file.rows, file.size, file.made_by, spans]

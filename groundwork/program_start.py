@@ -1,0 +1,34 @@
+"""The start of a console script: where what it needs is not installed, one line says what to install."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+
+EXIT_NOT_INSTALLED = 2
+"""As for a wrong setting: systemd does not try again."""
+
+
+def run_program(program: str, module: str, extra: str) -> None:
+    """Imports a program and runs it.
+
+    The wheel brings what a client library needs; what a program needs beside that is an extra of its own. This module
+    therefore imports nothing that has to be installed.
+
+    Args:
+        program: The console script, for the line.
+        module: The module with its ``main``.
+        extra: The extra that brings all that it needs.
+
+    Raises:
+        SystemExit: A library is missing; the line names it and the extra.
+    """
+    try:
+        importlib.import_module(module).main()
+    except ModuleNotFoundError as error:
+        library = str(error.name).partition(".")[0]
+        if not library or importlib.util.find_spec(library) is not None:
+            raise  # a part of something that is there: a defect, and no matter of installing
+        sys.stderr.write(f"{program}: {library} is missing: pip install 'namesrv[{extra}]'\n")
+        raise SystemExit(EXIT_NOT_INSTALLED) from error

@@ -1,0 +1,41 @@
+"""What a release ships, in empty environments: every console script answers, or says which extra is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from groundwork.version import __version__
+from support.pages import ROOT, code_blocks
+from tools.distribution import PROGRAMS, check_library, check_program, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+WHEEL = f"namesrv-{__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as a release is, from a copy of nothing but this repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    return folder / WHEEL
+
+
+def test_without_extras_the_library_works_and_each_program_says_in_one_line_what_it_lacks(
+    wheel: Path, tmp_path: Path
+) -> None:
+    check_library(tmp_path, wheel)
+
+
+@pytest.mark.parametrize("extra", PROGRAMS)
+def test_a_program_answers_from_an_environment_with_its_own_extra_only(wheel: Path, tmp_path: Path, extra: str) -> None:
+    check_program(tmp_path, wheel, extra)
+
+
+def test_the_page_installs_each_program_in_this_way() -> None:
+    commands = "\n".join(code_blocks("docs/install.md", "console"))
+    for extra in PROGRAMS:
+        assert f"pip install './{WHEEL}[{extra}]'" in commands
