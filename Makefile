@@ -21,7 +21,7 @@ FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark lint bench bench-engine bench-full guard wheel images pictures dist lock clean
+.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark lint bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ bench: setup  ## Measure beside other name servers, those that can run here (min
 
 bench-engine: setup  ## Measure the native engine on a quiet machine (ten minutes), into docs/performance.md
 	$(BIN)/python -m bench.engine --json bench/results/engine.json --page docs/performance.md
+
+bench-remoting: setup  ## Measure RocketMQ's own protocol beside Apache's name server on a quiet machine (eight minutes)
+	$(BIN)/python -m bench.remoting --json .bench/results/remoting.json
 
 bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
 	$(BIN)/python -m bench.peers --json bench/results/peers.json

@@ -9,19 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import watchers
 from bench.figures import Figure, machine, machine_line, progress, shown, summarise
-from bench.load import open_many_files
-from bench.peers.measure import UNPINNED, Measurement, measure
 from bench.peers.servers import JAVA, NULL, TLS
-from bench.peers.workloads import all_workloads
-from bench.report.results import Record, cpu_micros, peak_mib, rate, tally
+from bench.report.results import Record
+from bench.steps import Step, measure_steps, table_of
 
 NATIVE = "native"
 _PAGE = Path("docs/performance.md")
@@ -29,19 +26,6 @@ _BEGIN, _END = "<!-- engine: written by `make bench-engine` -->", "<!-- engine: 
 _WATCHED = watchers.Scale((1_000, 10_000), changes=10, topics=1_000, quiet_seconds=0.1)
 _TOLD = "one topic changes: told, p99"
 _MEMORY = "resident memory of the server, each"
-
-
-class Step(NamedTuple):
-    """One workload on some servers."""
-
-    workload: str
-    call: str
-    """The kind of call that is looked at."""
-    servers: tuple[str, ...]
-    rounds: int = 3
-    seconds: float = 4.0
-    java_warm_up: float = 20.0
-    pin: bool = True
 
 
 _ROUTE, _HEARTBEAT, _QUERY = "GetTopicRoute", "BrokerHeartbeat", "QueryDataVersion"
@@ -84,14 +68,7 @@ def measure_all(results: Results, seconds: float | None, scale: float) -> None:
         seconds: Of each run, in one round; None: as the steps say.
         scale: Size of the tables.
     """
-    open_many_files()
-    known = {workload.name: workload for workload in all_workloads(scale)}
-    for step in STEPS:
-        trial = step if seconds is None else step._replace(rounds=1, seconds=seconds, java_warm_up=seconds)
-        what = Measurement(
-            known[step.workload], list(trial.servers), trial.rounds, trial.seconds, trial.java_warm_up, pin=trial.pin
-        )
-        results.records.extend(measure(what))
+    measure_steps(STEPS, results.records, seconds, scale)
     told = watchers.measure(_WATCHED if seconds is None else watchers.tiny(50), _LOOKUPS, 1)
     results.told.extend(summarise(told))
 
@@ -100,14 +77,7 @@ def lines_of(results: Results) -> Iterator[str]:
     """The block of the page."""
     yield _BEGIN
     yield f"\n{machine_line()}\n"
-    yield "| workload | server | answers/s | p99 ms | CPU µs a call | peak MiB | rate beside Java | beside it (CPU) |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for step in STEPS:
-        name = step.workload if step.pin else step.workload + UNPINNED
-        for server in step.servers:
-            rounds = _rounds(results, name, server)
-            if rounds:
-                yield _row(name, server, step, rounds, results)
+    yield from table_of(STEPS, results.records)
     yield "\nChanges told to watchers, and what an idle watch takes:\n"
     yield "| watchers | figure | measured |"
     yield "| --- | --- | --- |"
@@ -115,37 +85,6 @@ def lines_of(results: Results) -> Iterator[str]:
         if figure.name in {_TOLD, _MEMORY, "one topic changes: server CPU, each watcher"}:
             yield f"| {figure.workload} | {figure.name} | {shown(figure.median)} {figure.unit} |"
     yield f"\n{_END}"
-
-
-def _rounds(results: Results, workload: str, server: str) -> list[Record]:
-    return [record for record in results.records if (record["workload"], record["server"]) == (workload, server)]
-
-
-def _row(name: str, server: str, step: Step, rounds: Sequence[Record], results: Results) -> str:
-    def of_rounds(value: Callable[[Record], float]) -> str:
-        return _with_range(tuple(map(value, rounds)))
-
-    def call_rate(record: Record) -> float:
-        return rate(record, step.call)
-
-    java = _rounds(results, name, JAVA) if server != JAVA else []
-    rates = tuple(call_rate(own) / call_rate(other) for own, other in zip(rounds, java, strict=False))
-    costs = tuple(cpu_micros(other) / cpu_micros(own) for own, other in zip(rounds, java, strict=False))
-    cells = (
-        of_rounds(call_rate),
-        of_rounds(lambda record: float(tally(record, step.call)["latency_ms"]["p99"])),
-        of_rounds(cpu_micros),
-        shown(max(map(peak_mib, rounds))),
-        _with_range(rates),
-        _with_range(costs),
-    )
-    return f"| {name} | {server} | {' | '.join(cells)} |"
-
-
-def _with_range(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    return f"{shown(statistics.median(values))} ({shown(min(values))} to {shown(max(values))})"
 
 
 def put_into(page: str, block: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from namesrv.remoting.codes import OWN_VERSION
+from namesrv.remoting.codes import OWN_VERSION, RequestCode
 from namesrv.remoting.frames import BINARY_HEADER, JSON_HEADER, BrokenFrame, Frame
 from namesrv.remoting.limits import MAX_FIELDS
 
@@ -22,10 +23,20 @@ _FIXED = struct.Struct(">hBhii")
 """Code, language, version, opaque, flag."""
 _SHORT, _INT = struct.Struct(">H"), struct.Struct(">i")
 _PREFIX = struct.Struct(">II")
+_LOOKUP = re.compile(
+    rb'\{"code":105,"extFields":\{"topic":"([ !#-\[\]-~]{1,255})"\},"flag":0,"language":"JAVA",'
+    rb'"opaque":(-?[1-9]\d{0,8}|0|1\d{9}),"serializeTypeCurrentRPC":"JSON","version":([1-9]\d{0,4})\}'
+)
+"""The header of a lookup as RocketMQ's own clients write it, which most requests are: read by this in half the time of
+a JSON parser. Whatever is written otherwise is read by one."""
 _BARE_SUCCESS = (
     b'{"code":0,"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % OWN_VERSION
 )
 """The header of a success without fields, before its number is put in: that of every route."""
+
+
+_match_lookup = _LOOKUP.fullmatch
+_LOOKUP_CODE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 
 
 class Request(NamedTuple):
@@ -60,7 +71,11 @@ def request_of(frame: Frame) -> Request:
         BrokenFrame: It cannot be read.
     """
     if frame.encoding == JSON_HEADER:
-        return _of_json(frame)
+        found = _match_lookup(frame.header)
+        if found is None:
+            return _of_json(frame)
+        topic, opaque, version = found.groups()
+        return Request(_LOOKUP_CODE, int(opaque), 0, int(version), {"topic": topic.decode()}, JSON_HEADER, frame.body)
     if frame.encoding == BINARY_HEADER:
         return _of_binary(frame)
     raise BrokenFrame(f"a header in the unknown encoding {frame.encoding}")

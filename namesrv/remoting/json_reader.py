@@ -16,6 +16,8 @@ from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS
 
 _scan = json.JSONDecoder(strict=False).raw_decode
 _BLANKS = re.compile(r"[ \t\r\n]*")
+_NEXT_KEY = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*:[ \t\r\n]*')
+"""From behind a value to behind the next key, where that has no escapes: at once what would be several steps."""
 _NUMBER_KEY = re.compile(r"-?\d{1,20}")
 
 
@@ -58,6 +60,9 @@ class ObjectReader:
             key, at = _key(text, at)
             self.at = _expect(text, at, ":")
             yield key
+            while (found := _NEXT_KEY.match(text, self.at)) is not None:
+                self.at = found.end()
+                yield found[1]
             at = _after_blanks(text, self.at)
             if text.startswith("}", at):
                 self.at = at + 1

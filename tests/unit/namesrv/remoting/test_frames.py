@@ -88,6 +88,34 @@ def test_a_json_header_says_what_its_sender_wrote(opaque: int, flag: int, fields
     assert (request.fields, request.body) == (fields, body)
 
 
+@given(TEXTS | st.text('aZ09%|_-. "\\\n', max_size=300), NUMBERS, st.integers(-2, 10**6))
+def test_a_lookup_as_rocketmqs_clients_write_it_is_read_as_any_other_header(
+    topic: str, opaque: int, version: int
+) -> None:
+    values = {"code": 105, "extFields": {"topic": topic}, "flag": 0, "language": "JAVA", "opaque": opaque}
+    values |= {"serializeTypeCurrentRPC": "JSON", "version": version}
+    compact = json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
+    spread = json.dumps(values).encode()
+    told = [request_of(Frame(0, header, b"body")) for header in (compact, spread)]
+    assert told[0] == told[1]
+    assert (told[0].fields, told[0].opaque, told[0].version) == ({"topic": topic}, opaque, version)
+
+
+@given(st.binary(max_size=3), st.integers(0, 120), st.integers(0, 3))
+def test_a_lookup_that_is_spoiled_is_never_read_as_what_json_does_not_say(put: bytes, at: int, gone: int) -> None:
+    header = b'{"code":105,"extFields":{"topic":"T5"},"flag":0,"language":"JAVA","opaque":25,'
+    header += b'"serializeTypeCurrentRPC":"JSON","version":513}'
+    spoiled = header[:at] + put + header[at + gone :]
+    try:
+        request = request_of(Frame(0, spoiled, b""))
+    except BrokenFrame:
+        return
+    said = json.loads(spoiled, strict=False)
+    assert (request.code, request.opaque) == (said["code"], said.get("opaque", 0))
+    if "topic" in request.fields:
+        assert request.fields["topic"] == said["extFields"]["topic"]
+
+
 @given(st.integers(-(2**15), 2**15 - 1), NUMBERS, FIELDS, st.binary(max_size=20))
 def test_a_binary_header_says_the_same(code: int, opaque: int, fields: dict[str, str], body: bytes) -> None:
     (one,) = read_all([frame(binary_header(code, fields, opaque), body, 1)])
