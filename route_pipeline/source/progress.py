@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -59,14 +59,14 @@ def progress_of(progress: Mapping[str, Any]) -> list[NamesrvProgress]:
 
 
 def observed(changes: DataFrame) -> DataFrame:
-    """The stream ``changes`` with metrics: ``last_change``, by the name servers' clocks, ``rows``, and ``put_aside``.
+    """The stream ``changes`` with metrics: ``last_change_millis``, by the name servers' clocks, ``rows``, ``put_aside``.
 
     Rows put aside are those of changes of a kind that this version does not know.
     """
     of_namesrv = F.col("table_name") != READS
     return changes.observe(
         OBSERVED,
-        F.max(F.when(of_namesrv & ~F.col("from_snapshot"), F.col("changed_at"))).alias("last_change"),
+        F.max(F.when(of_namesrv & ~F.col("from_snapshot"), F.unix_millis("changed_at"))).alias("last_change_millis"),
         F.count(F.lit(1)).alias("rows"),
         F.count_if(F.col("table_name") == UNKNOWN).alias("put_aside"),
     )
@@ -78,12 +78,11 @@ def seconds_since_change(progress: Mapping[str, Any]) -> float | None:
     None: there was no change in it, or the stream is not :func:`observed`.
     """
     metrics = progress["observedMetrics"].get(OBSERVED)
-    changed_at: datetime | None = None if metrics is None else metrics["last_change"]
+    changed_at: int | None = None if metrics is None else metrics["last_change_millis"]
     if changed_at is None:
         return None
     began: datetime = datetime.fromisoformat(progress["timestamp"])
-    # Spark gives times of this machine's zone without saying so.
-    return (began - changed_at.astimezone(UTC)).total_seconds()
+    return began.timestamp() - changed_at / 1000
 
 
 def _positions(offset: str | None) -> Positions:

@@ -46,6 +46,7 @@ def test_what_was_not_reported_is_not_known() -> None:
 def test_the_age_of_the_news_is_between_the_change_and_the_batch() -> None:
     of_batch = progress({}, None)
     assert seconds_since_change(of_batch) is None
-    for changed_at, seconds in ((datetime(2026, 1, 2, 12, 0, 3, tzinfo=UTC), 7.0), (None, None)):
-        of_batch["observedMetrics"] = {"namesrv": {"last_change": changed_at, "rows": 3, "put_aside": 0}}
+    changed = round(datetime(2026, 1, 2, 12, 0, 3, tzinfo=UTC).timestamp() * 1000)
+    for changed_at, seconds in ((changed, 7.0), (None, None)):
+        of_batch["observedMetrics"] = {"namesrv": {"last_change_millis": changed_at, "rows": 3, "put_aside": 0}}
         assert seconds_since_change(of_batch) == seconds
