@@ -59,7 +59,7 @@ def progress_of(progress: Mapping[str, Any]) -> list[NamesrvProgress]:
 
 
 def observed(changes: DataFrame) -> DataFrame:
-    """The stream ``changes`` with metrics: ``last_change_millis``, by the name servers' clocks, ``rows``, ``put_aside``.
+    """The stream ``changes`` with metrics: ``rows``, ``put_aside``, ``last_change_millis`` (the name servers' clocks).
 
     Rows put aside are those of changes of a kind that this version does not know.
     """
