@@ -31,7 +31,7 @@ def check_sink(sink: str, version: str = pyspark.__version__) -> None:
         raise SinkError(f"sink {sink!r} is not one of {', '.join(SINKS)}")
     if sink == ICEBERG:
         raise SinkError(
-            "sink iceberg: no release of Iceberg supports Spark 4.2 or 4.3 (1.11.0, for 4.1, breaks on both); "
+            "sink iceberg: no release of Iceberg supports Spark 4.2 or 4.3 (1.12.0, for 4.1, breaks on both); "
             "sink parquet works, and sink delta with PySpark 4.2"
         )
     if sink == DELTA and _release(version) not in DELTA_PACKAGES:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.history import current
 from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, divergence
+from route_pipeline.reports.last_day import LastDay, last_day
 from route_pipeline.reports.questions import utc
 
 POINTS = 400
@@ -32,6 +33,8 @@ Series = dict[str, list[tuple[datetime, int]]]
 class ReportData:
     """What the report shows."""
 
+    last_day: LastDay
+    """What a person asks first."""
     over_time: dict[str, Series]
     """Topics, write queues and brokers over time, by the clock of each name server."""
     churn: list[tuple[str, int]]
@@ -64,6 +67,7 @@ def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
     churn = ended.where(F.col("broker_name").isNotNull()).groupBy("broker_name").count()
     removals = ended.where(F.col("end_reason") != "CHANGED").groupBy("table_name", "end_reason").count()
     return ReportData(
+        last_day=last_day(changes, versions, disagreements[INGEST_TIME]),
         over_time={
             TOPICS: _over_time(_topic_steps(queues)),
             QUEUES: _over_time(_steps(queues, F.col("write_queue_nums"))),

@@ -32,7 +32,7 @@ from route_pipeline.source.batch_reader import (
 from route_pipeline.source.change_reader import Span
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.namesrv_state import NamesrvState, ask_state, pin_snapshot
-from route_pipeline.source.offsets import HOLE, INITIAL, UP, Position, from_json, to_json
+from route_pipeline.source.offsets import HOLE, INITIAL, UP, Position, Positions, from_json, to_json
 from route_pipeline.source.options import DEFAULT_SHARDS, ReadRequest
 
 
@@ -51,6 +51,8 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._targets: dict[Endpoint, NamesrvState | NamesrvError] | None = None
         """With Trigger.AvailableNow: where the name servers were when the query started."""
+        self._there: Positions | None = None
+        """Where the name servers were when the last batch was planned, however much of it the batch took."""
         self._holes: set[Endpoint] = set()
         """Name servers that were lost after a batch was planned."""
 
@@ -81,12 +83,20 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         states = self._ask_all() if self._targets is None else self._targets
+        self._there = {
+            str(endpoint): self._next(endpoint, before.get(str(endpoint), Position()), state, None)
+            for endpoint, state in states.items()
+        }
         return to_json(
             {
                 str(endpoint): self._next(endpoint, before.get(str(endpoint), Position()), state, most)
                 for endpoint, state in states.items()
             }
         )
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the name servers were, for the query's progress: see :mod:`route_pipeline.source.progress`."""
+        return None if self._there is None else to_json(self._there)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch. A batch may be planned several times: after a crash, Spark plans it again.

@@ -25,7 +25,7 @@ TESTS = (
     "tests/spark/test_connect.py",
 )
 FETCH_SECONDS = 600
-TEST_SECONDS = 600
+TEST_SECONDS = 1200
 """For one test: a job that is broken off in the middle would leave the session of all others useless."""
 
 

@@ -38,8 +38,9 @@ from support.spark_session import FAST_START
 JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""
 QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
-COMMAND_SECONDS = 300
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+COMMAND_SECONDS = 500
+"""On a busy machine: it starts Spark with Delta Lake."""
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

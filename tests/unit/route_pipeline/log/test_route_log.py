@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from route_pipeline.log import files
 from route_pipeline.log.protocol import commits, file_list
+from route_pipeline.log.protocol import writer as writer_module
 from route_pipeline.log.protocol.commits import CLEANING, COMPACTION, LogError
 from route_pipeline.log.protocol.route_log import MARKER, RouteLog, commit_path
 from route_pipeline.log.protocol.writer import (
@@ -29,6 +29,8 @@ from route_pipeline.stores.store import StoreError, StoreUnavailableError
 from support.fakes.counting_store import CountingStore
 from support.fakes.dying_store import Died, DyingStore
 from tests.unit.route_pipeline.log.rows import append, revisions_of, write
+
+OFTEN = 6
 
 
 def test_a_batch_is_there_once_its_commit_is(place: str) -> None:
@@ -147,12 +149,19 @@ def test_a_start_reads_a_checkpoint_and_few_commits(tmp_path: Path) -> None:
     assert state.known["ns-a"].revision == many - 1
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints are made more often than in fact."""
+    monkeypatch.setattr(writer_module, "CHECKPOINT_EVERY", OFTEN)
+
+
 @pytest.mark.parametrize("harm", ["cut", "gone"])
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
+@pytest.mark.usefixtures("often")
 def test_a_checkpoint_that_is_damaged_costs_time_and_nothing_else(tmp_path: Path, suffix: str, harm: str) -> None:
     log = RouteLog.create(tmp_path / "log")
     writer = LogWriter(log)
-    for number in range(2 * CHECKPOINT_EVERY + 2):
+    for number in range(2 * OFTEN + 2):
         append(writer, number)
     newest = max(path for path in (tmp_path / "log" / "_checkpoints").iterdir() if path.suffix == suffix)
     if harm == "cut":
@@ -169,9 +178,9 @@ def long_log(place: str, batches: int) -> RouteLog:
     log = RouteLog.create(place)
     writer = LogWriter(log)
     append(writer, 1)
-    (file,) = writer.state.files.values()
-    rows = [asdict(replace(file, path=f"data/2026-01-02/{number:032x}.parquet")) for number in range(batches)]
-    writer.state.file_list.go_on_from(pa.Table.from_pylist(rows, file_list.SCHEMA))
+    paths = pa.array([f"data/2026-01-02/{number:032x}.parquet" for number in range(batches)])
+    rows = writer.state.file_list.table().take(pa.repeat(0, batches)).set_column(0, file_list.SCHEMA.field(0), paths)
+    writer.state.file_list.go_on_from(rows)
     writer.state.number = batches
     for number in range(3):
         append(writer, number)
@@ -189,13 +198,14 @@ def test_a_start_of_an_ingest_costs_the_store_as_much_after_100_000_batches_as_a
     few, many = cost
     assert {name: few[name] for name in few if name != "bytes"} == {n: many[n] for n in many if n != "bytes"}
     assert abs(few["bytes"] - many["bytes"]) < 100  # numbers of more digits
-    assert len(RouteLog.open(tmp_path / "100000").state().files) == 100_004
+    assert RouteLog.open(tmp_path / "100000").state().file_list.table().num_rows == 100_004
 
 
+@pytest.mark.usefixtures("often")
 def test_removed_and_forgotten_files_are_known_after_a_checkpoint_as_before(tmp_path: Path) -> None:
     log = RouteLog.create(tmp_path / "log")
     writer = LogWriter(log)
-    for number in range(CHECKPOINT_EVERY - 3):
+    for number in range(OFTEN - 2):
         append(writer, number)
     first, second, third, *_ = writer.state.files
     writer.append(COMPACTION, add=write(log.store, 0, 1), remove=[first, second])
@@ -206,7 +216,7 @@ def test_removed_and_forgotten_files_are_known_after_a_checkpoint_as_before(tmp_
     writer.append(COMPACTION, add=write(log.store, 2), remove=[third])
     writer.append(CLEANING, forget=[second])
     found = RouteLog.open(log.url).state()
-    assert before.checkpoint == found.checkpoint == CHECKPOINT_EVERY
+    assert before.checkpoint == found.checkpoint == OFTEN
     assert (list(before.removed), list(found.removed)) == ([second], [third])
     assert found.files == writer.state.files
     assert found.removed == writer.state.removed

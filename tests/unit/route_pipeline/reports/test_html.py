@@ -9,6 +9,7 @@ import pytest
 
 from route_pipeline.reports.comparison import Comparison, NamesrvSummary
 from route_pipeline.reports.data import BROKERS, QUEUES, TOPICS, ReportData, Series
+from route_pipeline.reports.last_day import Change, Disagreement, Flap, LastDay
 
 html_report = pytest.importorskip("route_pipeline.reports.html", reason="matplotlib is not installed").html_report
 
@@ -16,20 +17,30 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ODD = "<script>$x_1$"
 
 
-def page(*, empty: bool = False) -> str:
+def last_day(*, empty: bool) -> LastDay:
+    if empty:
+        return LastDay(NOON, [], [], [], [])
+    change = Change(NOON, "brokers", ODD, "went", "EXPIRED", (ODD, "ns-b"))
+    flap = Flap(ODD, 1_234, NOON, ("EXPIRED", "UNREGISTERED"), (ODD,))
+    there = [Disagreement(NOON, "brokers", ODD, (ODD,), ("ns-b",)), Disagreement(NOON, "topics", "T", ("x", "y"), ())]
+    return LastDay(NOON, [("brokers", 1, 2, 3)], [change], [flap], there)
+
+
+def page(*, empty: bool = False, namesrvs: int = 1) -> str:
     line: Series = {ODD: [(NOON, 1), (NOON + timedelta(hours=1), 3)]}
     data = ReportData(
+        last_day=last_day(empty=empty),
         over_time={what: {} if empty else line for what in (TOPICS, QUEUES, BROKERS)},
         churn=[] if empty else [(ODD, 3)],
         removals=[] if empty else [("brokers", "EXPIRED", 2)],
         convergence={"wall": [], "ingest": []} if empty else {"wall": [0.0, 5.0], "ingest": [70.0]},
-        open_disagreements=2,
+        open_disagreements=0 if empty else 7,
         largest_topics=[] if empty else [(ODD, 2, 8000)],
         without_master=[],
         not_writable=[],
     )
     namesrv = NamesrvSummary(ODD, "0001", 1234, NOON, True, 1, 11, 12, 88, 80, 2)
-    text: str = html_report(Comparison("run", (namesrv,), ()), data)
+    text: str = html_report(Comparison("run", (namesrv,) * namesrvs, ()), data)
     return text
 
 
@@ -50,5 +61,27 @@ def test_numbers_are_told_with_separators() -> None:
 
 
 def test_a_page_without_anything_says_so() -> None:
-    assert page(empty=True).count("<p>None.</p>") == 8
-    assert "No disagreement has ended." in page(empty=True)
+    empty = page(empty=True, namesrvs=2)
+    assert empty.count("<p>None.</p>") == 6
+    for answer in ("Nothing.", "Nowhere: the 2 name servers agree.", "Nobody: no", "No disagreement has ended."):
+        assert answer in empty
+
+
+def test_it_opens_with_what_a_person_asks_first() -> None:
+    text = page(namesrvs=2)
+    titles = re.findall("<h2>([^<]*)</h2>", text)
+    asked = ["What changed in the last day", "Where name servers disagree", "Who flapped in the last day"]
+    assert titles[:3] == asked
+    assert text.index("As of 2026-01-02 12:00:00 UTC") < text.index("<h2>")
+    opening = text[: text.index("<h2>Name servers")]
+    assert "<td class=number>1,234</td>" in opening
+    assert "On 7 rows." in opening
+    assert "; not ns-b</td>" in opening
+    assert "x, y, not all the same" in opening
+    assert "And 5 more." in opening
+    assert "nothing to compare it with" in page()
+
+
+def test_it_fits_a_phone() -> None:
+    assert "name=viewport content='width=device-width" in page()
+    assert page().count("<table>") == page().count("<div class=wide><table>")

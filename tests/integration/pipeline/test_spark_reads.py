@@ -1,0 +1,90 @@
+"""Reads by a real Spark of what the unit tests see without one: filters, columns, progress, and the flat form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from route_pipeline.log.slow_workers import patiently
+from route_pipeline.source.flat import flat
+from route_pipeline.source.progress import observed, progress_of, seconds_since_change
+from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, put, queue, serving, snapshot, topics_chunk
+from support.spark_session import spark
+
+__all__ = ["spark"]  # pytest finds the fixture by its name in this module
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def fake(spark: SparkSession) -> Iterator[FakeNamesrv]:
+    """It starts after Spark: a fork under gRPC's threads can go wrong."""
+    assert spark.version
+    chunks = (
+        fleet_chunk(id0="10.0.0.1:10911"),
+        topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a")], Third=[queue("broker-b")]),
+    )
+    with serving(snapshot(*chunks)) as serves:
+        yield serves
+
+
+def rows_from_python(frame: DataFrame) -> int:
+    """How many rows Spark was handed when it computed a frame without a shuffle."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    frame._jdf.collectToPython()
+    return int(plan.collectLeaves().head().metrics().get("numOutputRows").get().value())
+
+
+@pytest.mark.parametrize(("pushed", "handed_on"), [("true", 1), ("false", 3)])
+def test_filters_and_columns_reach_the_reader_where_spark_hands_them_on(
+    spark: SparkSession, fake: FakeNamesrv, pushed: str, handed_on: int
+) -> None:
+    spark.conf.set(PUSHDOWN, pushed)
+    try:
+        routes = spark.read.format("namesrv").options(endpoints=str(fake.endpoint), columns="topic,perm").load()
+        asked = routes.where("topic = 'Other' and perm > 1")
+        assert [row.asDict() for row in asked.collect()] == [{"topic": "Other", "perm": 6}]
+        assert rows_from_python(asked) == handed_on
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
+def test_the_progress_of_a_stream_says_how_far_behind_it_is(
+    spark: SparkSession, fake: FakeNamesrv, tmp_path: Path
+) -> None:
+    options = {"endpoints": str(fake.endpoint), "table": "changes", "maxRevisionsPerTrigger": "1"}
+    changes = spark.readStream.format("namesrv").options(**options).load()
+    writer = observed(changes).writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    told: list[StreamingQueryProgress] = []
+
+    def run_once() -> None:
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "rows"))
+        query.awaitTermination()
+        told.extend(query.recentProgress)
+
+    def run() -> list[tuple[int | None, float | None]]:
+        told.clear()
+        patiently(run_once)
+        return [(progress_of(one)[0].revisions_behind, seconds_since_change(one)) for one in told]
+
+    assert run()[0] == (0, None)
+    fake.changes = {revision: [put("New", queue("broker-a"))] for revision in (8, 9, 10)}
+    fake.revision = 10
+    found = run()
+    assert [behind for behind, _ in found[:3]] == [2, 1, 0]
+    assert all(seconds is not None and seconds > 0 for _, seconds in found[:3])
+
+
+def test_the_flat_form_goes_into_csv(spark: SparkSession, fake: FakeNamesrv, tmp_path: Path) -> None:
+    brokers = spark.read.format("namesrv").options(endpoints=str(fake.endpoint), table="brokers").load()
+    flat(brokers).write.option("header", "true").csv(str(tmp_path / "csv"))
+    (row,) = spark.read.option("header", "true").option("escape", '"').csv(str(tmp_path / "csv")).collect()
+    assert row["broker_addr"] == "10.0.0.1:10911"
+    assert json.loads(row["filter_servers"]) == []
