@@ -23,6 +23,7 @@ from groundwork.printable import say
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
+from nsctl.handshake import tls_problem
 from nsctl.name_servers import AGENT_SERVICES, Answer, AnswerT, NameServers
 from nsctl.output import Format, Row, show
 
@@ -94,9 +95,15 @@ class Session:
         self.exit_code = max(self.exit_code, code)
 
     def failed(self, error: CallError) -> None:
-        """Tells of a name server or agent that did not do what was asked."""
+        """Tells of a name server or agent that did not do what was asked: one that gave a reason did answer."""
         self.note(str(error))
-        self.found(UNREACHABLE if error.unreachable else REFUSED)
+        if error.unreachable and not error.error.reason:
+            self.found(UNREACHABLE)
+            files = None if self.security is None else self.security.files
+            if problem := tls_problem(error.endpoint, files, self.timeout_seconds):
+                self.note(f"{error.endpoint}: {problem.what}: {problem.do}")
+        else:
+            self.found(REFUSED)
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
         """Asks all; tells of those that failed."""
