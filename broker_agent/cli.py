@@ -24,6 +24,7 @@ from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
+from groundwork.descriptors import use_all_descriptors
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.printable import say
@@ -55,6 +56,7 @@ def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> N
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
     dump_stacks_on_signal()
+    use_all_descriptors()
     configure_logs(settings.log_format, settings.log_level)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each write of any file in the folder
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.data import collect_report
 from route_pipeline.reports.html import html_report

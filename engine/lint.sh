@@ -10,5 +10,5 @@ cargo fmt --check
 cargo clippy --quiet --locked
 cargo clippy --quiet --locked --no-default-features --all-targets
 cargo test --quiet --locked --no-default-features
-# The cache beside a change, in every order that threads can take. In a folder of its own: the flag rebuilds everything.
-RUSTFLAGS='--cfg loom' cargo test --quiet --locked --release --no-default-features --lib --target-dir target/loom cache
+# The cache beside a change, in every order that threads can take.
+cargo test --quiet --locked --no-default-features --features loom --lib cache

@@ -41,10 +41,14 @@ class InvalidField(CallRefused):
 class LimitExceeded(CallRefused):
     """Something is larger or more than a limit allows."""
 
-    def __init__(self, name: str, value: int, limit: int) -> None:
-        """Names what is over its limit, by how much, and the limit."""
+    def __init__(self, name: str, value: int, limit: int, caller: str | None = None) -> None:
+        """Names what is over its limit, by how much, the limit, and whose it is where callers have shares."""
         metadata = {"name": name, "value": str(value), "limit": str(limit)}
-        super().__init__(f"{name}: {value} is over the limit of {limit}", metadata)
+        whose = ""
+        if caller is not None:
+            metadata["caller"] = caller
+            whose = f" for {caller}"
+        super().__init__(f"{name}: {value} is over the limit of {limit}{whose}", metadata)
 
 
 class NotDurable(CallRefused):

@@ -13,22 +13,35 @@ _log = structlog.get_logger(__name__)
 
 
 class FloodLog:
-    """Warns of one event, at most once in some seconds; the next line says how often it was not told. Thread-safe."""
+    """Warns of one event, in a flood now and then; the next line says how often it was not told. Thread-safe."""
 
-    def __init__(self, event: str, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, event: str, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, burst: int = 1
+    ) -> None:
+        """Has told nothing yet.
+
+        Args:
+            event: The event.
+            seconds: Time for which a line stands.
+            monotonic: The clock, in seconds.
+            burst: Lines that may come at once, as long as in the time of all of them no more came.
+        """
         self._event = event
         self._seconds = seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._told_at = float("-inf")
+        self._ahead = seconds * (burst - 1)
+        """How far lines may be told ahead of their time."""
+        self._next_at = float("-inf")
         self._not_told = 0
 
     def tell(self, **fields: Any) -> None:
         """It has happened."""
         now = self._monotonic()
         with self._lock:
-            if now - self._told_at < self._seconds:
+            if now < self._next_at - self._ahead:
                 self._not_told += 1
                 return
-            not_told, self._told_at, self._not_told = self._not_told, now, 0
+            not_told, self._not_told = self._not_told, 0
+            self._next_at = max(self._next_at, now) + self._seconds
         _log.warning(self._event, **fields, not_told=not_told)

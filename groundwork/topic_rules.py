@@ -16,6 +16,9 @@ MAX_QUEUE_NUMS = 65_535
 MAX_PERM = 7
 """All permission bits: read 4, write 2, inherit 1 (RocketMQ: PermName)."""
 
+SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Topics by which the members of a group find each other. They carry no messages (TopicValidator)."""
+
 _NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
 """RocketMQ's rule for topics, and the dot: brokers named after hosts have topics of their own name."""
 

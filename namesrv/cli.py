@@ -12,6 +12,7 @@ from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
+from groundwork.descriptors import use_all_descriptors
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
 from groundwork.printable import printable
@@ -35,6 +36,7 @@ app = typer.Typer(
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     dump_stacks_on_signal()
+    use_all_descriptors()
     # Most of the time of a start, and libraries that the console and the health check do without.
     from namesrv.process.event_loop import run_in_loop  # noqa: PLC0415
     from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415

@@ -99,11 +99,17 @@ class Session:
         self.note(str(error))
         if error.unreachable and not error.error.reason:
             self.found(UNREACHABLE)
-            files = None if self.security is None else self.security.files
-            if problem := tls_problem(error.endpoint, files, self.timeout_seconds):
-                self.note(f"{error.endpoint}: {problem.what}: {problem.do}")
+            self._look_at_tls(error.endpoint)
         else:
             self.found(REFUSED)
+
+    def _look_at_tls(self, endpoint: Endpoint) -> None:
+        """Says what is wrong with TLS, if that is why it did not answer. Others than those asked speak no TLS."""
+        files = None if self.security is None else self.security.files
+        if endpoint in {server.endpoint for server in self.servers.all}:
+            problem = tls_problem(endpoint, files, self.timeout_seconds)
+            if problem is not None:
+                self.note(f"{endpoint}: {problem.what}: {problem.do}")
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
         """Asks all; tells of those that failed."""

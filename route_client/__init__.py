@@ -23,8 +23,9 @@ from route_client.routes.broker_addresses import FoundBroker
 from route_client.routes.cache import Answer, Counters, KnownRoute, Origin, RouteChange, Stale
 from route_client.routes.divergence import Divergence
 from route_client.routes.publish_info import PublishInfo
-from route_client.routes.route import BrokerData, GroupKey, MessageQueue, QueueData, TopicRoute
+from route_client.routes.route import BrokerData, GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
 from route_client.routes.safety import Removal
+from route_client.routes.static_topics import QueuePlace, place_of
 from route_client.settings import ClientSettings
 from route_client.status import ClientStatus
 
@@ -51,13 +52,16 @@ __all__ = [
     "Origin",
     "PublishInfo",
     "QueueData",
+    "QueuePlace",
     "Removal",
     "RequestRefusedError",
     "RouteChange",
     "RouteClient",
     "RouteClientError",
     "Stale",
+    "StaticMapping",
     "TooManyTopicsError",
     "TopicNotFoundError",
     "TopicRoute",
+    "place_of",
 ]

@@ -24,12 +24,12 @@ from route_pipeline.log.delta_mirror import DeltaMirror
 from route_pipeline.log.export import export
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import Ingester, IngestError
+from route_pipeline.log.old_layout.take_over import take_over
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.summaries import Summary
+from route_pipeline.log.protocol.writer import ConflictError, ReplacedError
 from route_pipeline.log.retention import drop_old
-from route_pipeline.log.route_log import RouteLog
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
-from route_pipeline.log.summaries import Summary
-from route_pipeline.log.take_over import take_over
-from route_pipeline.log.writer import ConflictError
 from route_pipeline.repetition import repeat
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import Comparison, ComparisonError, compare_latest
@@ -48,6 +48,8 @@ EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2
 """Exit code when the command line is wrong, or the machine lacks something: nothing was tried."""
+
+_WAS_TRIED = (IngestError, ComparisonError, CompactionError, StoreUnavailableError, ConflictError, ReplacedError)
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a report that goes to a file or a pipe."""
@@ -298,7 +300,7 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
         name, equals, value = text.partition("=")
         if not equals:
             _exit_with(f"--option {text!r} is not NAME=VALUE", EXIT_BAD_INPUT)
-        if name.lower() in ("endpoints", "table", "topics", "clusters"):
+        if name.lower() in ("endpoints", "table", "topics", "clusters", "columns"):
             _exit_with(f"--option {name}: the log is of everything, and the name servers are --namesrv", EXIT_BAD_INPUT)
         options[name] = value
     try:
@@ -358,7 +360,7 @@ def _failures() -> Iterator[None]:
     """Ends the program with one line for whatever can go wrong."""
     try:
         yield
-    except (IngestError, ComparisonError, CompactionError, StoreUnavailableError, ConflictError) as error:
+    except _WAS_TRIED as error:
         _exit_with(str(error), EXIT_FAILED)
     except (JavaNotFoundError, SparkStartError, SinkError, StoreError) as error:
         _exit_with(str(error), EXIT_BAD_INPUT)

@@ -5,6 +5,7 @@ No Spark is imported here: a Spark schema is its DDL text.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -63,6 +64,8 @@ ORIGIN_COLUMNS = (
 )
 """The origin of a row: the first columns of the tables of a snapshot."""
 
+_PUSHED = "filters reach the reader only with spark.sql.python.filterPushdown.enabled, else use the option topics"
+
 TOPIC_QUEUES = "topic_queues"
 BROKERS = "brokers"
 CLUSTERS = "clusters"
@@ -74,7 +77,7 @@ _STATIC_MAPPING = Column(
 
 ROW_COLUMNS = {
     TOPIC_QUEUES: (
-        Column("topic", STRING, "topic name"),
+        Column("topic", STRING, f"topic name; {_PUSHED}"),
         Column("cluster_name", STRING, "cluster of the broker group"),
         Column("broker_name", STRING, "broker group that holds the queues"),
         Column("read_queue_nums", INTEGER, "queues that can be read from"),
@@ -122,7 +125,7 @@ CHANGE_COLUMNS = (
     Column("op", STRING, "put or remove; in reads: snapshot, changes, lost, back or hole"),
     Column("from_snapshot", BOOLEAN, "row of a snapshot: what was there, not what changed"),
     Column("key", STRING, "key within the table: names joined by /"),
-    Column("topic", STRING, "topic name", nullable=True),
+    Column("topic", STRING, f"topic name; {_PUSHED}", nullable=True),
     Column("cluster_name", STRING, "cluster", nullable=True),
     Column("broker_name", STRING, "broker group", nullable=True),
     Column("broker_id", LONG, "0 is the master, above 0 a slave", nullable=True),
@@ -178,10 +181,14 @@ def arrow_schema(table: str) -> pa.Schema:
     return pa.schema([column.arrow_field for column in columns_of(table)])
 
 
-def spark_ddl(table: str) -> str:
+def spark_ddl(table: str, names: Collection[str] = ()) -> str:
     """The same schema for Spark, with the comments.
+
+    Args:
+        table: Name of the table.
+        names: Which columns; none: all.
 
     Raises:
         KeyError: There is no such table.
     """
-    return ", ".join(column.ddl for column in columns_of(table))
+    return ", ".join(column.ddl for column in columns_of(table) if not names or column.name in names)

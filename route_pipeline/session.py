@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -42,12 +41,11 @@ def check_java() -> None:
         ensure_java_home()
 
 
-@contextmanager
-def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Runs Spark, with the format ``namesrv`` registered, until the block is left.
+def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Starts Spark with the format ``namesrv`` registered, and with workers that run this Python.
 
-    Enter it before this process does anything with gRPC: Spark forks to start Java, and a fork while gRPC's threads
-    run can die before Java starts.
+    For notebooks and scripts, and as ``with spark_session() as spark``, which stops it. Call it before this process
+    does anything with gRPC: Spark forks to start Java, and a fork while gRPC's threads run can die before Java starts.
 
     Args:
         master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``; None: what spark-submit was told if
@@ -57,6 +55,7 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     Raises:
         JavaNotFoundError: There is no Java for Spark.
         SparkStartError: Spark did not start, as with a master URL that is none.
+        WorkerPythonError: Spark runs already, and its workers run a Python that cannot read the format.
     """
     submitted = _GATEWAY in os.environ
     if master is None and not submitted:
@@ -70,11 +69,8 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
         spark = (builder if master is None else builder.master(master)).getOrCreate()
     except SPARK_ERRORS as error:
         raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {one_line(error)}") from error
-    try:
-        register(spark)
-        yield spark
-    finally:
-        spark.stop()
+    register(spark)
+    return spark
 
 
 def _settings(master: str) -> dict[str, str]:

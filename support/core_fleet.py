@@ -62,6 +62,7 @@ class Fleet:
         enable_acting_master: bool | None = None,
         topic_by_topic: bool = False,
         mappings: Mapping[str, StaticMapping] | None = None,
+        owner: str = "",
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
@@ -80,7 +81,7 @@ class Fleet:
             topic_by_topic=topic_by_topic,
             mappings=mappings or {},
         )
-        return run_sync(self.manager.register_broker(registration))
+        return run_sync(self.manager.register_broker(registration, owner=owner))
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
         return run_sync(self.manager.register_topic(topic, queues))

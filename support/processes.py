@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -23,6 +23,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
+from support.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
 TOPICS = Path(__file__).parent.parent / "demo" / "topics.json"
@@ -68,18 +69,26 @@ def _error_of(call: Callable[[], object]) -> RichError:
 class Process:
     """A program that logs JSON lines to standard error."""
 
+    are_forked: ClassVar[bool] = False
+    """Whether programs of ours are forked from a process that has imported them. Tests that start many set it; what is
+    measured or shown runs as its users run it."""
+
     def __init__(
         self, arguments: list[str], environment: dict[str, str] | None = None, descriptors: tuple[int, ...] = ()
     ) -> None:
         self.lines: list[dict[str, Any]] = []
         self._texts: list[str] = []
-        self._popen = subprocess.Popen(
-            arguments,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-            pass_fds=descriptors,
-        )
+        # What an environment asks for may be read by the imports.
+        if self.are_forked and can_fork(arguments) and not environment and not descriptors:
+            self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, os.environ)
+        else:
+            self._popen = subprocess.Popen(
+                arguments,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **(environment or {})},
+                pass_fds=descriptors,
+            )
         self.pid = self._popen.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

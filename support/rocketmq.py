@@ -36,9 +36,9 @@ class Answer(NamedTuple):
 class RemotingClient:
     """A connection. Headers are JSON."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = _SECONDS) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS)
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_seconds)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket)
         self._file = self._socket.makefile("rb")
@@ -49,6 +49,12 @@ class RemotingClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def local_address(self) -> str:
+        """This end, HOST:PORT, which is the peer for the server."""
+        host, port = self._socket.getsockname()[:2]
+        return f"{host}:{port}"
 
     def close(self) -> None:
         """Ends the connection."""
@@ -137,6 +143,15 @@ def registration_body(topics: Sequence[str | dict[str, Any]], counter: int = 1, 
     table: dict[str, Any] = {"dataVersion": version, "mappingDataVersion": version}
     table |= {"topicConfigTable": {config["topicName"]: config for config in configs}, **wrapper}
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": table}).encode()
+
+
+def packed_body(topics: Sequence[str]) -> bytes:
+    """The same in the form of brokers with compressedRegister, of version 4.9."""
+    configs = [f"{topic} 4 4 6 SINGLE_TAG {{}}".encode() for topic in topics]
+    version = json.dumps(data_version(1)).encode()
+    parts = [version, *configs, b"[]"]
+    sized = [struct.pack(">i", len(part)) + part for part in parts]
+    return zlib.compress(b"".join([sized[0], struct.pack(">i", len(configs)), *sized[1:]]))
 
 
 def data_version(counter: int) -> dict[str, int]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
+from support.processes import MEASURED, Process
 from tests.properties import MORE
 
 # A deadline would be a timed assertion: a busy machine fails it. Whether a change passes must not depend on luck
@@ -12,3 +16,15 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 # What `make fuzz` takes: luck is tried there.
 settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=100 * MORE)
 settings.load_profile("fixed")
+
+# Coverage starts with an interpreter.
+Process.are_forked = not MEASURED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one worker runs where `--dist loadgroup` asks: a module, or all that build programs of other languages."""
+    root = Path(__file__).parent
+    for item in items:
+        module = item.path.relative_to(root)
+        group = "other languages" if module.parts[0] in {"interop", "rocketmq"} else str(module)
+        item.add_marker(pytest.mark.xdist_group(group))

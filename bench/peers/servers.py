@@ -31,14 +31,19 @@ RUST = "rust"
 NULL = "null"
 NULL_REMOTING = "null-remoting"
 """Answer without meaning: what they reach is the most that the load generator can measure."""
+NAMESRV_REMOTING = "namesrv-remoting"
+"""This name server over RocketMQ's own protocol."""
 TLS = "+tls"
+_FRONT = ("--remoting-listen", "127.0.0.1:0")
 VARIANTS = {
+    "+front": _FRONT,
     "+2-threads": ("--engine-threads", "2"),
     "+no-cache": ("--cache-bytes", "0"),
     "+half-cache": ("--cache-bytes", "4000000"),
 }
 """Native with other options, by how its name ends: measured when it is asked for. Half of a cache is room for the
-answers about half of 20,000 topics of width 1, so that half of the lookups are hits."""
+answers about half of 20,000 topics of width 1, so that half of the lookups are hits. A front is RocketMQ's protocol
+beside gRPC, with nobody on it."""
 RUST_VERSION = "1.0.0"
 JAVA_VERSION = "5.5.0"
 """``java/pom.xml`` says it, too."""
@@ -80,7 +85,7 @@ def own_servers() -> list[str]:
 
 def all_servers() -> list[str]:
     """Names of everything that is measured if nothing is said."""
-    return [*own_servers(), NAIVE, JAVA, RUST, NULL, NULL_REMOTING]
+    return [*own_servers(), NAMESRV_REMOTING, NAIVE, JAVA, RUST, NULL, NULL_REMOTING]
 
 
 def askable_servers() -> list[str]:
@@ -102,7 +107,7 @@ class Server(Process):
         self.name = name
         self.tls_ca: Path | None = None
         self._folder = tempfile.TemporaryDirectory()
-        self._speaks_remoting = name in {JAVA, RUST, NULL_REMOTING}
+        self._speaks_remoting = name in {JAVA, RUST, NULL_REMOTING, NAMESRV_REMOTING}
         self.language: Language = Remoting() if self._speaks_remoting else Grpc()
         port = _free_port()
         self._log = Path(self._folder.name) / "said"
@@ -138,7 +143,7 @@ class Server(Process):
         RocketMQ's does so some time after the connection's end, even to a broker that has registered again meanwhile
         (apache/rocketmq issue 11043): a table that is filled at once would have holes.
         """
-        if self.name not in {JAVA, RUST}:
+        if self.name not in {JAVA, RUST, NAMESRV_REMOTING}:
             return
         host, _, port = self.target.partition(":")
         request = remoting.frame(remoting.GET_BROKER_CLUSTER_INFO, {})
@@ -163,6 +168,9 @@ class Server(Process):
             return _rust_command(Path(self._folder.name), port)
         if self.name in {NULL, NULL_REMOTING}:
             return [str(program()), "null", self.protocol]
+        if self.name == NAMESRV_REMOTING:
+            # Between two runs everybody leaves, which is no loss to be held up.
+            return [*_namesrv_command("auto"), *_FRONT, "--mass-loss-percent", "100"]
         engine, plus, variant = self.name.partition("+")
         return [*_namesrv_command(engine), *VARIANTS.get(plus + variant, ()), *self._tls_options()]
 
@@ -183,7 +191,8 @@ class Server(Process):
             eventually(lambda: self._popen.poll() is not None or _listens(port), within_seconds=60)
             assert self._popen.poll() is None, f"{self.name} ended:\n{self._log.read_text()}"
             return f"127.0.0.1:{port}"
-        return str(self.wait_for(_STARTED.get(self.name, "namesrv_started"))["listen"])
+        where = "remoting" if self.name == NAMESRV_REMOTING else "listen"
+        return str(self.wait_for(_STARTED.get(self.name, "namesrv_started"))[where])
 
 
 def _namesrv_command(engine: str) -> list[str]:
@@ -264,6 +273,7 @@ def described(name: str) -> str:
         NAIVE: f"synchronous grpcio {version('grpcio')}, 8 threads, dictionaries, generated code",
         JAVA: f"Apache RocketMQ {JAVA_VERSION}: {' '.join(_JAVA_OPTIONS)}",
         RUST: f"rocketmq-namesrv {RUST_VERSION} from crates.io, release build",
+        NAMESRV_REMOTING: "namesrv serve --remoting-listen, over RocketMQ's own protocol",
         NULL: "answers without meaning, over gRPC",
         NULL_REMOTING: "answers without meaning, over the remoting protocol",
     }

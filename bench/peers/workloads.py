@@ -75,6 +75,8 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
     few = spread_table(Profile(1_000, 1_000, 4), scale)
     middle = spread_table(Profile(100_000, 1_000, 4), scale)
     wide = spread_table(Profile(100_000, 1_000, 16), scale)
+    wide_few = spread_table(Profile(20_000, 1_000, 16), scale)
+    one = spread_table(Profile(10_000, 1, 1), scale)
     storm = clustered_table(scale)
     reading = "lookups of random topics"
     mixed = f"{100 - _WRITE_PERCENT} % lookups, {_WRITE_PERCENT} % unchanged full registrations"
@@ -83,6 +85,8 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
         Workload("capacity-20k-width-1", f"{mixed}, 64 connections", small, capacity(64)),
         Workload("capacity-100k-width-4", f"{mixed}, 256 connections", middle, capacity(256)),
         Workload("capacity-100k-width-16", f"{mixed}, 1,024 connections", wide, capacity(1_024)),
+        Workload("capacity-20k-width-16", f"{mixed}, 64 connections", wide_few, capacity(64)),
+        Workload("lookups-20k-width-16", f"{reading}, 64 connections", wide_few, lookups(64)),
         Workload("lookups-1k-width-4", f"{reading}, 64 connections", few, lookups(64)),
         Workload("lookups-100k-width-4", f"{reading}, 64 connections", middle, lookups(64)),
         *(
@@ -92,6 +96,7 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
         Workload("steady", f"{reading}, 2,000 a second whatever comes back, 64 connections", small, steady(2_000)),
         Workload("heartbeats", "heartbeats, 64 connections", small, signs_of_life("heartbeat")),
         Workload("versions", "QueryDataVersion, unchanged, 64 connections", small, signs_of_life("version")),
+        Workload("register-10k", "one broker registers 10,000 topics, a new version each time", one, registering),
         Workload("batches", f"{_BATCH} topics a call, 16 connections", small, batches),
         Workload("storm-idle", f"{_READERS_RATE:,.0f} lookups a second and nothing else", storm, readers),
         Workload(
@@ -161,6 +166,16 @@ def batches(table: Table, language: Language) -> list[Group]:
         language.batch(rng.sample(range(table.topics), min(_BATCH, table.topics))) for _ in range(_CALLS // _BATCH)
     ]
     return [Group("clients", calls, connections=16)]
+
+
+def registering(table: Table, language: Language) -> list[Group]:
+    """Every broker registers with a new version of the same table, over one connection."""
+    calls = [
+        language.register(broker, topics, FILL_COUNTER + 1 + turn)
+        for turn in range(2)
+        for broker, topics in enumerate(table.owners())
+    ]
+    return [Group("brokers", calls, connections=1)]
 
 
 def readers(table: Table, language: Language) -> list[Group]:

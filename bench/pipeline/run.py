@@ -20,7 +20,7 @@ from bench.figures import Sample, progress, shown
 from bench.pipeline.spark_processes import spark_processes
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.session import spark_session
 from route_pipeline.source.connection import Connecting
 from route_pipeline.source.snapshot_reader import open_snapshot

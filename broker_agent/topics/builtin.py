@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_agent.topics.table import TopicConfig
-from groundwork.topic_rules import MAX_NAME_LENGTH
+from groundwork.topic_rules import MAX_NAME_LENGTH, SYNC_MEMBER_TOPIC_PREFIX
 
 AUTO_CREATE_TOPIC = "TBW102"
 """The template of topics that are made by sending to them (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC)."""
@@ -72,7 +72,7 @@ def built_in_topics(config: BuiltInTopicsConfig) -> tuple[TopicConfig, ...]:
         *([_topic(config.msg_trace_topic_name, 1)] if config.trace_topic_enable else []),
         _topic(f"{cluster}_REPLY_TOPIC", 1),
         _topic(f"rmq_sys_REVIVE_LOG_{cluster}", _REVIVE_QUEUES),
-        _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{config.broker_name}", 1, _INHERIT),
+        _topic(f"{SYNC_MEMBER_TOPIC_PREFIX}{config.broker_name}", 1, _INHERIT),
         _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
     ]

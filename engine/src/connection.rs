@@ -267,6 +267,7 @@ impl Connection {
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.signs.call_has(request.headers().len());
                     call::begin(&self.room, &self.handle, &self.peer, request, respond, &mut hits, cx);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),

@@ -1,69 +1,71 @@
 //! The gRPC engine of namesrv: sockets, TLS, HTTP/2, gRPC's framing, bounds, and a cache of answers. Python decides.
 //!
 //! `README.md` draws the threads and queues. Only the module `python` knows of Python, and only the event loop's
-//! thread enters it. Where the model checker runs (`--cfg loom`), there is the cache alone.
+//! thread enters it. Where the model checker runs (the feature `loom`), there is the cache alone.
 
 pub mod cache;
 mod sync;
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod bridge;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
+mod budget;
+#[cfg(not(feature = "loom"))]
 mod call;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod classes;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod connection;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod crossing;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod door;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod engine;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod inflate;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod limits;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod message;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod notices;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod pace;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod payload;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod peer;
-#[cfg(all(feature = "python", not(loom)))]
+#[cfg(all(feature = "python", not(feature = "loom")))]
 mod python;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod rates;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod request;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod responder;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod room;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod scan;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod script;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod shared;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod status;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod tls;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod wire;
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use bridge::{CallId, CallInfo, Command, Event};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use limits::Limits;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use peer::Peer;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use shared::Method;

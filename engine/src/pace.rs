@@ -3,6 +3,7 @@
 //! Frames that carry no call (SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, tiny DATA, ...) cost time and bring nothing. A
 //! connection has a budget of them, which grows with time, with its calls, and with what is written to it. Beyond it is
 //! read no faster than the budget grows: nothing is refused, and others have their turn. Who goes on for seconds is closed.
+//! Fields of a call beyond those of any honest one count as frames of control: each is a byte that HPACK unpacks.
 
 use std::cell::Cell;
 use std::io;
@@ -15,23 +16,15 @@ use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::budget::Budget;
 use crate::crossing::Crossing;
 use crate::scan::FrameScan;
 
 /// What every connection of HTTP/2 begins with.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Frames of control a second, beyond those that are earned. Honest clients send a few for each call.
-const RATE: u32 = 2_000;
-
-/// Frames of control that may come at once.
-const BURST: u32 = 4_000;
-
-/// Frames of control that a call earns.
-const PER_CALL: u32 = 4;
-
-/// Bytes that are written for each frame of control that is earned: readers answer a few KiB with a `WINDOW_UPDATE`.
-const BYTES_PER_FRAME: usize = 2 << 10;
+/// Fields that a call may have for nothing.
+const PLAIN_FIELDS: usize = 64;
 
 /// After so many frames of control, it is somebody else's turn.
 const CONTROL_PER_TURN: u32 = 64;
@@ -45,37 +38,6 @@ const MAX_FLOOD: Duration = Duration::from_secs(5);
 /// Once so many frames of control have come in a turn, or came in the one before, this much is read at a time, so that it ends soon after its budget.
 const CAREFUL_READ: usize = 1 << 10;
 const CAREFUL_FROM: u32 = 8;
-
-/// The frames of control that a connection may send.
-#[derive(Debug)]
-struct Budget {
-    left: f64,
-    at: Instant,
-    /// Calls that have come since.
-    calls: u32,
-    /// Bytes that have been written since.
-    written: usize,
-}
-
-impl Budget {
-    fn new(now: Instant) -> Self {
-        Self { left: f64::from(BURST), at: now, calls: 0, written: 0 }
-    }
-
-    fn spend(&mut self, control: u32, now: Instant) {
-        let earned = (now - self.at).as_secs_f64() * f64::from(RATE);
-        let written = u32::try_from(self.written / BYTES_PER_FRAME).unwrap_or(u32::MAX);
-        self.written %= BYTES_PER_FRAME;
-        self.at = now;
-        let more = earned + f64::from(written) + f64::from(std::mem::take(&mut self.calls)) * f64::from(PER_CALL);
-        self.left = (self.left + more - f64::from(control)).min(f64::from(BURST));
-    }
-
-    /// How long to wait before anything more is read.
-    fn debt(&self) -> Option<Duration> {
-        (self.left < 0.0).then(|| Duration::from_secs_f64(-self.left / f64::from(RATE)))
-    }
-}
 
 /// A connection that is read in turns, and within its budget.
 #[derive(Debug)]
@@ -107,6 +69,16 @@ pub(crate) struct Signs {
     pub(crate) flood: Cell<bool>,
     /// The client is being told to go.
     pub(crate) farewell: Cell<bool>,
+    /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
+    fields: Cell<u32>,
+}
+
+impl Signs {
+    /// A call came that has so many fields.
+    pub(crate) fn call_has(&self, fields: usize) {
+        let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
+        self.fields.set(self.fields.get().saturating_add(more));
+    }
 }
 
 impl<T> Paced<T> {
@@ -142,18 +114,24 @@ impl<T> Paced<T> {
         self.turn += seen.turn;
         self.turn_bytes += bytes.len();
         self.signs.alive.set(true);
-        self.budget.calls += seen.calls;
-        if seen.control > 0 {
-            let now = Instant::now();
-            self.budget.spend(seen.control, now);
-            let debt = self.budget.debt();
-            self.pause = debt.map(|debt| Box::pin(tokio::time::sleep(debt)));
-            if debt.is_some() {
-                let since = *self.flooded_since.get_or_insert(now);
-                self.signs.flood.set(now - since > MAX_FLOOD);
-            } else if self.budget.left > f64::from(CONTROL_PER_TURN) {
-                self.flooded_since = None;
-            }
+        self.budget.called(seen.calls);
+        self.pay(seen.control);
+    }
+
+    /// Pays for frames of control, and has a pause follow where the budget is spent.
+    fn pay(&mut self, control: u32) {
+        if control == 0 {
+            return;
+        }
+        let now = Instant::now();
+        self.budget.spend(control, now);
+        let debt = self.budget.debt();
+        self.pause = debt.map(|debt| Box::pin(tokio::time::sleep(debt)));
+        if debt.is_some() {
+            let since = *self.flooded_since.get_or_insert(now);
+            self.signs.flood.set(now - since > MAX_FLOOD);
+        } else if self.budget.has(CONTROL_PER_TURN) {
+            self.flooded_since = None;
         }
     }
 }
@@ -166,6 +144,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             buffer.put_slice(PREFACE);
             return Poll::Ready(Ok(()));
         }
+        this.pay(this.signs.fields.take());
         if let Some(pause) = &mut this.pause {
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -238,7 +217,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = polled {
-            self.budget.written += written;
+            self.budget.wrote(written);
         }
         polled
     }
@@ -250,7 +229,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
         if let Poll::Ready(Ok(written)) = polled {
-            self.budget.written += written;
+            self.budget.wrote(written);
         }
         polled
     }
@@ -271,6 +250,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{BURST, RATE};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -337,6 +317,25 @@ mod tests {
             let signs = Rc::new(Signs::default());
             read_in_turns(server, &signs, &mut Vec::new()).await;
             assert_eq!(signs.flood.get(), told, "{seconds} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
+        for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
+            let (mut client, server) = tokio::io::duplex(1 << 20);
+            let signs = Rc::new(Signs::default());
+            let mut paced = Paced::new(server, Rc::clone(&signs));
+            paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
+            let (call, begun) = (frame(1, 5, 40), Instant::now());
+            for turn in 0..25 {
+                client.write_all(&call).await.expect("room");
+                signs.turn.set(turn);
+                paced.read_exact(&mut [0; 49]).await.expect("reads");
+                signs.call_has(fields);
+            }
+            let took = begun.elapsed().as_secs_f64();
+            assert!((least..least + 0.2).contains(&took), "{fields} fields: {took}");
         }
     }
 

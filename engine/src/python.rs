@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyList};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
@@ -85,6 +86,9 @@ struct PyEngine {
     /// Where Python sends listening sockets to, and where they come out: a descriptor by its number would need trust.
     handover: (Mutex<Option<OwnedFd>>, OwnedFd),
 }
+
+/// A name that an answer rests on: read where Python has it, since a change may name ten thousand in one step.
+type Tag = PyBackedStr;
 
 /// A method: path, whether its request streams, whether answers are kept, and whether it holds its connection.
 type MethodTuple = (String, bool, bool, bool);
@@ -318,22 +322,6 @@ impl PyEngine {
 /// Bytes that Python does not share with us: what it counts references of must not reach another thread.
 fn copied(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
-}
-
-/// A name that an answer rests on.
-#[derive(FromPyObject)]
-enum Tag {
-    Text(String),
-    Bytes(Vec<u8>),
-}
-
-impl AsRef<[u8]> for Tag {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text.as_bytes(),
-            Self::Bytes(bytes) => bytes,
-        }
-    }
 }
 
 fn fields(mut fields: HeaderMap, metadata: Vec<(String, Vec<u8>)>) -> PyResult<HeaderMap> {

@@ -1,5 +1,5 @@
 //! The engine as a client meets it, with this test in Python's place.
-#![cfg(not(loom))]
+#![cfg(not(feature = "loom"))]
 
 mod harness;
 

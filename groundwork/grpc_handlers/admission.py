@@ -20,17 +20,17 @@ class Gate(Protocol):
     def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:
         """The parsed request. Raises CallRefused if whoever entered may not ask for it."""
 
-    def leave(self) -> None:
-        """The call has ended."""
+    def leave(self, entered: Any) -> None:
+        """The call of whoever entered has ended."""
 
 
 class Memory(Protocol):
     """Bounds the bytes of all requests under way."""
 
-    def take(self, size: int) -> int:
+    def take(self, entered: Any, size: int) -> int:
         """Takes room for a request of so many bytes; returns what to give back. Raises CallRefused if there is none."""
 
-    def give_back(self, taken: int) -> None:
+    def give_back(self, entered: Any, taken: int) -> None:
         """Gives back what ``take`` returned."""
 
 
@@ -44,16 +44,16 @@ class OpenGate:
         """The request as it is."""
         return request
 
-    def leave(self) -> None:
+    def leave(self, entered: None) -> None:
         """Nothing to do."""
 
 
 class UnboundedMemory:
     """For a server whose requests are small enough to need no bound of their own."""
 
-    def take(self, size: int) -> int:  # noqa: ARG002 - see Memory
+    def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - see Memory
         """Takes nothing."""
         return 0
 
-    def give_back(self, taken: int) -> None:
+    def give_back(self, entered: Any, taken: int) -> None:
         """Nothing to do."""

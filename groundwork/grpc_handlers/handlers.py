@@ -136,20 +136,20 @@ def _unary(answering: _Answering) -> Any:
     method, parse, behaviour, gate, memory, failures = answering
 
     async def handle(request: bytes, context: Context) -> bytes:
-        taken, entered = 0, False
+        taken, entered, caller = 0, False, None
         try:
             caller = gate.enter(context)
             entered = True
-            taken = memory.take(len(request))
+            taken = memory.take(caller, len(request))
             # No name for the parsed request: if this fails, it must not be held until the answer has left.
             answer = await behaviour(gate.checked(caller, parse(request), context), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
             await _end_with(error, context, method, failures)
         finally:
-            memory.give_back(taken)
+            memory.give_back(caller, taken)
             if entered:
-                gate.leave()
+                gate.leave(caller)
 
     return handle
 
@@ -167,18 +167,18 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
             raise _CallerGone from None
 
     async def handle(request: bytes, context: Context) -> None:
-        taken, entered = 0, False
+        taken, entered, caller = 0, False, None
         try:
             caller = gate.enter(context)
             entered = True
-            taken = memory.take(len(request))
+            taken = memory.take(caller, len(request))
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
             async with contextlib.aclosing(
                 behaviour(gate.checked(caller, parse(request), context), context)
             ) as answers:
                 del request  # a stream may last, and has taken from it what it needs
                 async for answer in answers:
-                    memory.give_back(taken)
+                    memory.give_back(caller, taken)
                     taken = 0
                     await write(context, answer)
         except _CallerGone:
@@ -191,9 +191,9 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
             await _end_with(error, context, method, failures)
         finally:
-            memory.give_back(taken)
+            memory.give_back(caller, taken)
             if entered:
-                gate.leave()
+                gate.leave(caller)
 
     return handle
 

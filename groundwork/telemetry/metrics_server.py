@@ -27,6 +27,9 @@ METRICS = "/metrics"
 WAITING_CONNECTIONS = 128
 """Connections that the kernel keeps until they are taken: beyond that a newcomer tries again a second later."""
 
+FULL_PAUSE_SECONDS = 0.1
+"""Pause after a connection that could not be taken: without file descriptors another try would fail at once."""
+
 Check = Callable[[], str | None]
 """None if all is well, otherwise what is wrong."""
 
@@ -79,6 +82,13 @@ class _Server(ThreadingWSGIServer):
         if victim is not None:
             _cut(victim)
         return admitted
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(FULL_PAUSE_SECONDS)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -38,6 +38,7 @@ AT_ONCE = frozenset(
         "mass_loss_percent",
         "mass_loss_min_brokers",
         "mass_loss_window_millis",
+        "mass_loss_settle_millis",
         "mass_loss_hold_millis",
         "delete_topic_with_broker_registration",
         "notify_min_broker_id_changed",

@@ -12,6 +12,7 @@ from groundwork.connections.security_settings import ListenerSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.logs import LogFormat, LogLevel
 from groundwork.settings import ProgramSettings
+from groundwork.shares import ShareRules
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour
 
@@ -58,6 +59,19 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         ge=1,
         le=1_000_000,
         description="New connections a second from one address, native engine only; ten times as many in a burst.",
+    )
+    caller_share_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="Most that one caller (its identity, or its address where there are no permits) may hold of each "
+        "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way.",
+    )
+    kept_share_percent: int = Field(
+        20,
+        ge=0,
+        le=90,
+        description="What of each is kept for operators: who may administer, and without permits this machine.",
     )
     max_connection_age_millis: int = Field(
         0,
@@ -121,6 +135,12 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     mass_loss_window_millis: int = Field(
         30_000, ge=1_000, le=3_600_000, description="Losses within this time count together."
+    )
+    mass_loss_settle_millis: int = Field(
+        60_000,
+        ge=0,
+        le=86_400_000,
+        description="How long a broker must have been there for the guard to count it; not those that came first.",
     )
     mass_loss_hold_millis: int = Field(
         600_000, ge=1_000, le=86_400_000, description="How long the guard keeps lost brokers in the routes."
@@ -261,6 +281,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         return ";".join(map(str, leaders))
 
     @property
+    def share_rules(self) -> ShareRules:
+        """How what callers hold is shared out."""
+        return ShareRules(self.caller_share_percent, self.kept_share_percent)
+
+    @property
     def leaders(self) -> tuple[Endpoint, ...]:
         """The leaders to follow; none unless this is a read-only copy."""
         return parse_endpoints(self.follow) if self.follow else ()
@@ -301,6 +326,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             mass_loss_percent=self.mass_loss_percent,
             mass_loss_min_brokers=self.mass_loss_min_brokers,
             mass_loss_window_seconds=self.mass_loss_window_millis / 1000,
+            mass_loss_settle_seconds=self.mass_loss_settle_millis / 1000,
             mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )

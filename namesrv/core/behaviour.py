@@ -36,6 +36,9 @@ class Behaviour:
     """The guard does not trip below this many."""
     mass_loss_window_seconds: float = 30.0
     """Losses within this time count together."""
+    mass_loss_settle_seconds: float = 60.0
+    """How long a broker must have been there to count. Twice the window: what is registered to trip the guard, or to
+    outnumber what was lost, must be kept up for longer than anything counts as lost."""
     mass_loss_hold_seconds: float = 600.0
     """How long the guard keeps a lost broker in the routes."""
     channel_grace_seconds: float = 30.0

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, TypeVar, cast
 
 from groundwork.auth.permits import Permission
+from groundwork.shares import sharer_at
 from namesrv.core.errors import CallRefused, NotPermitted
 from namesrv.remoting.headers import Request
 from namesrv.server.auth.admission import Authorizer
@@ -65,11 +66,11 @@ class Caller:
         """The id of the channel that the connection is. A connection that never registers is none.
 
         Raises:
-            LimitExceeded: Too many channels are open.
+            LimitExceeded: Too many channels are open, or of its address.
             ShuttingDown: The name server takes no more.
         """
         if self._channel_id is None:
-            self._channel_id = channels.connect(self.name, self._close)
+            self._channel_id = channels.connect(self.name, self._close, sharer_at(self.name))
             self._channels = channels
         return self._channel_id
 

@@ -67,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self.last_active = clock()
         """When something came or went last."""
+        self.has_asked = False
+        """Whether a whole request came over it ever."""
         self._frame_since: float | None = None
         """Since when a frame is on its way; None if none is, or it is not the peer that keeps it waiting."""
 
@@ -181,6 +183,7 @@ class Connection(asyncio.Protocol):
     def _take(self, request: Request, answers: list[bytes]) -> None:
         """Answers a request, or has it wait for its turn."""
         taken, self._taken, self._frame_since = self._taken, 0, None
+        self.has_asked = True
         told: bytes | None = None
         waits = False
         if not request.is_answer:

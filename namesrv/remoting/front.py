@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from groundwork.descriptors import descriptors_for_connections
+from groundwork.shares import Shares
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
 from namesrv.remoting.caller import Caller, Gate, Grade
@@ -10,6 +12,7 @@ from namesrv.remoting.calls.registrations import RegistrationCalls
 from namesrv.remoting.calls.table import Calls, calls_of
 from namesrv.remoting.codes import RequestCode
 from namesrv.remoting.headers import Request
+from namesrv.remoting.limits import MAX_CONNECTIONS
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.served import Served
 from namesrv.remoting.tls import RemotingTls
@@ -44,6 +47,11 @@ class RemotingFront:
             tls=tls,
             tls_mode=mode,
             slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
+            shares=Shares(
+                "connections of RocketMQ's protocol",
+                min(MAX_CONNECTIONS, descriptors_for_connections() // 2),
+                settings.share_rules,
+            ),
         )
         self.endpoint = self._listener.endpoint
 

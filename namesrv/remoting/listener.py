@@ -9,10 +9,10 @@ import ssl
 import time
 from typing import Literal
 
-import structlog
-
 from groundwork.endpoints import Endpoint
-from namesrv.core.errors import CallRefused
+from groundwork.flood_log import FloodLog
+from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
+from namesrv.core.errors import CallRefused, LimitExceeded
 from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
@@ -24,7 +24,10 @@ SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
 
 BROKEN_LOG_SECONDS = 1.0
-"""Between two log lines about connections that were ended; those in between are counted."""
+"""Between two log lines about connections that were ended, in a flood of them; those in between are counted."""
+
+BROKEN_LOG_BURST = 20
+"""Lines that may come at once before that: each of a few peers is named."""
 
 FULL_PAUSE_SECONDS = 0.1
 """Pause before the next connection is taken where there is no room for one more."""
@@ -34,8 +37,6 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 """A host that vanishes is noticed within a minute, also if nothing is sent to it."""
 
 TlsMode = Literal["disabled", "permissive", "enforcing"]
-
-_log = structlog.get_logger(__name__)
 
 
 class RemotingListener:
@@ -50,7 +51,7 @@ class RemotingListener:
         tls: RemotingTls | None,
         tls_mode: TlsMode,
         slow_reader_seconds: float,
-        max_connections: int = MAX_CONNECTIONS,
+        shares: Shares | None = None,
         max_unsent_bytes: int = MAX_ALL_UNSENT_BYTES,
     ) -> None:
         """Takes the port; connections are taken once it runs.
@@ -62,7 +63,7 @@ class RemotingListener:
             tls: What is shown over TLS; None where that is disabled.
             tls_mode: Whether connections are with TLS, without, or either.
             slow_reader_seconds: How long a peer may take no answers.
-            max_connections: Most connections.
+            shares: Connections of all addresses; None: as ``limits`` has them.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
 
         Raises:
@@ -74,15 +75,18 @@ class RemotingListener:
         self._tls = tls
         self._tls_mode = tls_mode
         self._slow_reader_seconds = slow_reader_seconds
-        self._max_connections = max_connections
+        self._shares = shares or Shares("connections of RocketMQ's protocol", MAX_CONNECTIONS)
         self._max_unsent_bytes = max_unsent_bytes
+        self._sharers: dict[Connection, Sharer] = {}
+        """Whose share each connection takes, also those that have not begun yet."""
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
         self._stuck: set[Connection] = set()
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greeting: dict[asyncio.Task[None], tuple[Connection, str]] = {}
+        """Connections that have not begun yet, in their order, and their peers."""
         self._clock = time.monotonic
-        self._told_at, self._not_told = float("-inf"), 0
+        self._log = FloodLog("remoting_connection_ended", BROKEN_LOG_SECONDS, self._clock, burst=BROKEN_LOG_BURST)
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         try:
             self._socket = socket.create_server(listen, family=family, backlog=_BACKLOG)
@@ -123,6 +127,7 @@ class RemotingListener:
     def closed(self, connection: Connection) -> None:
         """It has ended."""
         self._connections.discard(connection)
+        self._give_back(connection)
         self._stuck.discard(connection)
         self._counter.connections = len(self._connections)
         if not self._connections:
@@ -140,12 +145,7 @@ class RemotingListener:
 
     def broken(self, peer: str, problem: str) -> None:
         """Logs that a connection was ended. A flood of them makes few lines."""
-        now = self._clock()
-        if now - self._told_at < BROKEN_LOG_SECONDS:
-            self._not_told += 1
-            return
-        _log.warning("remoting_connection_ended", peer=peer, problem=problem, not_told=self._not_told)
-        self._told_at, self._not_told = now, 0
+        self._log.tell(peer=peer, problem=problem)
 
     def answered(self, code: int, problem: CallRefused | None) -> None:
         """Counts a request of a known code."""
@@ -164,18 +164,51 @@ class RemotingListener:
                 self.broken("unknown", f"cannot be accepted: {error.strerror}")
                 await asyncio.sleep(FULL_PAUSE_SECONDS)
                 continue
-            if len(self._connections) + len(self._greeting) >= self._max_connections:
-                self.broken(_peer(connected), f"{self._max_connections} connections are open already")
+            peer, connection = _peer(connected), Connection(self, self._clock)
+            try:
+                self._take_share(peer, connection)
+            except LimitExceeded as error:
+                self.broken(peer, error.message)
                 connected.close()
-                await asyncio.sleep(FULL_PAUSE_SECONDS)
+                await asyncio.sleep(FULL_PAUSE_SECONDS if error.metadata["caller"] == EVERYBODY else 0)
                 continue
-            task = loop.create_task(self._greet(connected))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
+            task = loop.create_task(self._greet(connected, peer, connection))
+            self._greeting[task] = connection, peer
+            task.add_done_callback(lambda ended: self._greeting.pop(ended, None))
 
-    async def _greet(self, connected: socket.socket) -> None:
-        """Makes a connection of a socket, with TLS or without."""
-        loop, peer = asyncio.get_running_loop(), _peer(connected)
+    def _take_share(self, peer: str, connection: Connection) -> None:
+        """Takes a share; where none is left, a connection that asked nothing gives way. Raises LimitExceeded."""
+        sharer = sharer_at(f"rocketmq:{peer}")
+        try:
+            self._shares.take(sharer)
+        except LimitExceeded as error:
+            if error.metadata["caller"] != EVERYBODY or not self._made_room(error.message):
+                raise
+            self._shares.take(sharer)
+        self._sharers[connection] = sharer
+
+    def _made_room(self, problem: str) -> bool:
+        """Ends the connection that has been silent longest of those that never asked anything, if there is one."""
+        problem = f"it asked nothing, and {problem}"
+        if len(self._greeting) > len(self._connections):
+            task, (greeted, peer) = next(iter(self._greeting.items()))
+            del self._greeting[task]
+            self._give_back(greeted)
+            self.broken(peer, problem)
+            return task.cancel()
+        silent = [connection for connection in self._connections if not connection.has_asked]
+        if not silent:
+            return False
+        longest = min(silent, key=lambda connection: connection.last_active)
+        self._connections.discard(longest)  # it has ended in a moment
+        self._give_back(longest)
+        self.broken(longest.peer, problem)
+        longest.abort()
+        return True
+
+    async def _greet(self, connected: socket.socket, peer: str, connection: Connection) -> None:
+        """Begins a connection on a socket, with TLS or without."""
+        loop = asyncio.get_running_loop()
         try:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE:
@@ -184,14 +217,21 @@ class RemotingListener:
             context = self._tls.context if with_tls and self._tls is not None else None
             handshake_seconds = None if context is None else HANDSHAKE_SECONDS
             await loop.connect_accepted_socket(
-                lambda: Connection(self, self._clock), connected, ssl=context, ssl_handshake_timeout=handshake_seconds
+                lambda: connection, connected, ssl=context, ssl_handshake_timeout=handshake_seconds
             )
         except (OSError, ssl.SSLError, TimeoutError) as error:
             connected.close()
+            self._give_back(connection)
             self.broken(peer, f"TLS: {getattr(error, 'reason', None) or error}")
         except BaseException:
             connected.close()
+            self._give_back(connection)
             raise
+
+    def _give_back(self, connection: Connection) -> None:
+        sharer = self._sharers.pop(connection, None)
+        if sharer is not None:
+            self._shares.give_back(sharer)
 
     async def _wants_tls(self, connected: socket.socket) -> bool:
         if self._tls_mode != "permissive":

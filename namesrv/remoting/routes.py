@@ -6,28 +6,34 @@ A route does not name its topic, so all topics with the same queues on the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.records.changes import Change, FilterServersPut, GroupPut, GroupRemoved
 from namesrv.core.records.rows import BrokerData, BrokerKey, TopicQueues
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.remoting.limits import MAX_KEPT_BYTES, MAX_PIECES
 
 _ROUTE = route_data_pb2.TopicRouteData
+_QUEUE_DATAS = _ROUTE.QUEUE_DATAS_FIELD_NUMBER
+_BROKER_DATAS = _ROUTE.BROKER_DATAS_FIELD_NUMBER
+_ORDER_TOPIC_CONF = _ROUTE.ORDER_TOPIC_CONF_FIELD_NUMBER
+_FILTER_SERVERS = _ROUTE.FILTER_SERVERS_FIELD_NUMBER
 _SEVEN_BITS = 0x7F
 
 
 class _Piece(NamedTuple):
-    """A row of a route as JSON."""
+    """A row of a route as JSON: of queues or of a group."""
 
+    number: int
+    """Of the field of TopicRouteData that it is."""
     cluster_name: str
     name: str
-    """Of the broker group; of a filter server's broker, the address."""
+    """Of the broker group."""
     json: bytes
     mapping: tuple[bytes, bytes] | None = None
     """Of a group's queues of a static topic: its mapping, before the topic's name and after it."""
@@ -62,9 +68,9 @@ class RouteJson:
             body = kept.get(queues)
             if body is not None:
                 return body
-        encoded = self._manager.pickup_topic_route_data(topic, zone_name)
-        assert encoded is not None, "the topic is there"
-        body, names_topic = self._of_encoded(topic, encoded, bare_keys=bare_keys)
+        fragments = self._manager.route_fragments(topic, zone_name)
+        assert fragments is not None, "the topic is there"
+        body, names_topic = self._of_fragments(topic, fragments, bare_keys=bare_keys)
         if is_plain and not names_topic:
             self._kept_bytes += len(body)
             if self._kept_bytes > self._max_kept_bytes:
@@ -75,24 +81,34 @@ class RouteJson:
 
     def of_encoded(self, topic: str, route: bytes, *, bare_keys: bool = False) -> bytes:
         """A topic's encoded TopicRouteData as JSON."""
-        return self._of_encoded(topic, route, bare_keys=bare_keys)[0]
+        return self._of_fragments(topic, (field for _, field, _ in _fields(route)), bare_keys=bare_keys)[0]
 
-    def _of_encoded(self, topic: str, route: bytes, *, bare_keys: bool) -> tuple[bytes, bool]:
-        """The same, and whether it names the topic."""
-        rows: dict[int, list[_Piece]] = {}
+    def _of_fragments(self, topic: str, fragments: Iterable[bytes], *, bare_keys: bool) -> tuple[bytes, bool]:
+        """The same of the fields of the message, and whether it names the topic."""
+        groups: list[_Piece] = []
+        queues: list[_Piece] = []
+        filters: dict[str, bytes] = {}
         order_topic_conf = b""
-        for number, field, payload in _fields(route):
-            if number == _ROUTE.ORDER_TOPIC_CONF_FIELD_NUMBER:
-                order_topic_conf = b'"orderTopicConf":' + json.dumps(payload.decode()).encode() + b","
-            elif number in _ENCODERS:
-                rows.setdefault(number, []).append(self._piece(number, field, payload, bare_keys=bare_keys))
-        groups = rows.get(_ROUTE.BROKER_DATAS_FIELD_NUMBER, [])
-        queues = rows.get(_ROUTE.QUEUE_DATAS_FIELD_NUMBER, [])
+        find = self._pieces[bare_keys].get
+        for fragment in fragments:
+            piece = find(fragment)
+            if piece is None:
+                kind = fragment[0] >> 3
+                if kind == _ORDER_TOPIC_CONF:
+                    ((_, _, payload),) = _fields(fragment)
+                    order_topic_conf = b'"orderTopicConf":' + json.dumps(payload.decode()).encode() + b","
+                    continue
+                if kind == _FILTER_SERVERS:  # of all brokers of a group
+                    filters |= dict(_filter_servers(payload) for _, _, payload in _fields(fragment))
+                    continue
+                if kind not in {_QUEUE_DATAS, _BROKER_DATAS}:  # of a newer name server, which was asked in ours' place
+                    continue
+                piece = self._piece(fragment, bare_keys=bare_keys)
+            (queues if piece.number == _QUEUE_DATAS else groups).append(piece)
         if len({group.name for group in groups}) < len(groups):
             shown = self._shown_clusters(group.name for group in groups)
             groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
             queues = [queue for queue in queues if shown.get(queue.name) == queue.cluster_name]
-        filters = {filters.name: filters.json for filters in rows.get(_ROUTE.FILTER_SERVERS_FIELD_NUMBER, [])}
         mappings = [queue.mapping for queue in queues if queue.mapping is not None]
         body = b"".join(
             (
@@ -152,16 +168,15 @@ class RouteJson:
         self._kept_bytes = 0
 
     def _group(self, group: BrokerData, *, bare_keys: bool) -> bytes:
-        (found,) = _fields(group.fragment)
-        return self._piece(*found, bare_keys=bare_keys).json
+        return (self._pieces[bare_keys].get(group.fragment) or self._piece(group.fragment, bare_keys=bare_keys)).json
 
-    def _piece(self, number: int, field: bytes, payload: bytes, *, bare_keys: bool) -> _Piece:
+    def _piece(self, fragment: bytes, *, bare_keys: bool) -> _Piece:
+        """Makes a piece, and keeps it."""
         pieces = self._pieces[bare_keys]
-        piece = pieces.get(field)
-        if piece is None:
-            if len(pieces) >= MAX_PIECES:
-                pieces.clear()
-            piece = pieces[field] = _ENCODERS[number](payload, bare_keys)
+        if len(pieces) >= MAX_PIECES:
+            pieces.clear()
+        ((number, _, payload),) = _fields(fragment)
+        piece = pieces[fragment] = (_queue_data if number == _QUEUE_DATAS else _broker_data)(payload, bare_keys)
         return piece
 
     def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
@@ -207,7 +222,7 @@ def _queue_data(payload: bytes, bare_keys: bool) -> _Piece:
         "writeQueueNums": row.write_queue_nums,
     }
     mapping = _mapping(row, bare_keys=bare_keys) if row.HasField("mapping") else None
-    return _Piece(row.cluster_name, row.broker_name, _dumps(values), mapping)
+    return _Piece(_QUEUE_DATAS, row.cluster_name, row.broker_name, _dumps(values), mapping)
 
 
 def _mapping(row: route_data_pb2.QueueData, *, bare_keys: bool) -> tuple[bytes, bytes]:
@@ -237,23 +252,17 @@ def _broker_data(payload: bytes, bare_keys: bool) -> _Piece:
     }
     if row.HasField("zone_name"):
         values["zoneName"] = row.zone_name
-    return _Piece(row.cluster_name, row.broker_name, b'{"brokerAddrs":%b,%b' % (addrs, _dumps(values)[1:]))
+    encoded = b'{"brokerAddrs":%b,%b' % (addrs, _dumps(values)[1:])
+    return _Piece(_BROKER_DATAS, row.cluster_name, row.broker_name, encoded)
 
 
-def _filter_servers(payload: bytes, _bare_keys: bool) -> _Piece:
+def _filter_servers(payload: bytes) -> tuple[str, bytes]:
+    """A broker's address, and its filter servers under it."""
     row = route_data_pb2.FilterServerData.FromString(payload)
-    member = _dumps({row.broker_addr: list(row.filter_servers)})[1:-1]
-    return _Piece(row.cluster_name, row.broker_addr, member)
+    return row.broker_addr, _dumps({row.broker_addr: list(row.filter_servers)})[1:-1]
 
 
 def _addrs(addrs: Mapping[int, str], *, bare_keys: bool) -> bytes:
     form = "%d:%s" if bare_keys else '"%d":%s'
     members = (form % (broker_id, json.dumps(addrs[broker_id])) for broker_id in sorted(addrs))
     return f"{{{','.join(members)}}}".encode()
-
-
-_ENCODERS: dict[int, Callable[[bytes, bool], _Piece]] = {
-    _ROUTE.QUEUE_DATAS_FIELD_NUMBER: _queue_data,
-    _ROUTE.BROKER_DATAS_FIELD_NUMBER: _broker_data,
-    _ROUTE.FILTER_SERVERS_FIELD_NUMBER: _filter_servers,
-}

@@ -22,6 +22,7 @@ from groundwork.systemd import listeners_handed_over
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import Authorizer
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.reflection import add_reflection
 from namesrv.server.rpc.handlers import handlers_of_server
 
@@ -96,6 +97,7 @@ def add_services(
     *,
     observers: tuple[CallObserver, ...],
     doorkeeper: Authorizer | None,
+    shares: FairShares,
 ) -> None:
     """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
 
@@ -106,9 +108,10 @@ def add_services(
         health_servicer: Knows which of them serve.
         observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.
+        shares: What callers have under way.
     """
     slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
-    handlers = handlers_of_server(slow_reader_seconds, observers=observers, doorkeeper=doorkeeper)
+    handlers = handlers_of_server(slow_reader_seconds, observers=observers, doorkeeper=doorkeeper, shares=shares)
     for service, parts in services:
         handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

@@ -23,9 +23,11 @@ from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
 from namesrv.core.snapshot.pins import Pins
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.auth.security import Security, product_env_security
 from namesrv.server.background.channel_notices import ChannelNotices
 from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.clearing_up import clear_up
 from namesrv.server.background.expiry_scanner import ExpiryScanner
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
@@ -104,13 +106,14 @@ class NamesrvServer:
         listen_for_mass_loss(self._manager)
         listen_for_names_in_two_clusters(self._manager)
         self._writer = TableWriter()
+        self._shares = FairShares.of(settings.share_rules)
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
-        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
-        self._watch_streams = WatchStreams(self._manager, self._durable.warm_up, clock)
+        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), self._shares.of_pins)
+        self._watch_streams = WatchStreams(self._manager, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
-        self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector)
+        self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._manager, self._channels)
         self._product_env = ClusterTest.of(settings, clock.monotonic, product_env_credentials)
         self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
@@ -122,7 +125,8 @@ class NamesrvServer:
             serve_from(self._grpc, self._manager)
         self._doorkeeper = self._security.doorkeeper(self._manager)
         self._front = front_on(make_front, settings, self._doorkeeper, self._front_counter)
-        self._add_services(settings, RegistrationParts(self._manager.channels, clock.monotonic))
+        staged = RegistrationParts(self._manager.channels, clock.monotonic, self._shares.staged_topics)
+        self._add_services(settings, staged)
 
     def _empty_manager(
         self, settings: NamesrvSettings, clock: SystemClock, data_dir: DataDir | None
@@ -148,6 +152,7 @@ class NamesrvServer:
             partial(certificates, self._security.tls, client),
             self._durable.snapshot_age_seconds,
             self._front_counter if settings.remoting_listen else None,
+            self._shares,
         )
         try:
             return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
@@ -194,6 +199,7 @@ class NamesrvServer:
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             drop_expired_pins(self._pins),
+            clear_up(self._manager.leftovers),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.tell_changes(),
@@ -211,6 +217,7 @@ class NamesrvServer:
             parts,
             settings.broker_channel_expired_time_millis,
             tally=self._registrations,
+            registered_topics=self._shares.registered_topics,
         )
         route = RouteServicer.of(
             manager,
@@ -218,6 +225,7 @@ class NamesrvServer:
             self._durable.warm_up,
             self._pins,
             watchers,
+            shares=self._shares,
             product_env=self._product_env,
             started_at_millis=started_at_millis,
             engine=self._engine.name,
@@ -237,7 +245,15 @@ class NamesrvServer:
             self._front.serve(parts_of_front)
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
-        add_services(self._grpc, settings, services, self._health, observers=observers, doorkeeper=self._doorkeeper)
+        add_services(
+            self._grpc,
+            settings,
+            services,
+            self._health,
+            observers=observers,
+            doorkeeper=self._doorkeeper,
+            shares=self._shares,
+        )
 
     async def _set_health(self) -> None:
         """Sets the health: all services serve from the start; lookups only once the name server is warm."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from groundwork.topic_rules import MAX_QUEUE_NUMS
 from route_client.errors import MalformedOrderConfError
 from route_client.routes.route import MessageQueue, TopicRoute
+from route_client.routes.static_topics import is_static, static_queues
 
 DEFAULT_TOPIC = "TBW102"
 """The topic whose brokers take messages of topics that do not exist yet (RocketMQ: AUTO_CREATE_TOPIC_KEY_TOPIC)."""
@@ -40,20 +41,23 @@ class PublishInfo:
 def publish_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> PublishInfo:
     """The queues of a route that a producer may send to.
 
-    With an ordered configuration these are its queues, whatever permissions, groups and masters the route has.
-    Otherwise they are the writable queues of groups with a master, by broker name.
+    With an ordered configuration these are its queues, and those of a static topic are its own (see
+    ``static_topics``), whatever permissions, groups and masters the route has. Otherwise they are the writable queues
+    of groups with a master, by broker name.
 
     Args:
         topic: Name of the topic.
         route: Its route.
-        zone_name: If given, and groups of this zone have such queues, only theirs. An ordered configuration is never
-            narrowed: which queue a message goes to depends on their number.
+        zone_name: If given, and groups of this zone have such queues, only theirs. An ordered configuration and a
+            static topic are never narrowed: which queue a message goes to depends on their number.
 
     Raises:
         MalformedOrderConfError: The ordered configuration cannot be read.
     """
     if route.order_topic_conf:
         return PublishInfo(topic, ordered_queues(topic, route.order_topic_conf), ordered=True)
+    if is_static(route):
+        return PublishInfo(topic, static_queues(topic, route))
     with_master = {group.key for group in route.broker_datas if group.master_addr is not None}
     queues = tuple(
         MessageQueue(topic, data.broker_name, queue_id, data.cluster_name)
@@ -79,7 +83,12 @@ def default_publish_info(
 
 
 def subscribe_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> tuple[MessageQueue, ...]:
-    """The queues that consumers read, sorted: each readable queue, whether its group has a master or not."""
+    """The queues that consumers read, sorted: each readable queue, whether its group has a master or not.
+
+    Those of a static topic are its own, all of them.
+    """
+    if is_static(route):
+        return static_queues(topic, route)
     queues = sorted(
         MessageQueue(topic, data.broker_name, queue_id, data.cluster_name)
         for data in route.queue_datas

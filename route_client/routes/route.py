@@ -38,6 +38,21 @@ class MessageQueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class StaticMapping:
+    """Which queues of a static topic are on one broker group now (RocketMQ: TopicQueueMappingInfo)."""
+
+    scope: str
+    """Groups that share the topic's queues; ``__global__`` if all do."""
+    total_queue_nums: int
+    """Queues of the topic on all of these groups together."""
+    epoch: int
+    """When it was made: of two groups that have a queue, the one with the higher epoch counts."""
+    dirty: bool = False
+    queue_ids: tuple[tuple[int, int], ...] = ()
+    """Queue of the topic, and the group's own queue that it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueData:
     """How many queues of a topic one broker group has."""
 
@@ -48,6 +63,8 @@ class QueueData:
     perm: int
     """Bits: read 4, write 2, inherit 1."""
     topic_sys_flag: int = 0
+    mapping: StaticMapping | None = None
+    """Of a static topic: which of its queues are on the group."""
 
     @property
     def key(self) -> GroupKey:
@@ -131,7 +148,7 @@ def from_wire(wire: pb.TopicRouteData) -> TopicRoute:
 
     Raises:
         ValueError: A queue count is beyond what a broker can have: each queue becomes an object here, and a slip of a
-            name server must not make it millions.
+            name server must not make it millions. Or a static topic's mapping makes no sense.
     """
     return TopicRoute(
         tuple(sorted(map(_queue_data, wire.queue_datas), key=_by_name)),
@@ -153,6 +170,7 @@ def to_wire(route: TopicRoute) -> pb.TopicRouteData:
                 write_queue_nums=data.write_queue_nums,
                 perm=data.perm,
                 topic_sys_flag=data.topic_sys_flag,
+                mapping=None if data.mapping is None else _mapping_to_wire(data.mapping),
             )
             for data in route.queue_datas
         ],
@@ -177,6 +195,36 @@ def _queue_data(wire: pb.QueueData) -> QueueData:
         wire.write_queue_nums,
         wire.perm,
         wire.topic_sys_flag,
+        _mapping(wire) if wire.HasField("mapping") else None,
+    )
+
+
+def _mapping(wire: pb.QueueData) -> StaticMapping:
+    mapping = wire.mapping
+    if not 0 <= mapping.total_queue_nums <= MAX_QUEUE_NUMS:
+        raise ValueError(
+            f"mapping.total_queue_nums of broker {wire.broker_name!r} is {mapping.total_queue_nums}, "
+            f"not 0 to {MAX_QUEUE_NUMS}"
+        )
+    if len(mapping.topic_queue_ids) != len(mapping.broker_queue_ids):
+        raise ValueError(
+            f"mapping of broker {wire.broker_name!r} has {len(mapping.topic_queue_ids)} topic_queue_ids "
+            f"and {len(mapping.broker_queue_ids)} broker_queue_ids, which must be as many"
+        )
+    queue_ids = zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=True)
+    return StaticMapping(
+        mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, tuple(sorted(queue_ids))
+    )
+
+
+def _mapping_to_wire(mapping: StaticMapping) -> pb.StaticTopicMapping:
+    return pb.StaticTopicMapping(
+        scope=mapping.scope,
+        total_queue_nums=mapping.total_queue_nums,
+        epoch=mapping.epoch,
+        dirty=mapping.dirty,
+        topic_queue_ids=[topic_queue for topic_queue, _ in mapping.queue_ids],
+        broker_queue_ids=[own for _, own in mapping.queue_ids],
     )
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from route_pipeline.log.commits import DataFile
 from route_pipeline.log.data_files import LOG_DDL, LOG_SCHEMA, as_rows
+from route_pipeline.log.protocol.commits import DataFile
 from route_pipeline.stores.store import Store
 
 TASK_BYTES = 16 * 1024 * 1024

@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.arrow_source import read_by_arrow
-from route_pipeline.log.commits import CHANGES, DataFile
 from route_pipeline.log.data_files import LOG_DDL
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.commits import CHANGES, DataFile
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.stores.local import LocalStore
 
 

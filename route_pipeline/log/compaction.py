@@ -14,12 +14,12 @@ from datetime import timedelta
 import pyarrow as pa
 
 from route_pipeline.log.arrow_source import read_rows
-from route_pipeline.log.commits import CHANGES, CLEANING, COMPACTION, QUARANTINE, RETENTION, DataFile
 from route_pipeline.log.data_files import DATA, LOG_SCHEMA, NewFile, as_rows, folder_of, groups
+from route_pipeline.log.protocol.commits import CHANGES, CLEANING, COMPACTION, QUARANTINE, RETENTION, DataFile
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.writer import ConflictError, LogWriter
 from route_pipeline.log.quality import PROBLEM
-from route_pipeline.log.route_log import RouteLog
-from route_pipeline.log.writer import ConflictError, LogWriter
-from route_pipeline.stores.store import WORK, StoreUnavailableError
+from route_pipeline.stores.store import WORK, StoreRefusedError, StoreUnavailableError
 
 ROWS_A_FILE = 2_000_000
 """About 20 MB of topic queues. Files of half of it and more stay as they are."""
@@ -70,7 +70,7 @@ def compact(log: RouteLog, grace: timedelta = GRACE) -> Compacted:
             if _merge(writer, small):
                 days.add(small[0].date)
         deleted = _clean(writer, grace)
-    except (ConflictError, StoreUnavailableError) as error:
+    except (ConflictError, StoreRefusedError, StoreUnavailableError) as error:
         raise CompactionError(f"{log.url} cannot be compacted: {error}") from error
     return Compacted(tuple(sorted(days)), before, len(writer.state.files), deleted)
 

@@ -11,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from route_pipeline.log.commits import DataFile, Span
+from route_pipeline.log.protocol.commits import DataFile, Span
 from route_pipeline.schemas import CHANGES, TIMESTAMP, arrow_schema, spark_ddl
 from route_pipeline.stores.store import Store
 

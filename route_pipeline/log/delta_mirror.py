@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import read_files
-from route_pipeline.log.commits import CHANGES, DataFile
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.commits import CHANGES, DataFile
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.sinks import SinkError
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 from route_pipeline.stores.local import LocalStore

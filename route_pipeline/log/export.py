@@ -6,8 +6,8 @@ import shutil
 from os import PathLike
 from pathlib import PurePosixPath
 
-from route_pipeline.log.commits import CHANGES
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.commits import CHANGES
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.stores.store import StoreError
 from route_pipeline.stores.urls import open_store
 

@@ -1,8 +1,8 @@
 """The ingest: it appends the rows of name servers to the change log, once or as long as wanted.
 
 A batch is planned on the driver, from the position of the last commit. Spark's tasks check its rows and write them
-(:mod:`route_pipeline.log.staging`), and a commit makes them part of the log, with the position that was reached
-(:mod:`route_pipeline.log.writer`). The position is nowhere else, so there is nothing that could disagree with it.
+(:mod:`route_pipeline.log.staging`). A commit (:mod:`route_pipeline.log.protocol.writer`) makes them part of the log,
+with the position that was reached. The position is nowhere else, so there is nothing that could disagree with it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pyspark.sql import SparkSession, is_remote
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.log.data_files import folder_of
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.summaries import Summary, gap_of, point_of, read_text
+from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.log.slow_workers import patiently
 from route_pipeline.log.staging import Staged, Stager
-from route_pipeline.log.summaries import Summary, gap_of, point_of, read_text
-from route_pipeline.log.writer import Batch, LogWriter
 from route_pipeline.schemas import CHANGES
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.offsets import INITIAL, OffsetError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.stores.store import StoreUnavailableError
+from route_pipeline.stores.store import StoreRefusedError, StoreUnavailableError
 
 OnBatch = Callable[[list[Summary]], None]
 
@@ -127,7 +127,7 @@ class Ingester:
                 summaries = self._append(reader, end)
                 self._on_batch(summaries)
                 written += summaries
-        except (NamesrvError, OffsetError, StoreUnavailableError) as error:
+        except (NamesrvError, OffsetError, StoreRefusedError, StoreUnavailableError) as error:
             raise IngestError(str(error)) from error
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import read_files
-from route_pipeline.log.commits import CHANGES, RETENTION
 from route_pipeline.log.compaction import CompactionError
 from route_pipeline.log.data_files import folder_of
 from route_pipeline.log.history import KEY, current, history
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.commits import CHANGES, RETENTION
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.writer import ConflictError, LogWriter
 from route_pipeline.log.spark_files import write_files
-from route_pipeline.log.writer import ConflictError, LogWriter
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 from route_pipeline.stores.store import StoreUnavailableError
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from route_pipeline.log.commits import DataFile, file_from_json, file_to_json
 from route_pipeline.log.data_files import NewFile, groups
+from route_pipeline.log.protocol.commits import DataFile, file_from_json, file_to_json
 from route_pipeline.stores.store import WORK, Store
 
 ROW_GROUP_ROWS = 64 * 1024

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import COMPARED, current, history
-from route_pipeline.log.route_log import RouteLog
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 MAX_SHOWN_DIFFERENCES = 20

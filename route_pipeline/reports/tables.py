@@ -10,11 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from route_pipeline.log.commits import HISTORY, HISTORY_MADE
 from route_pipeline.log.data_files import folder_of
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.commits import HISTORY, HISTORY_MADE
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.log.spark_files import write_files
-from route_pipeline.log.writer import LogWriter
 from route_pipeline.reports.questions import Event, RouteAt, utc
 
 

@@ -62,7 +62,9 @@ def snapshot_rows(
         for chunk in snapshot.chunks():
             if chunk.topics:
                 yield _queue_batch(common, queue_columns(snapshot, queues, chunk, wanted))
-            if rows := [row for row in _chunk_rows(chunk) if wanted.wants_cluster(row["cluster_name"])]:
+            if rows := [
+                row for row in _chunk_rows(chunk) if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
+            ]:
                 yield _batch(common, rows)
     if shard.index == 0:
         yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(endpoint)}])
@@ -167,7 +169,8 @@ def _rows_of(change: route_service_pb2.RouteChange, wanted: RowFilter) -> Iterab
     return [
         row
         for row in rows
-        if wanted.wants_cluster(row["cluster_name"]) and ("topic" not in row or wanted.wants_topic(row["topic"]))
+        if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
+        and ("topic" not in row or wanted.wants_topic(row["topic"]))
     ]
 
 

@@ -12,19 +12,23 @@ retries, and all actions on one DataFrame read that revision; a new ``load()`` r
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.schemas import CHANGES, spark_ddl
-from route_pipeline.source.batch_reader import NamesrvReader
+from route_pipeline.source.batch_reader import FilteringReader, NamesrvReader
 from route_pipeline.source.connection import Connecting
 from route_pipeline.source.namesrv_state import pin_snapshot
 from route_pipeline.source.options import DEFAULT_PIN_SECONDS, FORMAT, ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader
+from route_pipeline.source.worker_python import check_worker_python
+
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class NamesrvDataSource(DataSource):
@@ -41,7 +45,8 @@ class NamesrvDataSource(DataSource):
         Raises:
             ValueError: An option is wrong. Spark asks for the schema at ``load()``, so it shows there already.
         """
-        return spark_ddl(ReadRequest.of_options(self.options).table)
+        request = ReadRequest.of_options(self.options)
+        return spark_ddl(request.table, request.columns)
 
     def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002
         """A reader of the table as it is now.
@@ -49,7 +54,8 @@ class NamesrvDataSource(DataSource):
         Raises:
             ValueError: An option is wrong.
         """
-        return NamesrvReader(ReadRequest.of_options(self.options))
+        request = ReadRequest.of_options(self.options)
+        return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
 
     def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's name
         """A reader of the tables as they are now and of every change from then on.
@@ -65,8 +71,20 @@ class NamesrvDataSource(DataSource):
         return NamesrvStreamReader(request)
 
 
+def _filters_are_pushed() -> bool:
+    """Whether ``spark.sql.python.filterPushdown.enabled`` is on; seen from which of its programs Spark plans with."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHING in sys.modules or (main is not None and main.name == _PUSHING)
+
+
 def register(spark: SparkSession) -> None:
-    """Makes the format ``namesrv`` known to a session."""
+    """Makes the format ``namesrv`` known to a session.
+
+    Raises:
+        WorkerPythonError: The session's workers run a Python that cannot read it; one line that says what to set.
+    """
+    if not is_remote():
+        check_worker_python(spark.sparkContext.pythonExec)
     spark.dataSource.register(NamesrvDataSource)
 
 

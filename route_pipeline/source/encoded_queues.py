@@ -64,9 +64,10 @@ class QueueColumns(dict[bytes, int]):
             raise ValueError(f"a queue of topic {topic.topic!r} that cannot be decoded") from error
         rows = pa.array(numbers, INTEGER)
         taken = dict(zip(COLUMNS, (pa.array(names, STRING), *(c.take(rows) for c in self._decoded())), strict=True))
-        if not wanted.clusters:
+        if not wanted.clusters and not wanted.brokers:
             return taken
-        mask = pa.array([wanted.wants_cluster(self._queues[number].cluster_name) for number in numbers], pa.bool_())
+        of_rows = (self._queues[number] for number in numbers)
+        mask = pa.array([wanted.wants_group(queue.cluster_name, queue.broker_name) for queue in of_rows], pa.bool_())
         return {name: column.filter(mask) for name, column in taken.items()}
 
     def _decoded(self) -> list[pa.Array]:

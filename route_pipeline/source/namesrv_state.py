@@ -29,6 +29,8 @@ class NamesrvState:
     """Its current revision."""
     compacted_revision: int
     """Oldest revision that changes can be read after."""
+    topics: int
+    """Number of its topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,9 @@ def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
         header = status.header
         if not header.namesrv_name:
             raise connection.error("does not say its name")
-    return NamesrvState(header.namesrv_name, header.epoch, header.revision, status.compacted_revision)
+    return NamesrvState(
+        header.namesrv_name, header.epoch, header.revision, status.compacted_revision, status.topic_count
+    )
 
 
 def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int) -> Pin:

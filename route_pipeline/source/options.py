@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from groundwork.connections.certificates import CertificateError, read_authorities, read_key_pair
 from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
-from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES
+from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
 from route_pipeline.source.connection import Connecting, Timeouts, Tls
 from route_pipeline.source.namesrv_state import MAX_PIN_SECONDS, MIN_PIN_SECONDS
 from route_pipeline.source.row_filter import RowFilter
@@ -27,7 +29,7 @@ MAX_SHARDS = 1024
 """Most shards that a name server makes of its tables."""
 
 DEFAULT_SHARDS = 4
-"""Tasks a name server: few enough for two cores, enough to keep them busy."""
+"""Tasks a large name server: few enough for two cores, enough to keep them busy."""
 
 DEFAULT_PIN_SECONDS = 600
 """Name servers extend a pin while it is read from, so this is how long a plan may wait for its tasks."""
@@ -42,6 +44,7 @@ _OPTIONS = (
     "table",
     "topics",
     "clusters",
+    "columns",
     "shards",
     "pins",
     "pinSeconds",
@@ -73,8 +76,10 @@ class ReadRequest:
     """How to connect to them."""
     wanted: RowFilter
     """Which rows."""
-    shards: int
-    """Tasks a name server."""
+    columns: tuple[str, ...]
+    """Which columns, in the table's order; empty: all."""
+    shards: int | None
+    """Tasks a name server; None: by its size."""
     pin_seconds: int
     """How long snapshots stay readable unless they are read from."""
     pins: Mapping[Endpoint, str]
@@ -87,6 +92,10 @@ class ReadRequest:
     """Streams: whether to take a snapshot where changes were missed."""
     max_revisions: int | None
     """Streams: most revisions of one name server in one batch; None: no limit."""
+
+    def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The wanted columns of rows."""
+        return rows.select(self.columns) if self.columns else rows
 
     @classmethod
     def of_options(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadRequest:
@@ -110,12 +119,14 @@ class ReadRequest:
             total=_seconds(options, "timeoutSeconds", Timeouts().total),
         )
         tls = _tls(options)
+        table = _one_of(options, "table", (TOPIC_QUEUES, *(name for name in TABLES if name != TOPIC_QUEUES)))
         request = cls(
             endpoints=endpoints,
-            table=_one_of(options, "table", (TOPIC_QUEUES, *(name for name in TABLES if name != TOPIC_QUEUES))),
+            table=table,
             connecting=Connecting(timeouts, tls, _token(options, tls=tls is not None)),
             wanted=RowFilter.of(_names(options, "topics"), _names(options, "clusters")),
-            shards=DEFAULT_SHARDS if shards is None else shards,
+            columns=_columns(options, table),
+            shards=shards,
             pin_seconds=DEFAULT_PIN_SECONDS if pin_seconds is None else pin_seconds,
             pins=_pins(options, endpoints),
             after_revision=_whole_number(options, "afterRevision", 0, MAX_REVISIONS),
@@ -174,6 +185,17 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
     if not names:
         raise ValueError(f"option {name!r} is empty: leave it out for all")
     return names
+
+
+def _columns(options: Mapping[str, str], table: str) -> tuple[str, ...]:
+    wanted = _names(options, "columns")
+    there = [column.name for column in columns_of(table)]
+    for name in wanted:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
+            raise ValueError(f"option 'columns' has {name!r:.80}, which is no column of table {table}{hint}")
+    return tuple(name for name in there if name in wanted)
 
 
 def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

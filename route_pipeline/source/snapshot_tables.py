@@ -81,11 +81,13 @@ def read_table(
                 yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, part.wanted).values()))
             elif table == CLUSTERS and chunk.clusters:
                 yield batches.of_rows(
-                    row for row in _cluster_rows(chunk) if part.wanted.wants_cluster(row["cluster_name"])
+                    row
+                    for row in _cluster_rows(chunk)
+                    if part.wanted.wants_group(row["cluster_name"], row["broker_name"])
                 )
             elif table == BROKERS:
                 brokers.add(chunk)
-    rows = [row for row in brokers.rows() if part.wanted.wants_cluster(row["cluster_name"])]
+    rows = [row for row in brokers.rows() if part.wanted.wants_group(row["cluster_name"], row["broker_name"])]
     for start in range(0, len(rows), MAX_BROKER_ROWS):
         yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
 

@@ -21,15 +21,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.source import change_rows
-from route_pipeline.source.batch_reader import ChangesPart, SnapshotPart, check_name, shards
+from route_pipeline.source.batch_reader import (
+    ChangesPart,
+    SnapshotPart,
+    check_name,
+    shards,
+    shards_of_changes,
+    snapshot_shards,
+)
 from route_pipeline.source.change_reader import Span
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.namesrv_state import NamesrvState, ask_state, pin_snapshot
 from route_pipeline.source.offsets import HOLE, INITIAL, UP, Position, from_json, to_json
-from route_pipeline.source.options import ReadRequest
-
-SHARDED_REVISIONS = 20_000
-"""Spans of fewer revisions are read by one task: several would cost more than they save."""
+from route_pipeline.source.options import DEFAULT_SHARDS, ReadRequest
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,10 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             NamesrvError: It could not be read whole; Spark fails the task.
         """
+        for batch in self._read(partition):
+            yield self._request.selected(batch)
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         connecting, wanted = self._request.connecting, self._request.wanted
         if isinstance(partition, ReaderRowPart):
             yield change_rows.reader_row(dict(partition.row))
@@ -198,13 +206,15 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{since.revision} is where this query is: it was stopped for too long. Set the option "
                 "onCompacted=resync to go on with a snapshot (what came and went in between is not seen)"
             )
-        count = self._request.shards if to.revision - since.revision > SHARDED_REVISIONS else 1
         span = Span(since.epoch, since.revision, to.revision)
+        most = self._request.shards or DEFAULT_SHARDS
+        count = min(most, shards_of_changes(span))
         return [ChangesPart(endpoint, state.namesrv, span, shard) for shard in shards(count)]
 
     def _snapshot(self, endpoint: Endpoint) -> list[InputPartition]:
+        parts = snapshot_shards(self._request, endpoint)
         pin = pin_snapshot(endpoint, self._request.connecting, self._request.pin_seconds)
-        return [SnapshotPart(endpoint, pin.pin_id, shard) for shard in shards(self._request.shards)]
+        return [SnapshotPart(endpoint, pin.pin_id, shard) for shard in parts]
 
     def _reader_row(
         self, endpoint: Endpoint, at: Position, op: str, reason: Exception | None = None, after: int | None = None

@@ -17,28 +17,51 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, BinaryIO
 
-from route_pipeline.stores.store import MissingFileError, StoredFile, StoreError, StoreUnavailableError
+from route_pipeline.stores.store import (
+    MissingFileError,
+    StoredFile,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "abfss": "azure", "hdfs": None}
 """Schemes, and the extra of this package that brings the client; Hadoop's comes with Hadoop."""
 
-CONNECT_SECONDS, ANSWER_SECONDS = 5, 60
-"""How long one attempt may take to connect, and to answer."""
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 20
+"""How long one attempt may take to connect, and to answer. fsspec's client makes five."""
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {
         "config_kwargs": {
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": ANSWER_SECONDS,
-            # The client of fsspec repeats as well.
-            "retries": {"mode": "standard", "max_attempts": 2},
+            # One, because the client of fsspec repeats.
+            "retries": {"mode": "standard", "total_max_attempts": 1},
         }
     }
 }
+_WHOLE: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 1}}
+"""How to read whole files, which are small: by one request each. More would first ask for the size."""
 _BLOCK = 8 * 1024 * 1024
 _MODIFIED = ("LastModified", "last_modified", "mtime", "updated")
 """What each client calls the time at which a file was written."""
-_WILL_NOT_PASS = (errno.EINVAL, errno.ENAMETOOLONG)
+_WILL_NOT_PASS = (
+    *(errno.EINVAL, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS),
+    getattr(errno, "EREMCHG", errno.ENOENT),  # how fsspec's client names a redirection
+)
+_OTHER_PLACE = "look at the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL)"
+_KEY = "look at the credentials"
+_HINTS = {
+    "AuthorizationHeaderMalformed": _OTHER_PLACE,
+    "ExpiredToken": "renew the credentials",
+    "IllegalLocationConstraintException": _OTHER_PLACE,
+    "InvalidAccessKeyId": _KEY,
+    "PermanentRedirect": _OTHER_PLACE,
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "SignatureDoesNotMatch": _KEY,
+}
+"""What to do, by the code of S3's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +103,14 @@ class RemoteStore:
     def read(self, path: str) -> bytes:
         """A whole file."""
         with self._errors(path):
-            content: bytes = self._client().cat_file(self._name(path))
+            content: bytes = self._client().cat_file(self._name(path), **_WHOLE.get(self.scheme, {}))
             return content
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | None]:
         """Whole files, None for those that are missing."""
         names = [self._name(path) for path in paths]
         with self._errors(""):
-            found = self._client().cat(names, on_error="return") if names else {}
+            found = self._client().cat(names, on_error="return", **_WHOLE.get(self.scheme, {})) if names else {}
         contents: list[bytes | None] = []
         for name, path in zip(names, paths, strict=True):
             content = found[name]
@@ -193,7 +216,7 @@ class RemoteStore:
                 raise StoreError(f"{at} cannot be written to: {_line(error)}") from error
             raise MissingFileError(f"{at} is missing") from error
         except PermissionError as error:
-            raise StoreError(f"{at}: no right to it: {_line(error)}") from error
+            raise StoreRefusedError(f"{at}: no right to it: {_line(error)}") from error
         except Exception as error:  # each client has errors of its own
             kind = StoreError if getattr(error, "errno", None) in _WILL_NOT_PASS else StoreUnavailableError
             raise kind(f"{at} cannot be reached: {_line(error)}") from error
@@ -207,7 +230,10 @@ def _is_conflict(error: OSError) -> bool:
 
 def _line(error: BaseException) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:300]
+    answer = getattr(error.__cause__, "response", None)
+    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+    hint = f": {_HINTS[code]}" if code in _HINTS else ""
+    return " ".join(str(text).split())[:300] + hint
 
 
 @cache

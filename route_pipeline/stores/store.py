@@ -24,6 +24,10 @@ class StoreUnavailableError(StoreError):
     """The store did not do what was asked, as when it is full or does not answer; it may, later."""
 
 
+class StoreRefusedError(StoreError):
+    """The store refuses, and will until somebody changes a right, credentials, or a clock."""
+
+
 class MissingFileError(StoreError):
     """There is no file of that name."""
 

@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 
 CUT = "cut"
 """The server is asked, and its answer is lost."""
+STUCK = "stuck"
+"""The server is not asked, and no answer comes."""
 Fate = str | tuple[int, str] | None
-"""None: nothing happens. CUT. Or a status and code of an error that is answered in the server's place."""
+"""None: nothing happens. CUT or STUCK. Or a status and code of an error that is answered in the server's place."""
 
 
 @dataclass
@@ -26,6 +28,8 @@ class CuttingProxy:
     url: str = ""
     met: list[tuple[str, str, Fate]] = field(default_factory=list)
     """Requests to which something happened."""
+    over: threading.Event = field(default_factory=threading.Event)
+    """Lets those go that are stuck."""
 
 
 @contextmanager
@@ -40,6 +44,7 @@ def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
     try:
         yield server.proxy
     finally:
+        server.proxy.over.set()
         server.shutdown()
         thread.join(30)
         server.server_close()
@@ -66,6 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fate, tuple):
             status, code = fate
             self._answer(status, {}, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode())
+            return
+        if fate == STUCK:
+            proxy.over.wait(60)
+            self.close_connection = True
             return
         connection = http.client.HTTPConnection(self.server.target, timeout=60)
         try:

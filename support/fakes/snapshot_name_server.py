@@ -32,6 +32,8 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
     epoch: str = "0001"
     revision: int = 7
     compacted_revision: int = 0
+    topic_count: int = 0
+    """How many topics it says to have."""
     changes: dict[int, list[route_service_pb2.RouteChange]] = field(default_factory=dict)
     """The change log by revision; revisions without changes have no message."""
     refusal: RichError | None = None
@@ -65,7 +67,9 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
     ) -> route_service_pb2.GetNamesrvStatusResponse:
         self._begin(context)
         return route_service_pb2.GetNamesrvStatusResponse(
-            header=self._header(self.revision), compacted_revision=self.compacted_revision
+            header=self._header(self.revision),
+            compacted_revision=self.compacted_revision,
+            topic_count=self.topic_count,
         )
 
     def StreamRouteChanges(  # noqa: N802

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import history
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from support.routes.fleet_life import Moment, State, Version, content_of
 
 

@@ -19,11 +19,12 @@ SOUND = 20.0
 class Story:
     """A history with one broker at one name server, sound unless something else is said."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str = "broker-b") -> None:
+        self.group = group
         self.records: list[Record] = [
             {"at": 0.0, "what": "process", "name": SERVER, "event": "started"},
-            {"at": 0.5, "what": "topics", "group": "broker-b", "version": 1, "topics": ["T0", "only-broker-b"]},
-            {"at": 1.0, "what": "process", "name": MASTER, "event": "started"},
+            {"at": 0.5, "what": "topics", "group": group, "version": 1, "topics": ["T0", "only-broker-b"]},
+            {"at": 1.0, "what": "process", "name": f"{group}-0", "event": "started"},
             {"at": 60.0, "what": "agreed", "seconds": 0.1, "difference": ""},
         ]
 
@@ -36,7 +37,7 @@ class Story:
     ) -> None:
         """An answer with both topics of the broker, but for those that it lacks."""
         topics = {"T0": version, "only-broker-b": version, **extra}
-        rows = [_row(topic, number, addr) for topic, number in topics.items() if topic not in lacks]
+        rows = [_row(topic, number, addr, self.group) for topic, number in topics.items() if topic not in lacks]
         answer = {
             "header": {"namesrv_name": SERVER, "epoch": "1", "revision": str(int(at * 10))},
             "routes": rows,
@@ -49,10 +50,13 @@ class Story:
         return [violation.partition(":")[0] for violation in violations(self.records)]
 
 
-def _row(topic: str, version: int, addr: str) -> dict[str, Any]:
-    queues = {"broker_name": "broker-b", "cluster_name": "c", "read_queue_nums": version, "write_queue_nums": version}
-    group = {"broker_name": "broker-b", "cluster_name": "c", "broker_addrs": [{"broker_addr": addr}]}
-    return {"topic": topic, "route": {"queue_datas": [queues], "broker_datas": [group]}}
+def _row(topic: str, version: int, addr: str, group: str) -> dict[str, Any]:
+    name = {"broker_name": group, "cluster_name": "c"}
+    queues = {**name, "read_queue_nums": version, "write_queue_nums": version}
+    return {
+        "topic": topic,
+        "route": {"queue_datas": [queues], "broker_datas": [{**name, "broker_addrs": [{"broker_addr": addr}]}]},
+    }
 
 
 @pytest.fixture
@@ -110,6 +114,15 @@ def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss
     story.lookup(SOUND + 14)
     assert story.broken() == []
     story.lookup(SOUND + 16)
+    assert story.broken() == ["gone"]
+
+
+def test_a_lost_broker_of_rocketmq_has_the_time_of_its_silence() -> None:
+    story, addr = Story("broker-d"), "127.0.0.1:10941"
+    story.add(SOUND, "process", name="broker-d-0", event="stopped")
+    story.lookup(SOUND + 30, addr=addr)
+    assert story.broken() == []
+    story.lookup(SOUND + 32, addr=addr)
     assert story.broken() == ["gone"]
 
 
@@ -234,7 +247,7 @@ def test_a_client_must_tell_without_gaps(story: Story) -> None:
 def test_a_watch_must_hold_what_lookups_found(story: Story) -> None:
     header = {"namesrv_name": SERVER, "epoch": "1", "revision": "210"}
     watch = {"watcher": "w", "server": SERVER, "stream": 1}
-    row = _row("T0", 9, ADDR)
+    row = _row("T0", 9, ADDR, "broker-b")
     story.lookup(21)
     story.add(20, "watch", event="opened", request={"topics": ["T0"]}, **watch)
     message = {"header": header, "changes": [row], "bookmark": True}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -20,12 +20,17 @@ from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.rich_errors import DETAILS_KEY, RichError
+from groundwork.topic_rules import check_topic
 from namesrv.config.keys import with_texts
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.errors import ConfigKeyDenied, InvalidField
+from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
 from namesrv.core.records.changes import Cause, KvPut
 from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.remoting.frames import BrokenFrame, FrameReader
+from namesrv.remoting.headers import answer, request_of
+from namesrv.remoting.registration_body import read_registration
 from namesrv.server.services.paging import last_of_page_before
 from namesrv.storage import config_file, epoch_file, intents_file, kv_config_file
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
@@ -203,6 +208,36 @@ def _page_token(text: str) -> None:
     last_of_page_before(text.encode(errors="replace").decode())
 
 
+def _remoting_frames(data: bytes, _: Path) -> None:
+    """What a connection of RocketMQ's protocol brings."""
+    reader = FrameReader()
+    reader.feed(data)
+    while (frame := reader.next()) is not None:
+        request = request_of(frame)
+        again = FrameReader()
+        again.feed(answer(request, 0, fields=_sound(request.fields)))
+        told = again.next()
+        assert told is not None
+        assert request_of(told).opaque == request.opaque
+    assert reader.held <= len(data)
+
+
+def _sound(fields: Mapping[str, str]) -> dict[str, str]:
+    """Fields without halves of characters, of which an answer has none."""
+    texts = json.dumps(fields, ensure_ascii=False).encode(errors="replace")
+    return cast("dict[str, str]", json.loads(texts))
+
+
+def _remoting_registration(data: bytes, _: Path) -> None:
+    body = run_sync(read_registration(data, 0, ()))
+    for topic, numbers in body.topic_configs.items():
+        check_topic(topic)
+        assert all(type(number) is int for number in numbers)
+    for topic, mapping in body.mappings.items():
+        check_topic(topic)
+        assert all(0 <= queue < 2**31 for pair in mapping.queue_ids for queue in pair)
+
+
 def _error_details(data: bytes, _: Path) -> None:
     """What a server that is none of ours puts into grpc-status-details-bin."""
     RichError.of(_FailedCall(data))
@@ -247,4 +282,6 @@ TARGETS: dict[str, Target] = {
     "error_details": Target(_error_details),
     "pipeline_offset": Target(_offset, (OffsetError,)),
     "pipeline_options": Target(_text(_options), (ValueError,)),
+    "remoting_frames": Target(_remoting_frames, (BrokenFrame,)),
+    "remoting_registration": Target(_remoting_registration, (CallRefused,)),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +10,12 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, given, settings
 
+from tests.fuzz.corpora import CORPUS, EXAMPLES, samples
 from tests.fuzz.mutations import HOSTILE, bytes_like
 from tests.fuzz.targets import TARGETS, Target
 
 pytestmark = pytest.mark.fuzz
 
-CORPUS = Path(__file__).parent / "corpus"
-"""A folder for each target: samples of what is right, and what once was answered wrongly."""
-
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
-"""Inputs for each target; ``make fuzz`` tries more."""
 MOST_CORPUS_BYTES = 16 * 1024
 MOST_ERROR_CHARACTERS = 2_500
 
@@ -30,10 +25,6 @@ def _quiet() -> Iterator[None]:
     """What targets log is not looked at, and printing it would take most of the time."""
     with structlog.testing.capture_logs():
         yield
-
-
-def samples(name: str) -> list[bytes]:
-    return [file.read_bytes() for file in sorted((CORPUS / name).iterdir())]
 
 
 def check(target: Target, data: bytes) -> bool:

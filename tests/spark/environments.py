@@ -13,11 +13,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_SECONDS = 600
-PARTS = "namesrv,route-pipeline"
+PARTS = "namesrv,route-pipeline,spark-connect"
 """The name server comes along, because tests read from one."""
 TEST_TOOLS = ("pytest", "pytest-timeout", "cryptography", "hypothesis")
-CONNECT = ("pandas>=2.2,<3", "grpcio-status", "zstandard")
-"""What a client of Spark Connect needs besides."""
 
 
 def cache_folder() -> Path:
@@ -50,7 +48,7 @@ def environment(pyspark: str, wheel: Path) -> Path:
     if not done.exists():
         venv.create(folder, clear=True, with_pip=True)
     pip: list[str | Path] = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, f"pyspark=={pyspark}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *TEST_TOOLS, *CONNECT])
+    _run([*pip, f"pyspark=={pyspark}", f"namesrv[{PARTS}] @ {wheel.as_uri()}", *TEST_TOOLS])
     # A wheel of the same version was perhaps installed before.
     _run([*pip, "--force-reinstall", "--no-deps", wheel])
     done.touch()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.java import ensure_java_home
 from route_pipeline.log.ingest import IngestError, ingest
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.source.data_source import register
 from support.processes import BIN, NamesrvProcess, eventually
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session at a server of its own."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        pytest.skip(f"Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'; make test-spark has it")
+        pytest.skip(f"Spark Connect needs {', '.join(missing)}: install namesrv[spark-connect]; or make test-spark")
     ensure_java_home()
     folder = tmp_path_factory.mktemp("connect")
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from route_pipeline.log.change_log import read_changes
-from route_pipeline.log.commits import CHANGES
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.delta_mirror import DeltaMirror
 from route_pipeline.log.ingest import ingest
+from route_pipeline.log.protocol.commits import CHANGES
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
-from route_pipeline.log.route_log import RouteLog
 from route_pipeline.log.sinks import DELTA, SinkError, check_sink, session_settings
 from route_pipeline.session import spark_session
 from support.fakes.snapshot_name_server import (

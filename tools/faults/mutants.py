@@ -128,9 +128,9 @@ MUTANTS = (
         "the mass-loss guard never trips",
         (
             Line(
-                "namesrv/core/liveness/mass_loss_guard.py",
-                "        return lost >= behaviour.mass_loss_min_brokers and",
-                "        return False and",
+                "namesrv/core/liveness/loss_tally.py",
+                "            lost >= behaviour.mass_loss_min_brokers\n",
+                "            lost < 0\n",
             ),
         ),
         _test("guard"),

@@ -13,6 +13,7 @@ from tools.faults.network.network import Network
 from tools.faults.network.proxy import Disturbance
 
 AGENTS = tuple(broker.name for broker in BROKERS)
+"""And the stock broker, which stands for its own agent."""
 CLIENTS = ("client-1", "client-2")
 WATCHERS = {server: f"watcher of {server}" for server in (*SERVERS, *REPLICAS)}
 """Raw watchers, each of one name server or copy."""
@@ -101,7 +102,7 @@ def _fault(begin: Callable[[World, random.Random], Iterator[None]]) -> Kind:
 def _restart(world: World, name: str) -> None:
     broker = next((broker for broker in BROKERS if broker.name == name), None)
     if broker is not None:
-        world.fleet.start_agent(broker)
+        world.fleet.start_broker(broker)
     elif name in SERVERS:
         world.fleet.start_server(name)
     elif name in REPLICAS:

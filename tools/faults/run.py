@@ -111,7 +111,7 @@ class Run:
         for group in OF_ONE:
             self.fleet.change_topics(group)
         for broker in BROKERS:
-            self.fleet.start_agent(broker)
+            self.fleet.start_broker(broker)
         self.settle()
         for client in CLIENTS:
             self.fleet.start_client(client, LOOKED_UP)

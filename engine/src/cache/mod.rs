@@ -20,7 +20,7 @@ use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use share::{Entry, Share};
 
 /// How many tags there are room for without two of them meeting in one slot.
-const SLOTS: usize = if cfg!(loom) { 4 } else { 1 << 16 };
+const SLOTS: usize = if cfg!(feature = "loom") { 4 } else { 1 << 16 };
 
 /// Longest key, bytes: requests above it are rare, and asked for once.
 const MAX_KEY: usize = 16 << 10;
@@ -206,8 +206,8 @@ impl Cache {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod model;

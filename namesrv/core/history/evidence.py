@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.history.wording import counted, iso, named_brokers
 from namesrv.core.records.changes import Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
 from namesrv.core.records.intents import HoldKey, Intent
 from namesrv.core.records.rows import MASTER_ID, BrokerData, BrokerKey, LiveKey, QueueData
 from namesrv.core.routes.route_state import RouteState, Unconfirmed
 from namesrv.core.slices import Sliced
-from namesrv.core.tables.route_join import SYNC_MEMBER_TOPIC_PREFIX, join_route
+from namesrv.core.tables.route_join import join_route
 
 WALK_SLICE = 2_000
 """Changes and rows of the change log that are looked at before giving way: about a millisecond."""

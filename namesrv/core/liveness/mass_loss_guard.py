@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.clock import Clock
+from namesrv.core.liveness.loss_tally import LossTally, Voter
 from namesrv.core.records.rows import BrokerData, BrokerLiveInfo, LiveKey, QueueData
+from namesrv.core.slices import Sliced
 
 
 class LostBroker(NamedTuple):
@@ -24,6 +27,14 @@ class LostBroker(NamedTuple):
     filter_servers: tuple[str, ...]
 
 
+class _Member(NamedTuple):
+    """A broker that confirmed itself, and is live, held, or lost within the window."""
+
+    voter: Voter
+    since: float
+    """When it came."""
+
+
 class MassLossGuard:
     """Counts losses within a window and does not believe one that is too large.
 
@@ -31,35 +42,84 @@ class MassLossGuard:
     was up. The first of them are removed before the guard can know that more follow. So it remembers them, and they
     come back when it trips. Brokers that it holds go on counting until the window has passed, so that the rest of a
     fleet that vanishes little by little is held as well.
+
+    Each owner's losses are judged by themselves (``LossTally``), and only brokers that were there for a while count:
+    what was registered just now can neither be a mass loss nor hide one. Those that came together with the first
+    ones count at once, or nothing would be guarded right after a start.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._members: dict[LiveKey, _Member] = {}
+        self._newcomers: dict[LiveKey, float] = {}
+        """Live brokers that do not count yet, by when they came, oldest first."""
+        self._founded_at = 0.0
+        """When a first broker came while there was none."""
+        self._tally = LossTally()
         self._removed: dict[LiveKey, LostBroker] = {}
         """Lost within the window and removed, oldest first."""
+        self._removed_of: Counter[str] = Counter()
+        """How many of those each owner has."""
         self._held: dict[LiveKey, float] = {}
         """Lost within the window and held, with the time of each loss, oldest first."""
 
-    def trips(self, behaviour: Behaviour, losing: int, live: int) -> bool:
-        """Whether the guard trips with so many more losses.
+    def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> Sliced[frozenset[str]]:
+        """The owners whose losses are not believed: of those that lose brokers now, or lost some within the window.
 
         Args:
             behaviour: Holds the numbers.
-            losing: Brokers that would be removed now.
-            live: Confirmed live brokers, those included.
+            losing: Confirmed brokers that would be removed now.
         """
-        self._forget_old(behaviour.mass_loss_window_seconds)
-        recent = len(self._removed) + len(self._held)
-        lost, before = losing + recent, live + recent
-        return lost >= behaviour.mass_loss_min_brokers and lost * 100 > before * behaviour.mass_loss_percent
+        self._pass_time(behaviour)
+        counted = yield from self._tally.losing(losing)
+        owners = {self.owner_of(key) for key in losing} | self._removed_of.keys()
+        return self._tally.distrusted(behaviour, counted, owners)
+
+    def owner_of(self, key: LiveKey) -> str:
+        """Who registered a confirmed broker."""
+        return self._members[key].voter.owner
+
+    def confirmed(self, live: BrokerLiveInfo, owner: str, behaviour: Behaviour) -> None:
+        """A broker registered. If it was lost within the window, it does not count as lost any more."""
+        key, voter = live.key, Voter(owner, live.broker)
+        member = self._members.get(key)
+        was_lost = self._held.pop(key, None) is not None or self._forget_removed(key)
+        if member is not None and member.voter == voter and not was_lost and self._is_listed(key):
+            return
+        self._pass_time(behaviour)
+        now = self._clock.monotonic()
+        if not self._members:
+            self._founded_at = now
+        has_settled = member is not None and self._has_settled(member.since, now, behaviour)
+        since = member.since if member is not None and has_settled else now
+        self._members[key] = _Member(voter, since)
+        self._tally.drop(key)
+        self._newcomers.pop(key, None)
+        if self._has_settled(since, now, behaviour):
+            self._tally.put(key, voter, lost=False)
+        else:
+            self._newcomers[key] = since
+
+    def left(self, key: LiveKey) -> None:
+        """A broker is not in the tables any more, for whatever reason."""
+        self._newcomers.pop(key, None)
+        if key in self._removed:
+            return  # it may come back, and counts as lost
+        self._members.pop(key, None)
+        if key not in self._held:
+            self._tally.drop(key)
 
     def removed(self, brokers: list[LostBroker]) -> None:
         """These were lost and removed."""
-        self._removed.update((lost.live.key, lost) for lost in brokers)
+        for lost in brokers:
+            key = lost.live.key
+            self._removed[key] = lost
+            self._removed_of[self.owner_of(key)] += 1
+            self._tally.lose(key)
 
-    def recently_removed(self) -> list[LostBroker]:
-        """What was lost and removed within the window, oldest first."""
-        return list(self._removed.values())
+    def recently_removed(self, owners: Collection[str]) -> list[LostBroker]:
+        """What some owners lost within the window, and was removed, oldest first."""
+        return [lost for key, lost in self._removed.items() if self.owner_of(key) in owners]
 
     def topic_deleted(self, topic: str, cluster_name: str | None) -> None:
         """An operator deleted a topic, in one cluster or in all: it does not come back with what was removed."""
@@ -67,20 +127,55 @@ class MassLossGuard:
             if cluster_name in (None, lost.live.broker.cluster_name):
                 lost.queues.pop(topic, None)
 
-    def held(self, keys: Iterable[LiveKey]) -> None:
+    def held(
+        self, keys: Iterable[LiveKey], removed_before: Iterable[LostBroker], brought_back: Collection[LiveKey]
+    ) -> None:
         """These were lost and are held; what was removed right before them has been brought back, or replaced."""
-        self._held.update((key, lost.at) for key, lost in self._removed.items())
-        self._removed.clear()
-        self._held.update(dict.fromkeys(keys, self._clock.monotonic()))
+        for lost in removed_before:
+            key = lost.live.key
+            self._forget_removed(key)
+            self._held[key] = lost.at
+            if key not in brought_back:
+                self.left(key)
+        now = self._clock.monotonic()
+        for key in keys:
+            self._held[key] = now
+            self._newcomers.pop(key, None)
+            self._tally.lose(key)
 
-    def came_back(self, key: LiveKey) -> None:
-        """A broker registered: if it was lost within the window, it does not count any more."""
-        self._removed.pop(key, None)
-        self._held.pop(key, None)
+    # Details
 
-    def _forget_old(self, window_seconds: float) -> None:
-        begin = self._clock.monotonic() - window_seconds
+    def _is_listed(self, key: LiveKey) -> bool:
+        """Whether a member counts, or waits to."""
+        return key in self._tally or key in self._newcomers
+
+    def _has_settled(self, since: float, now: float, behaviour: Behaviour) -> bool:
+        settle = behaviour.mass_loss_settle_seconds
+        return since <= self._founded_at + settle or since + settle <= now
+
+    def _pass_time(self, behaviour: Behaviour) -> None:
+        now = self._clock.monotonic()
+        begin = now - behaviour.mass_loss_window_seconds
         for key in list(itertools.takewhile(lambda key: self._removed[key].at < begin, self._removed)):
-            del self._removed[key]
+            self._tally.drop(key)
+            self._forget_removed(key)
+            del self._members[key]
         for key in list(itertools.takewhile(lambda key: self._held[key] < begin, self._held)):
+            self._tally.drop(key)
             del self._held[key]
+        settled = itertools.takewhile(
+            lambda key: self._has_settled(self._newcomers[key], now, behaviour), self._newcomers
+        )
+        for key in list(settled):
+            del self._newcomers[key]
+            self._tally.put(key, self._members[key].voter, lost=False)
+
+    def _forget_removed(self, key: LiveKey) -> bool:
+        """Whether a broker was lost and removed within the window; it is remembered no longer."""
+        if self._removed.pop(key, None) is None:
+            return False
+        owner = self.owner_of(key)
+        self._removed_of[owner] -= 1
+        if not self._removed_of[owner]:
+            del self._removed_of[owner]
+        return True

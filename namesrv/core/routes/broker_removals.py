@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from namesrv.core.liveness.mass_loss_guard import LostBroker
@@ -141,11 +141,14 @@ class BrokerRemovals(RouteState):
         while True:
             due = self._due(keys, still_due)
             losing = [live for live in due if live.key not in self.unconfirmed]
-            others = [live.key for live in due if live.key in self.unconfirmed]
-            live_count = len(self.tables.broker_live_table) - len(self.unconfirmed)
-            if not losing or not self._guard.trips(self.behaviour, len(losing), live_count):
+            if not losing:
                 break
-            keys = others + (yield from self._hold(losing, still_due))
+            owners = yield from self._guard.distrusted(self.behaviour, [live.key for live in losing])
+            if not owners:
+                break
+            held = {live.key: live for live in losing if self._guard.owner_of(live.key) in owners}
+            believed = [live.key for live in due if live.key not in held]
+            keys = believed + (yield from self._hold(list(held.values()), owners, still_due))
         return (yield from self._remove(keys, lambda live: self._loss_reason(live, reason), still_due, cause))
 
     def _loss_reason(self, live: BrokerLiveInfo, reason: RemovalReason) -> RemovalReason:
@@ -153,20 +156,24 @@ class BrokerRemovals(RouteState):
         held = self.unconfirmed.get(live.key) is Unconfirmed.GUARD
         return RemovalReason.LOSS_CONFIRMED if held else reason
 
-    def _hold(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Sliced[list[LiveKey]]:
-        """Keeps brokers as unconfirmed, some in each change.
+    def _hold(
+        self, losing: list[BrokerLiveInfo], owners: Collection[str], still_due: StillDue
+    ) -> Sliced[list[LiveKey]]:
+        """Keeps brokers of some owners as unconfirmed, some in each change.
 
         Returns:
             Those that are not held because one of them was heard of meanwhile, so that all has to be judged anew.
         """
-        for start in range(0, len(losing), BROKERS_PER_CHANGE):
+        for start in range(0, len(losing) or 1, BROKERS_PER_CHANGE):  # at least once, for what was removed before
             batch = losing[start : start + BROKERS_PER_CHANGE]
-            if not (yield from self._hold_in_one_change(batch, still_due)):
+            if not (yield from self._hold_in_one_change(batch, owners, still_due)):
                 return [live.key for live in losing[start:]]
         return []
 
-    def _hold_in_one_change(self, losing: list[BrokerLiveInfo], still_due: StillDue) -> Sliced[bool]:
-        """Keeps brokers as unconfirmed, and brings back those that were lost right before them.
+    def _hold_in_one_change(
+        self, losing: list[BrokerLiveInfo], owners: Collection[str], still_due: StillDue
+    ) -> Sliced[bool]:
+        """Keeps brokers as unconfirmed, and brings back those that their owners lost right before.
 
         Returns:
             False if one of them was heard of meanwhile: then nothing has changed.
@@ -177,13 +184,14 @@ class BrokerRemovals(RouteState):
             if count % BROKER_SLICE == 0:
                 yield
         brought_back: list[BrokerLiveInfo] = []
-        for lost in self._guard.recently_removed():
+        removed_before = self._guard.recently_removed(owners)
+        for lost in removed_before:
             brought_back += yield from self._bring_back(edit, lost)
         yield from edit.prepare()
         if len(self._due([live.key for live in losing], still_due)) != len(losing):
             return False
         self._commit(edit, MASS_LOSS_GUARD)
-        self._guard.held(live.key for live in losing)
+        self._guard.held((live.key for live in losing), removed_before, {live.key for live in brought_back})
         for live in (*losing, *brought_back):
             self.unconfirmed[live.key] = Unconfirmed.GUARD
             self._liveness.give(live.key, self.behaviour.mass_loss_hold_seconds)

@@ -30,7 +30,7 @@ from namesrv.core.routes.signs_of_life import SignsOfLife, vouches
 from namesrv.core.slices import Sliced
 from namesrv.core.snapshot.route_snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
 from namesrv.core.tables.edit import TableEdit
-from namesrv.core.tables.route_join import join_route
+from namesrv.core.tables.route_join import route_fragments
 
 REGISTER_BROKER = Cause("RegisterBroker")
 REGISTER_TOPIC = Cause("RegisterTopic")
@@ -53,7 +53,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
     # Registration
 
     def register_broker(
-        self, registration: Registration, cause: Cause = REGISTER_BROKER
+        self, registration: Registration, cause: Cause = REGISTER_BROKER, owner: str = ""
     ) -> Sliced[RegisterBrokerResult]:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
 
@@ -61,6 +61,11 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         name; an address that comes back under another name leaves its old group; a broker whose id another address
         takes over is removed at once and not at its expiry. A registration topic by topic is RocketMQ 5's: each topic
         that it names is compared, and the others stay.
+
+        Args:
+            registration: What the broker registers.
+            cause: What the change log says.
+            owner: Who registers, by the permits; empty where there are none. The guard judges owner by owner.
 
         Raises:
             ChannelGone: The registration names a channel that is not open.
@@ -89,7 +94,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         changed = self._commit(edit, cause)
         for gone in replaced:
             self._forget(gone.live)
-        self._renew(before, renewed)
+        self._renew(before, renewed, owner)
         is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
         self._note_increment(registration, was_known=not (is_new or before is None or before.unconfirmed))
         ha_server_addr, master_addr = self._master_of(renewed)
@@ -141,12 +146,17 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
 
         With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
         """
+        fragments = self.route_fragments(topic, zone_name)
+        return None if fragments is None else b"".join(fragments)
+
+    def route_fragments(self, topic: str, zone_name: str | None = None) -> list[bytes] | None:
+        """The same in its fields, each of queues or a group as the one object that the tables hold."""
         queues = self.tables.topic_queue_table.get(topic)
         if queues is None:
             return None
         enabled = self.behaviour.order_message_enable
         order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
-        return join_route(self.tables, topic, queues, zone_name, order_topic_conf)
+        return route_fragments(self.tables, topic, queues, zone_name, order_topic_conf)
 
     def header_fragment(self) -> bytes:
         """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
@@ -263,7 +273,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         master = self.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
         return master.ha_server_addr, master_addr
 
-    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
+    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo, owner: str) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""
         self._generation = renewed.generation
         if before is not None and before.channel_id is not None:
@@ -271,7 +281,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if renewed.channel_id is not None:
             self.channels.bind(renewed.channel_id, renewed.key)
         self.unconfirmed.pop(renewed.key, None)
-        self._guard.came_back(renewed.key)
+        self._guard.confirmed(renewed, owner, self.behaviour)
         self._heard(renewed)
 
 

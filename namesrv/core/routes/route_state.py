@@ -18,7 +18,7 @@ from namesrv.core.records.rows import BrokerLiveInfo, LiveKey
 from namesrv.core.routes import kv_config
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.topic_lists import TopicLists
-from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.slices import Leftovers, Sliced, run_sync
 from namesrv.core.snapshot.load import LoadedSnapshot, read_snapshot
 from namesrv.core.snapshot.route_snapshot import TopicTableCopies
 from namesrv.core.tables.edit import TableEdit
@@ -84,6 +84,8 @@ class RouteState:
         """Brokers that have said one topic at most since they came, topic by topic: there may be more."""
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change any more."""
+        self.leftovers = Leftovers()
+        """What readers leave behind when they end."""
         self.granted_seconds = 0.0
         """How much time was granted to everybody so far, because this process did not run."""
         self._clock = clock
@@ -160,6 +162,7 @@ class RouteState:
     def _forget(self, live: BrokerLiveInfo) -> None:
         """A broker has left the tables."""
         self._liveness.forget(live.key)
+        self._guard.left(live.key)
         self.unconfirmed.pop(live.key, None)
         self._maybe_increments.discard(live.key)
         if live.channel_id is not None:

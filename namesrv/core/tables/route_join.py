@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.records.fragments import frame
 from namesrv.core.records.rows import MASTER_ID, BrokerData, TopicQueues
 from namesrv.core.tables.schema import Tables
-
-SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics by which the members of a group find each other: no slave stands in there (TopicValidator)."""
 
 _ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
 
@@ -21,7 +19,18 @@ def join_route(
     zone_name: str | None = None,
     order_topic_conf: str | None = None,
 ) -> bytes:
-    """An encoded TopicRouteData (RocketMQ: pickupTopicRouteData).
+    """An encoded TopicRouteData (RocketMQ: pickupTopicRouteData). The arguments are those of ``route_fragments``."""
+    return b"".join(route_fragments(tables, topic, queues, zone_name, order_topic_conf))
+
+
+def route_fragments(
+    tables: Tables,
+    topic: str,
+    queues: TopicQueues,
+    zone_name: str | None = None,
+    order_topic_conf: str | None = None,
+) -> list[bytes]:
+    """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
 
     Args:
         tables: Where the groups are.
@@ -46,10 +55,11 @@ def join_route(
         acting = _may_act(topic)
         parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
     parts += [group.filter_fragment for group in groups if group.filter_fragment]
-    return b"".join(parts)
+    return parts
 
 
 def _may_act(topic: str) -> bool:
+    """No slave stands in where the members of a group look for each other."""
     return not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
 
 

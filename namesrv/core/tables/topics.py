@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from namesrv.core.records.rows import TopicQueues
 from namesrv.core.slices import Sliced
 
-MERGE_SLICE = 2_000
-"""Rows that are merged before giving way: about a millisecond, most of it freeing the rows that are replaced."""
+MERGE_SLICE = 500
+"""Rows that are merged before giving way: a quarter of a millisecond, most of it freeing the rows that are replaced."""
 
 _NOT_CHANGED: TopicQueues = ()
 
@@ -78,8 +78,13 @@ class TopicTable:
         self._len += came - went
 
     def settle(self) -> Sliced[None]:
-        """Merges what is unmerged. If it is not driven to its end, the next one goes on from there."""
+        """Merges what is unmerged. If it is not driven to its end, the next one goes on from there.
+
+        It gives way before the first slice, too: that comes after a publication, which is the longest step of a change.
+        """
         unmerged, rows = self._unmerged, self._rows
+        if len(unmerged) > MERGE_SLICE:
+            yield
         count = 0
         while unmerged:
             topic, queues = unmerged.popitem()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -49,30 +50,37 @@ class SubscriptionIndex(Generic[WatcherT]):
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[WatcherT, None]] = {}
         self._by_prefix: dict[str, dict[WatcherT, None]] = {}
+        self._with_length: Counter[int] = Counter()
+        """How many prefixes have each length."""
         self._lengths: tuple[int, ...] = ()
         """Lengths of the prefixes: a topic has at most one prefix of each length."""
 
     def add(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
         """Adds a watcher. Until the steps are at their end, it is told of some of its topics only."""
         for prefix in subscription.prefixes:
-            self._by_prefix.setdefault(prefix, {})[watcher] = None
-        self._lengths = tuple({len(prefix) for prefix in self._by_prefix})
+            if prefix not in self._by_prefix:
+                self._by_prefix[prefix] = {}
+                self._count_length(prefix, 1)
+            self._by_prefix[prefix][watcher] = None
         by_topic = self._by_topic
         for count, topic in enumerate(subscription.topics, 1):
             by_topic.setdefault(topic, {})[watcher] = None
             if count % SUBSCRIBE_SLICE == 0:
                 yield
 
-    def remove(self, watcher: WatcherT, subscription: Subscription) -> None:
-        """Removes a watcher, also one that was added in part."""
-        for table, names in ((self._by_topic, subscription.topics), (self._by_prefix, subscription.prefixes)):
-            for name in names:
-                watchers = table.get(name)
-                if watchers is not None:
-                    watchers.pop(watcher, None)
-                    if not watchers:
-                        del table[name]
-        self._lengths = tuple({len(prefix) for prefix in self._by_prefix})
+    def remove(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
+        """Removes a watcher in steps, also one that was added in part. Until their end it is still found."""
+        for prefix in subscription.prefixes:
+            if _without(self._by_prefix, prefix, watcher):
+                self._count_length(prefix, -1)
+        for count, topic in enumerate(subscription.topics, 1):
+            _without(self._by_topic, topic, watcher)
+            if count % SUBSCRIBE_SLICE == 0:
+                yield
+
+    def _count_length(self, prefix: str, change: int) -> None:
+        self._with_length[len(prefix)] += change
+        self._lengths = tuple(length for length, count in self._with_length.items() if count)
 
     def named(self, topics: Collection[str]) -> Iterator[str | None]:
         """The topics among some that a watcher asks for by name. None stands for a pause."""
@@ -107,3 +115,13 @@ class SubscriptionIndex(Generic[WatcherT]):
     def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
         """All watchers of this prefix."""
         return tuple(self._by_prefix.get(prefix, ()))
+
+
+def _without(table: dict[str, dict[WatcherT, None]], name: str, watcher: WatcherT) -> bool:
+    """Takes a watcher from a name. Whether that was the last one."""
+    watchers = table.get(name, {})
+    watchers.pop(watcher, None)
+    if watchers or name not in table:
+        return False
+    del table[name]
+    return True

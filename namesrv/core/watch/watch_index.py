@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from namesrv.core.errors import CallRefused, LimitExceeded, Overloaded, RevisionCompacted
+from namesrv.core.errors import CallRefused, Overloaded, RevisionCompacted
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Sliced
+from namesrv.core.slices import Sliced, emptied
 from namesrv.core.watch.affected_topics import MAX_GONE, AffectedTopics, GoneBroker
 from namesrv.core.watch.subscriptions import Subscription, SubscriptionIndex
 
@@ -75,7 +75,6 @@ class WatchIndex:
         manager: RouteInfoManager,
         *,
         is_warm: bool,
-        max_names: int,
         max_waiting: int,
         is_copy: bool = False,
     ) -> None:
@@ -84,20 +83,17 @@ class WatchIndex:
         Args:
             manager: Whose routes they watch.
             is_warm: Whether what is not in the tables does not exist, from the beginning.
-            max_names: Most names and prefixes of all watches together.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
             is_copy: Whether the manager is one of several copies. A watch that resumes here may have been at another
                 copy, which was not warm yet when this one was.
         """
         self._manager = manager
-        self._max_names = max_names
         self._max_waiting = max_waiting
         self._touches = AffectedTopics(manager)
         self._index: SubscriptionIndex[RouteWatch] = SubscriptionIndex()
         self._watches: dict[RouteWatch, None] = {}
         self._followers: dict[Follower, None] = {}
         self._to_wake: dict[Follower, None] = {}
-        self._name_count = 0
         self._is_copy = is_copy
         self._unsaid_until = -1 if is_warm and not is_copy else None
         """Revision at which all watches had been told what is absent; None: that is still to come, or cannot be known.
@@ -115,15 +111,7 @@ class WatchIndex:
     # Opening and closing
 
     def open(self, subscription: Subscription, wake: Callable[[], None]) -> RouteWatch:
-        """Opens a watch. It is told nothing before ``join``, and sent nothing before ``fill`` or ``catch_up`` is done.
-
-        Raises:
-            LimitExceeded: All watches together ask for too many names.
-        """
-        names = self._name_count + subscription.name_count
-        if names > self._max_names:
-            raise LimitExceeded("topics and prefixes watched, of all watches", names, self._max_names)
-        self._name_count = names
+        """Opens a watch: told nothing before ``join``, and sent nothing before ``fill`` or ``catch_up`` is done."""
         return RouteWatch(wake, -1, subscription=subscription)
 
     def join(self, watch: RouteWatch) -> Sliced[None]:
@@ -192,14 +180,21 @@ class WatchIndex:
             if count % MARK_SLICE == 0:
                 yield
 
-    def close(self, watch: RouteWatch) -> None:
-        """Forgets a watch."""
+    def close(self, watch: RouteWatch, on_left: Callable[[], None] = lambda: None) -> None:
+        """Forgets a watch. Its names leave the index in slices; ``on_left`` is called when they have left."""
         self._watches.pop(watch, None)
-        self._index.remove(watch, watch.subscription)
-        self._name_count -= watch.subscription.name_count
         self._to_wake.pop(watch, None)
-        self.waiting_count -= len(watch.waiting)
-        watch.waiting = {}
+        self._drop_waiting(watch)
+        self._manager.leftovers.add(self._leave(watch, on_left))
+
+    def _leave(self, watch: RouteWatch, on_left: Callable[[], None]) -> Sliced[None]:
+        yield from self._index.remove(watch, watch.subscription)
+        on_left()
+
+    def _drop_waiting(self, watch: RouteWatch) -> None:
+        waiting, watch.waiting = watch.waiting, {}
+        self.waiting_count -= len(waiting)
+        self._manager.leftovers.add(emptied(waiting))
 
     def follow(self, follower: Follower) -> None:
         """Has somebody woken at every change from now on."""
@@ -301,8 +296,7 @@ class WatchIndex:
     def _has_room(self, watch: RouteWatch, count: int) -> bool:
         """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends."""
         if self.waiting_count + count > self._max_waiting and len(watch.waiting) + count >= _MANY:
-            self.waiting_count -= len(watch.waiting)
-            watch.waiting = {}
+            self._drop_waiting(watch)
             watch.failure = Overloaded(f"{self._max_waiting} changed topics wait to be sent to watches already")
             self._to_wake[watch] = None
         return watch.failure is None

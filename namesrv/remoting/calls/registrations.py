@@ -23,7 +23,7 @@ from namesrv.remoting.codes import ResponseCode
 from namesrv.remoting.headers import Request, answer
 from namesrv.remoting.json_reader import read_json
 from namesrv.remoting.registration_body import RegistrationBody, data_version_of, read_registration
-from namesrv.server.auth.callers import caller_of
+from namesrv.server.auth.callers import caller_of, owner
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.counters import RegistrationCounter
@@ -62,7 +62,7 @@ class RegistrationCalls:
         with self._tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             cause = Cause("RegisterBroker", caller_of(caller.context))
-            result = await self._writer.apply(self._manager.register_broker(registration, cause))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._manager.revision)
         told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}

@@ -9,6 +9,7 @@ import grpc
 
 from groundwork.auth.identity import of_certificate, of_token, shown_names
 from groundwork.auth.permits import Permission, Permits, Principal
+from groundwork.shares import Sharer, sharer_at
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -20,6 +21,18 @@ def caller_of(context: Context) -> str:
     """The name of this call's caller in the journal."""
     principal = _caller.get()
     return context.peer() if principal is None else principal.name
+
+
+def sharer_of(context: Context) -> Sharer:
+    """Whose shares this call takes: its caller's by name; without permits, those of the address."""
+    principal = _caller.get()
+    return sharer_at(context.peer()) if principal is None else Sharer(principal.name, principal.administer)
+
+
+def owner() -> str:
+    """Who makes this call, by the permits; empty where there are none: nobody has proved then who he is."""
+    principal = _caller.get()
+    return "" if principal is None else principal.name
 
 
 def check_permission(permission: Permission) -> None:

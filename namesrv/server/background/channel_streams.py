@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import structlog
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.config.limits import MAX_CHANNEL_EVENTS, MAX_CHANNELS
-from namesrv.core.errors import LimitExceeded
+from groundwork.shares import MACHINE, Sharer, Shares
+from namesrv.config.limits import MAX_CHANNEL_EVENTS
 from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_removed
@@ -32,12 +33,14 @@ class ChannelStreams:
         manager: RouteInfoManager,
         writer: TableWriter,
         stall_detector: StallDetector,
-        max_channels: int = MAX_CHANNELS,
+        shares: Shares | None = None,
     ) -> None:
         self._manager = manager
         self._writer = writer
         self._stall_detector = stall_detector
-        self._max_channels = max_channels
+        self._shares = shares or FairShares.of().channels
+        self._sharers: dict[str, Sharer] = {}
+        """Who holds each channel."""
         self._events: dict[str, _Events] = {}
         self._connections: dict[str, Callable[[], None]] = {}
         """Channels that are connections of another protocol, with what closes each; they get no events."""
@@ -46,14 +49,14 @@ class ChannelStreams:
         self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
 
     @asynccontextmanager
-    async def open(self, holder: str) -> AsyncIterator[tuple[str, _Events]]:
+    async def open(self, holder: str, sharer: Sharer = MACHINE) -> AsyncIterator[tuple[str, _Events]]:
         """Opens a channel for as long as the context lasts.
 
         Raises:
-            LimitExceeded: Too many channels are open.
+            LimitExceeded: Too many channels are open, or of whoever it takes a share of.
             ShuttingDown: The name server takes no more.
         """
-        channel_id = self._new_channel()
+        channel_id = self._new_channel(sharer)
         self._events[channel_id] = asyncio.Queue(MAX_CHANNEL_EVENTS)
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         try:
@@ -63,12 +66,13 @@ class ChannelStreams:
             self._end(channel_id)
             _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
 
-    def connect(self, holder: str, close: Callable[[], None]) -> str:
+    def connect(self, holder: str, close: Callable[[], None], sharer: Sharer = MACHINE) -> str:
         """Opens a channel that is a connection of another protocol; ``disconnected`` must follow when that has ended.
 
         Args:
             holder: Who is at the other end.
             close: Ends the connection.
+            sharer: Whose share it takes.
 
         Returns:
             The id of the channel.
@@ -77,7 +81,7 @@ class ChannelStreams:
             LimitExceeded: Too many channels are open.
             ShuttingDown: The name server takes no more.
         """
-        channel_id = self._new_channel()
+        channel_id = self._new_channel(sharer)
         self._connections[channel_id] = close
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         return channel_id
@@ -145,12 +149,17 @@ class ChannelStreams:
         for channel_id in (*self._events, *self._connections):
             self.close(channel_id, reason)
 
-    def _new_channel(self) -> str:
-        open_now = len(self._events) + len(self._connections)
-        if open_now >= self._max_channels:
-            raise LimitExceeded("open channels", open_now + 1, self._max_channels)
-        return self._manager.open_channel()
+    def _new_channel(self, sharer: Sharer) -> str:
+        self._shares.take(sharer)
+        try:
+            channel_id = self._manager.open_channel()
+        except BaseException:
+            self._shares.give_back(sharer)
+            raise
+        self._sharers[channel_id] = sharer
+        return channel_id
 
     def _end(self, channel_id: str) -> None:
+        self._shares.give_back(self._sharers.pop(channel_id))
         self._manager.end_channel(channel_id)
         self._ended.put_nowait(channel_id)

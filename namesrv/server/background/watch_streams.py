@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
 
+from groundwork.shares import MACHINE, Sharer
 from namesrv.config import limits
 from namesrv.core.clock import Clock
-from namesrv.core.errors import CallRefused, Overloaded, ShuttingDown
+from namesrv.core.errors import CallRefused, LimitExceeded, ShuttingDown
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
@@ -19,6 +20,8 @@ from namesrv.core.streams.replica_feed import ReplicaFeed
 from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from namesrv.garbage_collection import collecting
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.counters import DurationCounter
 from namesrv.server.rpc.shared_writes import SharedWriter
@@ -77,7 +80,7 @@ class WatchStreams:
         warm_up: WarmUp,
         clock: Clock,
         rng: Random | None = None,
-        max_watchers: int = limits.MAX_WATCHERS,
+        shares: FairShares | None = None,
         *,
         is_copy: bool = False,
     ) -> None:
@@ -88,18 +91,17 @@ class WatchStreams:
             warm_up: Knows whether the name server is warm: what is not in the tables does not exist.
             clock: Tells when a stream was opened.
             rng: Spreads returns after a shutdown.
-            max_watchers: Most open streams.
+            shares: What callers hold; None: nobody else hands any out.
             is_copy: Whether the manager is one of several copies.
         """
         self._is_warm = warm_up.is_warm
         self._rng = rng or SystemRandom()
         self._manager = manager
         self._clock = clock
-        self._max_watchers = max_watchers
+        self._shares = shares or FairShares.of()
         self.watches = WatchIndex(
             manager,
             is_warm=warm_up.is_warm(),
-            max_names=limits.MAX_WATCHED_NAMES,
             max_waiting=limits.MAX_WAITING_TOPICS,
             is_copy=is_copy,
         )
@@ -122,7 +124,12 @@ class WatchStreams:
 
     @asynccontextmanager
     async def watching(
-        self, subscription: Subscription, after_revision: int | None, peer: str, writer: SharedWriter | None = None
+        self,
+        subscription: Subscription,
+        after_revision: int | None,
+        peer: str,
+        writer: SharedWriter | None = None,
+        sharer: Sharer = MACHINE,
     ) -> AsyncIterator[WatchStream]:
         """A watch of topics for as long as the context lasts, ready to be sent its first message.
 
@@ -131,24 +138,28 @@ class WatchStreams:
             after_revision: Begin with what changed after it; None: begin with the current routes.
             peer: Who reads.
             writer: Sends what others are sent, too, without the caller's task, while that is idle.
+            sharer: Whose shares it takes.
 
         Raises:
             Overloaded: Too many watches are open.
-            LimitExceeded: All watches together ask for too many names.
+            LimitExceeded: Those of its caller are too many, or they ask for too many names, or all together do.
             RevisionCompacted: The change log does not reach back to the revision.
             ShuttingDown: The name server takes no more.
         """
-        self._check_room()
+        self._check_not_frozen()
+        names, count = self._shares.watched_names, subscription.name_count
+        await self._take_names(sharer, count)
         woken = asyncio.Event()
         watch = self.watches.open(subscription, woken.set)
         try:
-            with self._listed("WatchTopicRoutes", peer, watch, woken) as watcher:
+            listed = self._listed("WatchTopicRoutes", peer, watch, woken)
+            with self._shares.watches.holding(sharer), listed as watcher:
                 if writer is not None:
                     watcher.writer = writer
                     self._by_reader[watch] = watcher
                 async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
                     await self._settle()
-                    await run_cooperatively(self.watches.join(watch))
+                    await run_cooperatively(collecting(self.watches.join(watch)))
                     await self._settle()
                     if after_revision is None:
                         await run_cooperatively(self.watches.fill(watch))
@@ -157,22 +168,24 @@ class WatchStreams:
                 yield watcher
         finally:
             self._by_reader.pop(watch, None)
-            self.watches.close(watch)
+            self.watches.close(watch, lambda: names.give_back(sharer, count))
 
     @contextmanager
-    def following(self, peer: str) -> Iterator[WatchStream]:
+    def following(self, peer: str, sharer: Sharer = MACHINE) -> Iterator[WatchStream]:
         """A reader of all changes for as long as the context lasts.
 
         Raises:
             Overloaded: Too many watches are open.
+            LimitExceeded: Those of its caller are too many.
             ShuttingDown: The name server takes no more.
         """
-        self._check_room()
+        self._check_not_frozen()
         woken = asyncio.Event()
         follower = Follower(woken.set, 0)
         self.watches.follow(follower)
         try:
-            with self._listed("StreamRouteSnapshot", peer, follower, woken) as watcher:
+            listed = self._listed("StreamRouteSnapshot", peer, follower, woken)
+            with self._shares.watches.holding(sharer), listed as watcher:
                 yield watcher
         finally:
             self.watches.unfollow(follower)
@@ -282,11 +295,19 @@ class WatchStreams:
             self._published_at = self._clock.monotonic()
         self._changed.set()
 
-    def _check_room(self) -> None:
+    async def _take_names(self, sharer: Sharer, count: int) -> None:
+        names = self._shares.watched_names
+        try:
+            names.take(sharer, count)
+        except LimitExceeded:
+            if not self._manager.leftovers:
+                raise
+            await run_cooperatively(self._manager.leftovers.clear_up())  # names of watches that have ended still count
+            names.take(sharer, count)
+
+    def _check_not_frozen(self) -> None:
         if self._manager.frozen:
             raise ShuttingDown
-        if len(self._watch_streams) >= self._max_watchers:
-            raise Overloaded(f"{len(self._watch_streams)} watches are open already")
 
     @contextmanager
     def _listed(self, call: str, peer: str, reader: Follower, woken: asyncio.Event) -> Iterator[WatchStream]:

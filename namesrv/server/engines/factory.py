@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 
 from groundwork.connections.listener_tls import ListenerTls
+from groundwork.descriptors import descriptors_for_connections
 from groundwork.listening import listener_options
 from namesrv.config.limits import (
     MAX_ANSWER_BYTES_WAITING,
@@ -43,6 +44,9 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
 def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
     from namesrv.server.engines.native.server import NativeServer, Options  # noqa: PLC0415 - its package may be missing
 
+    descriptors = descriptors_for_connections()
+    if settings.remoting_listen:
+        descriptors -= descriptors // 2  # the other half is for RocketMQ's protocol
     options = Options(
         threads=settings.engine_threads,
         permits=settings.permits_file is not None,
@@ -50,7 +54,7 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         max_message=MAX_MESSAGE_BYTES,
         max_metadata=MAX_METADATA_BYTES,
         max_streams=settings.max_concurrent_streams,
-        max_connections=settings.max_connections,
+        max_connections=min(settings.max_connections, descriptors),
         max_pending=MAX_CALLS_UNDER_WAY,
         max_assembling=MAX_REQUEST_BYTES_UNDER_WAY,
         max_waiting=MAX_ANSWER_BYTES_WAITING,

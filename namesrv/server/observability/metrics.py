@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,6 +15,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import FrontCounter, RegistrationCounter
@@ -41,6 +42,8 @@ class Sources:
     """Seconds since the snapshot file last held what the tables held; None before the first is wanted."""
     front: FrontCounter | None = None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
+    shares: FairShares = field(default_factory=FairShares.of)
+    """What callers hold."""
 
 
 class NamesrvMetrics(Collector):
@@ -85,6 +88,7 @@ class NamesrvMetrics(Collector):
         )
         if self._sources.front is not None:
             yield from _of_front(self._sources.front)
+        yield from _of_shares(self._sources.shares)
         lag = self._sources.watchers.lag
         text = "Time from a change to the message about it, to each watch."
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
@@ -140,6 +144,19 @@ class NamesrvMetrics(Collector):
         for row in change.rows:
             if isinstance(row, LiveRemoved):
                 self._removals.labels(row.reason.name).inc()
+
+
+def _of_shares(shares: FairShares) -> Iterator[Family]:
+    used = GaugeMetricFamily("namesrv_shares_used", "What all callers hold, by kind.", labels=["kind"])
+    limit = GaugeMetricFamily("namesrv_shares_limit", "Most that they may hold together.", labels=["kind"])
+    refused = CounterMetricFamily(
+        "namesrv_shares_refused", "Refusals because a caller, or all together, held too much.", labels=["kind"]
+    )
+    for kind, held in shares.by_kind().items():
+        used.add_metric([kind], held.used)
+        limit.add_metric([kind], held.most)
+        refused.add_metric([kind], held.refused)
+    yield from (used, limit, refused)
 
 
 def _of_front(front: FrontCounter) -> Iterator[Family]:

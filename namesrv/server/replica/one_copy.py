@@ -12,6 +12,8 @@ from namesrv.core.replica.manager import ReplicaManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
 from namesrv.core.watch.watch_index import Follower
+from namesrv.server.auth.fair_shares import FairShares
+from namesrv.server.background.clearing_up import clear_up
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
@@ -50,20 +52,22 @@ class Copy:
         stall_detector: StallDetector,
         config: ConfigStore,
         *,
+        shares: FairShares,
         product_env: ClusterTest | None,
         started_at_millis: int,
         engine: ChosenEngine,
     ) -> None:
         self.manager = manager
         self.warm_up = LeadersWarmUp(manager, clock)
-        self.watchers = WatchStreams(manager, self.warm_up, clock, is_copy=True)
-        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18))
+        self.watchers = WatchStreams(manager, self.warm_up, clock, shares=shares, is_copy=True)
+        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), shares.of_pins)
         route = RouteServicer.of(
             manager,
             stall_detector,
             self.warm_up,
             self._pins,
             self.watchers,
+            shares=shares,
             product_env=product_env,
             started_at_millis=started_at_millis,
             engine=engine.name,
@@ -82,9 +86,11 @@ class Copy:
             tasks.create_task(self.watchers.tell_changes())
             tasks.create_task(self.watchers.give_bookmarks())
             tasks.create_task(drop_expired_pins(self._pins))
+            tasks.create_task(clear_up(self.manager.leftovers))
 
     async def retire(self, successor: ReplicaManager) -> None:
         """Tells all readers of changes to start again, at the copy that is served now."""
+        self._pins.close()
         log, identity = self.manager.change_log, self.manager.identity
 
         def failure_of(reader: Follower) -> CallRefused:

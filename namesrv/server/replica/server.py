@@ -15,6 +15,7 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
 from namesrv.core.replica.intake import ReplicaIntake
 from namesrv.core.replica.manager import ReplicaManager
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.counters import FrontCounter
@@ -85,6 +86,7 @@ class ReplicaServer:
             self._on_bookmark,
             security=credentials,
         )
+        self._shares = FairShares.of(settings.share_rules)
         self._copy: Copy | None = None
         self._copies = 0
         self._current_at: float | None = None
@@ -224,6 +226,7 @@ class ReplicaServer:
                 self._clock,
                 self._stall_detector,
                 self._config,
+                shares=self._shares,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,
                 engine=self._engine,
@@ -273,6 +276,7 @@ class ReplicaServer:
             self._health,
             observers=self._observation.observers,
             doorkeeper=self._doorkeeper,
+            shares=self._shares,
         )
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
 

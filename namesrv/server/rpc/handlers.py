@@ -11,7 +11,8 @@ from groundwork.grpc_handlers.composition import RefusedCalls
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.core.errors import NotImplementedYet
-from namesrv.server.auth.admission import Admission, Authorizer, CallBounds
+from namesrv.server.auth.admission import Admission, Authorizer
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.rpc.request_memory import RequestMemory
 from namesrv.server.rpc.status import FAILURES
 
@@ -22,7 +23,7 @@ def handlers_of_server(
     slow_reader_seconds: float,
     *,
     observers: Sequence[CallObserver] = (),
-    bounds: CallBounds | None = None,
+    shares: FairShares | None = None,
     doorkeeper: Authorizer | None = None,
 ) -> CallHandlers:
     """Makes the handlers of a name server's services.
@@ -30,15 +31,15 @@ def handlers_of_server(
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         observers: Watch the calls.
-        bounds: Bounds the calls under way; None: as ``limits`` has them.
+        shares: What callers have under way; None: nobody else hands it out.
         doorkeeper: Knows who may make which call; None: everybody.
     """
-    call_bounds = bounds or CallBounds()
+    of_all = shares or FairShares.of()
     return CallHandlers(
         FAILURES,
         slow_reader_seconds,
-        gate_of=lambda method: Admission(method, call_bounds, doorkeeper),
-        memory=RequestMemory(),
+        gate_of=lambda method: Admission(method, of_all, doorkeeper),
+        memory=RequestMemory(of_all.request_bytes),
         observers=observers,
     )
 

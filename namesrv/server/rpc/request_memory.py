@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from namesrv.config.limits import MAX_REQUEST_BYTES_UNDER_WAY, SMALL_REQUEST_BYTES
-from namesrv.core.errors import Overloaded
+from groundwork.shares import Shares
+from namesrv.config.limits import SMALL_REQUEST_BYTES
+from namesrv.server.auth.admission import Entered
 
 
 class RequestMemory:
     """Counts the bytes of large requests, of all calls together, from their parsing until they are answered."""
 
-    def __init__(self, max_bytes: int = MAX_REQUEST_BYTES_UNDER_WAY) -> None:
-        self._max_bytes = max_bytes
-        self._taken = 0
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
 
-    def take(self, size: int) -> int:
+    def take(self, entered: Entered, size: int) -> int:
         """Takes room for a request of so many bytes; returns what to give back. A small request takes none.
 
         Raises:
-            Overloaded: There is not enough room.
+            Overloaded: There is not enough room, or the caller has not enough of it left.
         """
         if size <= SMALL_REQUEST_BYTES:
             return 0
-        if self._taken + size > self._max_bytes:
-            raise Overloaded(f"requests under way: {self._taken + size} bytes are over the limit of {self._max_bytes}")
-        self._taken += size
+        self._shares.take(entered.sharer, size)
         return size
 
-    def give_back(self, taken: int) -> None:
-        """Gives back what ``take`` returned."""
-        self._taken -= taken
+    def give_back(self, entered: Entered | None, taken: int) -> None:
+        """Gives back what ``take`` returned. Whoever was not let in has taken nothing."""
+        if taken and entered is not None:
+            self._shares.give_back(entered.sharer, taken)

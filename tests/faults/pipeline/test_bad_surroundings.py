@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import IngestError, ingest
-from route_pipeline.log.route_log import RouteLog, files
-from route_pipeline.log.writer import Batch, LogWriter
+from route_pipeline.log.protocol.route_log import RouteLog, files
+from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.stores.store import StoreError
 from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
 from support.spark_session import spark

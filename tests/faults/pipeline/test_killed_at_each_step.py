@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from groundwork.files import disk
 from groundwork.files.failpoints import VARIABLE, Failpoints
 from route_pipeline.log.ingest import IngestError, ingest
-from route_pipeline.log.route_log import RouteLog, files
+from route_pipeline.log.protocol.route_log import RouteLog, files
 from support.processes import BIN, eventually
 from support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.routes.route_history import versions_of

@@ -18,8 +18,8 @@ from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
-from route_pipeline.log.route_log import RouteLog
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.stores import remote

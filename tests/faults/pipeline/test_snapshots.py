@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from namesrv.core.records.rows import DataVersion
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.route_log import RouteLog, files
+from route_pipeline.log.protocol.route_log import RouteLog, files
 from support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.routes.route_history import state_at, versions_of
 from support.spark_session import spark

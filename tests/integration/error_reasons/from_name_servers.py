@@ -98,6 +98,18 @@ async def answering(part: object, slow_reader_seconds: float = SECONDS) -> Async
     await server.stop(0)
 
 
+def refused_with(bounds: dict[str, int], *calls: tuple[str, Message | bytes]) -> Case:
+    """Calls that a name server with these bounds refuses."""
+
+    async def case(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+        for name, most in bounds.items():
+            monkeypatch.setattr(limits, name, most)
+        async with serving() as (caller, _, _):
+            return await caller.all_refused(*calls)
+
+    return case
+
+
 def refused(*calls: tuple[str, Message | bytes], **settings: Any) -> Case:
     """Calls that a name server with these settings refuses."""
 
@@ -276,7 +288,9 @@ NAME_SERVER_CASES: dict[str, Case] = {
         ("WatchTopicRoutes", b""),
         ("ExplainTopicRoute", b""),
     ),
-    "LIMIT_EXCEEDED": refused(
+    "LIMIT_EXCEEDED": refused_with(
+        {"MAX_CHANNELS": 0},
+        ("OpenChannel", b""),
         ("BatchGetTopicRoutes", routes.BatchGetTopicRoutesRequest(topics=["T"] * (limits.MAX_BATCH_TOPICS + 1))),
         ("WatchTopicRoutes", routes.WatchTopicRoutesRequest(topic_prefixes=["p"] * (limits.MAX_WATCH_PREFIXES + 1))),
     ),

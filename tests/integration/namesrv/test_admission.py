@@ -11,7 +11,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 
 from groundwork.rich_errors import RichError
 from namesrv.config.settings import NamesrvSettings
-from namesrv.server.auth.admission import CallBounds
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.engines.factory import build_server
 from namesrv.server.rpc.handlers import handlers_of_server
 from support.partial_services import whole
@@ -64,8 +64,8 @@ def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engin
 async def _flood(engine: str, flooded: str) -> None:
     settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
     server, slow = build_server(settings.engine, settings), Slow()
-    bounds = CallBounds(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
-    handlers = handlers_of_server(20.0, bounds=bounds)
+    shares = FairShares.of(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
+    handlers = handlers_of_server(20.0, shares=shares)
     for service in SERVICES:
         handlers.add_service(server, service, whole(service, slow))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -102,9 +102,13 @@ def test_an_agent_sends_its_calls_by_target() -> None:
         NamesrvProcess() as namesrv,
         Agent(str(namesrv.endpoint), environment=found.environment),
     ):
-        metrics = eventually(lambda: found.metrics("broker-agent"), lambda now: "grpc.client.call.duration" in now)
-        points = [attributes(point) for point in metrics["grpc.client.call.duration"].histogram.data_points]
-        assert {"grpc.method": REGISTER, "grpc.target": str(namesrv.endpoint), "grpc.status": "OK"} in points
+
+        def calls() -> list[dict[str, str]]:
+            metric = found.metrics("broker-agent").get("grpc.client.call.duration")
+            return [attributes(point) for point in metric.histogram.data_points] if metric else []
+
+        registered = {"grpc.method": REGISTER, "grpc.target": str(namesrv.endpoint), "grpc.status": "OK"}
+        eventually(calls, lambda now: registered in now)
 
 
 def test_without_a_collector_everything_goes_on_and_the_log_says_it_once() -> None:

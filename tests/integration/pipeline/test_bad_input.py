@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.source.batch_reader import NamesrvReader
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
 from support.routes.route_history import versions_of
 from support.spark_session import spark

@@ -20,12 +20,12 @@ from rich.console import Console
 from groundwork.endpoints import Endpoint
 from route_pipeline import schemas
 from route_pipeline.log.change_log import read_changes
-from route_pipeline.log.commits import HISTORY, QUARANTINE
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, IngestResult, ingest
+from route_pipeline.log.protocol.commits import HISTORY, QUARANTINE
+from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.retention import drop_old
-from route_pipeline.log.route_log import RouteLog, files
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence

@@ -13,7 +13,15 @@ from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from support.processes import Client, NamesrvProcess, eventually
-from support.rocketmq import RemotingClient, frame, register, topic_config
+from support.rocketmq import (
+    RemotingClient,
+    broker_fields,
+    frame,
+    packed_body,
+    register,
+    registration_body,
+    topic_config,
+)
 from tests.integration.remoting.conftest import address_of
 
 
@@ -38,25 +46,100 @@ def sent_until_it_is_not_read(connection: socket.socket, data: bytes, most: int)
     return most
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        struct.pack(">II", 2**31, 10),
-        struct.pack(">II", 20, 17) + b"{" * 17,
-        struct.pack(">II", 6, 1 << 24 | 2) + b"{}",
-        struct.pack(">II", 6, 7 << 24 | 2) + b"{}",
-        b"\0\0\0\0\0\0\0\0",
-    ],
-)
+def with_header(text: bytes, encoding: int = 0) -> bytes:
+    """A frame of a header."""
+    return struct.pack(">II", 4 + len(text), encoding << 24 | len(text)) + text
+
+
+NO_FRAMES = {
+    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "gRPC": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "a length of two gigabytes": struct.pack(">II", 2**31, 10),
+    "a length of nothing": b"\0\0\0\0\0\0\0\0",
+    "a length above the limit": struct.pack(">II", 16 * 1024 * 1024, 10),
+    "a header longer than its frame": struct.pack(">II", 20, 17) + b"{" * 17,
+    "a header that is no JSON": with_header(b"code=105"),
+    "a header that is no object": with_header(b"[105]"),
+    "a header that is not whole": with_header(b'{"code":105'),
+    "a code that is none": with_header(b'{"code":"lookup"}'),
+    "a number of 33 bits": with_header(b'{"code":105,"opaque":4294967296}'),
+    "a number with a fraction": with_header(b'{"code":105,"opaque":1.5}'),
+    "a binary header that is not whole": with_header(b"{}", 1),
+    "binary fields longer than their header": with_header(struct.pack(">hBhiiii", 105, 0, 513, 1, 0, 0, 2**31 - 1), 1),
+    "an unknown encoding": with_header(b"{}", 7),
+}
+
+
+@pytest.mark.parametrize("data", NO_FRAMES.values(), ids=NO_FRAMES)
 def test_who_speaks_something_else_is_cut_with_a_line_that_names_him(namesrv: NamesrvProcess, data: bytes) -> None:
     with RemotingClient(address_of(namesrv)) as client:
         client.send_bytes(data)
         assert client.read() is None
-    assert namesrv.wait_for("remoting_connection_ended")["peer"].startswith("127.0.0.1:")
+        me = client.local_address
+    lines = eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
+    assert len(lines) == 1
     assert lookup_is_answered(namesrv)
+
+
+@pytest.mark.parametrize("opaque", ["0", "-1", "2147483647", "-2147483648"])
+@pytest.mark.parametrize(
+    "more", ['"language":"COBOL","version":0', '"language":17,"version":-1', '"version":2147483647']
+)
+def test_any_number_language_and_version_is_answered(client: RemotingClient, opaque: str, more: str) -> None:
+    client.send_bytes(with_header(f'{{"code":105,"extFields":{{"topic":"T"}},"opaque":{opaque},{more}}}'.encode()))
+    answer = client.read()
+    assert answer is not None
+    assert (answer.code, answer.opaque) == (17, int(opaque))
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_body_that_is_cut_short_is_refused_and_changes_nothing(client: RemotingClient, *, is_packed: bool) -> None:
+    body = packed_body(["A", "B"]) if is_packed else registration_body(["A", "B"])
+    for end in (1, len(body) // 2, len(body) - 1):
+        answer = client.ask(103, broker_fields(), body[:end])
+        assert (answer.code, (answer.remark or "").startswith("body")) == (1, True)
+    assert client.ask(206).json == {"topicList": []}
+    assert client.ask(106).json == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+
+
+def test_a_frame_whose_rest_never_comes_registers_nobody(namesrv: NamesrvProcess, client: RemotingClient) -> None:
+    whole = frame(103, broker_fields(), registration_body(["A"]))
+    with RemotingClient(address_of(namesrv)) as broken_off:
+        broken_off.send_bytes(whole[:-1])
+    assert client.ask(106).json == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+
+
+def test_names_with_control_characters_are_passed_over_or_refused_and_logged_as_escapes(
+    namesrv: NamesrvProcess, client: RemotingClient
+) -> None:
+    odd = "T\x1b[2J\nX"
+    assert register(client, [odd, "Good"]).code == 0
+    assert client.ask(206).json == {"topicList": ["Good"]}
+    assert client.ask(105, {"topic": odd}).code == 17
+    for field in ("brokerName", "clusterName", "brokerAddr"):
+        refused = client.ask(103, {**broker_fields("other", "127.0.0.1:9"), field: odd}, registration_body(["A"]))
+        assert (refused.code, (refused.remark or "").startswith(field)) == (1, True)
+    assert client.ask(206).json == {"topicList": ["Good"]}
+    assert namesrv.wait_for("topics_skipped")["first"].isprintable()
+
+
+def test_a_table_of_100_000_topics_is_taken_packed_while_others_are_answered(own_namesrv: NamesrvProcess) -> None:
+    address = address_of(own_namesrv)
+    topics = [f"topic-{number}" for number in range(100_000)]
+    with RemotingClient(address) as broker, RemotingClient(address) as other:
+        broker.send(103, broker_fields(), packed_body(topics))
+        assert other.ask(105, {"topic": "NOPE"}).code == 17
+        answer = broker.read()
+        assert answer is not None
+        assert answer.code == 0
+        assert len(other.ask(206).json["topicList"]) == len(topics)
+
+
+def test_a_table_that_is_larger_than_a_frame_may_be_ends_its_connection(namesrv: NamesrvProcess) -> None:
+    with RemotingClient(address_of(namesrv)) as client:
+        client.send_bytes(frame(103, broker_fields(), bytes(16 * 1024 * 1024))[:100])
+        assert client.read() is None
 
 
 def test_answers_to_what_came_before_a_broken_frame_are_sent(client: RemotingClient) -> None:

@@ -39,7 +39,7 @@ OTHERS_FLAGS |= {
     "rows",
 }
 """Flags of pip, docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
-GONE = {"workers"}
+GONE = {"workers", "until-millis"}
 """Flags that were there. Pages say what to do instead."""
 
 

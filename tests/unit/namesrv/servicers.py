@@ -6,6 +6,7 @@ import itertools
 
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.services.route.servicer import RouteServicer
@@ -25,6 +26,7 @@ def route_servicer(
         warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
         WatchStreams(manager, warm_up, clock),
+        shares=FairShares.of(),
         product_env=None,
         started_at_millis=started_at_millis,
         engine="none",

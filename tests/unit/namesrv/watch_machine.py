@@ -127,9 +127,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     def watch_the_fleet(self) -> None:
         manager = self.fleet.manager
-        self.watches = WatchIndex(
-            manager, is_warm=self.is_warm, max_names=1_000, max_waiting=1_000, is_copy=self.is_copy
-        )
+        self.watches = WatchIndex(manager, is_warm=self.is_warm, max_waiting=1_000, is_copy=self.is_copy)
         self.messages = WatchMessages(manager, self.watches, lambda: self.is_warm)
 
     def somebody_watches(self, subscription: Subscription) -> None:
@@ -216,6 +214,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.watches.close(client.watch)
         self.open(client)
 
+    @rule()
+    def a_part_of_what_they_left_is_cleared_up(self) -> None:
+        next(self.fleet.manager.leftovers.clear_up(), None)
+
     @rule(topic=st.sampled_from(TOPICS), value=st.sampled_from(["broker-a:2", None]))
     def the_order_configuration_changes(self, topic: str, value: str | None) -> None:
         manager = self.fleet.manager
@@ -244,6 +246,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             assert client.at_bookmark == client.routes
             self.watches.close(client.watch)
         assert self.watches.waiting_count == 0
+        run_sync(self.fleet.manager.leftovers.clear_up())
         assert not self.watches._index._by_topic
         assert not self.watches._index._by_prefix
         check_promises(

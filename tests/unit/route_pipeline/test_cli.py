@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from groundwork.version import __version__
 from route_pipeline import java
 from route_pipeline.commands import app
-from route_pipeline.log.route_log import RouteLog
+from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
 
 

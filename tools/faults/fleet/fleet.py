@@ -69,15 +69,17 @@ TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard",
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker with an agent."""
+    """A broker with an agent, or one of RocketMQ."""
 
     group: str
     broker_id: int
     port: int
+    is_stock: bool = False
+    """Whether it has no agent, and speaks RocketMQ's own protocol."""
 
     @property
     def name(self) -> str:
-        """The agent's, in records and links."""
+        """The agent's or the broker's, in records and links."""
         return f"{self.group}-{self.broker_id}"
 
     @property
@@ -91,7 +93,10 @@ BROKERS = (
     Broker("broker-a", 1, 10912),
     Broker("broker-b", 0, 10921),
     Broker("broker-c", 0, 10931),
+    Broker("broker-d", 0, 10941, is_stock=True),
 )
+STOCK = frozenset(broker.name for broker in BROKERS if broker.is_stock)
+"""Brokers on RocketMQ's own protocol. It has no pings: what is lost in silence is noticed by silence alone."""
 SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
 REPLICAS = {"replica-1": "namesrv-1"}
 """Read-only copies, each with the name server that it follows. In fleets that were asked to have them."""
@@ -121,6 +126,8 @@ class Fleet:
         self._changing = threading.Lock()
         self._topics_of_client: dict[str, tuple[str, ...]] = {}
         self._endpoints: dict[str, Endpoint] = {}
+        self._remoting: dict[str, Endpoint] = {}
+        """Where name servers speak RocketMQ's own protocol."""
         self._lines_read: dict[str, int] = {}
         self._ports: dict[str, int] = {}
         self._wall_began = time.time() - history.now()
@@ -133,9 +140,13 @@ class Fleet:
         place = self._network.place(name)
         listen = Endpoint(place.address, before.port if before else 0)
         program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
+        remoting = Endpoint(place.address, self._remoting[name].port if before else 0)
         flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *place.flags, *NAMESRV]
-        process = self._start(name, [*program, *flags, *self._namesrv_flags])
-        self._endpoints[name] = Endpoint.parse(str(process.wait_for("namesrv_started")["listen"]))
+        fronts = ["--remoting-listen", str(remoting), "--remoting-allow-insecure"]
+        process = self._start(name, [*program, *flags, *fronts, *self._namesrv_flags])
+        started = process.wait_for("namesrv_started")
+        self._endpoints[name] = Endpoint.parse(str(started["listen"]))
+        self._remoting[name] = Endpoint.parse(str(started["remoting"]))
         self._note(name, "started")
 
     def start_replica(self, name: str) -> None:
@@ -161,7 +172,8 @@ class Fleet:
 
     def open_way(self, client: str, server: str) -> Endpoint:
         """Where a client finds a name server that has been started."""
-        return self._network.way(client, server, self.endpoint(server))
+        endpoint = self._remoting[server] if client in STOCK else self.endpoint(server)
+        return self._network.way(client, server, endpoint)
 
     @contextmanager
     def connect(self, server: str, client: str | None = None) -> Iterator[Client]:
@@ -172,8 +184,24 @@ class Fleet:
 
     # Agents and clients
 
-    def start_agent(self, broker: Broker) -> None:
-        """Starts the agent of a broker whose topics are written already."""
+    def start_broker(self, broker: Broker) -> None:
+        """Starts the agent of a broker whose topics are written already, or the broker itself."""
+        if broker.is_stock:
+            self._start_stock_broker(broker)
+        else:
+            self._start_agent(broker)
+
+    def _start_stock_broker(self, broker: Broker) -> None:
+        place = self._network.place(broker.name)
+        program = [*place.prefix, sys.executable, "-m", "tools.faults.fleet.stock_broker"]
+        identity = [broker.group, str(broker.broker_id), broker.addr]
+        files = [str(self._topics_file(broker.group)), str(PERIOD_SECONDS), ";".join(self.ways_of(broker.name))]
+        self._note(broker.name, "starting")
+        process = self._start(broker.name, [*program, *identity, *files], {"PYTHONPATH": str(ROOT)})
+        process.wait_for("stock_broker_started")
+        self._note(broker.name, "started")
+
+    def _start_agent(self, broker: Broker) -> None:
         place = self._network.place(broker.name)
         program = [*place.prefix, str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
         identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]

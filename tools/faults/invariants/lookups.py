@@ -6,18 +6,22 @@ from collections.abc import Iterator
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tools.faults.fleet.fleet import BROKERS
+from tools.faults.fleet.fleet import BROKERS, EXPIRY_SECONDS
 from tools.faults.fleet.operator import HELD_TOPIC
 from tools.faults.history import Record
 from tools.faults.invariants.answers import leader_of
 from tools.faults.invariants.timeline import Timeline
 
+SILENT_SECONDS = EXPIRY_SECONDS + 6.0
+"""How long a lost broker of RocketMQ may be in routes: its protocol has no pings, so only silence tells of it (one
+scan more, and a busy machine)."""
 GONE_SECONDS = 15.0
 """How long a lost broker may be in routes: pings find it after 7 s (1 + 6), the rest is for a machine that is busy."""
 DOUBTED_SECONDS = 80.0
 """... by a name server that did not run itself meanwhile, after it ran again: a minute, and more for a busy machine."""
 AFTERMATH_SECONDS = 11.0
-"""After a fault has ended, what it did may still be noticed for so long: a connection may turn out to be lost."""
+"""After a fault has ended, what it did may still be noticed for so long: a connection may turn out to be lost. For
+brokers of RocketMQ it is ``SILENT_SECONDS``."""
 
 MASTERS = {broker.group: broker for broker in BROKERS if broker.broker_id == 0}
 BY_ADDR = {broker.addr: broker for broker in BROKERS}
@@ -40,7 +44,7 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
             _, group, topic = key
             since, version = seen[key]
             broker = MASTERS[group]
-            begin = max(since - AFTERMATH_SECONDS, 0.0)
+            begin = max(since - (SILENT_SECONDS if broker.is_stock else AFTERMATH_SECONDS), 0.0)
             leader = leader_of(answer.server)
             sound = timeline.was_sound(broker.name, leader, begin, answer.ended) and (
                 leader == answer.server or timeline.was_sound(answer.server, leader, begin, answer.ended)
@@ -66,7 +70,8 @@ def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
                 and not timeline.was_sound(answer.server, leader, since - DOUBTED_SECONDS, answer.began)
             )
             counts_since = max(since, timeline.ran_again_at(leader, answer.began)) if doubted else since
-            if answer.began - counts_since > (DOUBTED_SECONDS if doubted else GONE_SECONDS):
+            gone_seconds = SILENT_SECONDS if broker.is_stock else GONE_SECONDS
+            if answer.began - counts_since > (DOUBTED_SECONDS if doubted else gone_seconds):
                 yield f"gone: {broker.name} has been lost since {since:.3f} s and is in routes: {answer.where}"
 
 

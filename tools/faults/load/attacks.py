@@ -26,6 +26,7 @@ from tools.faults.load.frames import (
     PING,
     PREFACE,
     REGISTER,
+    ROUTE,
     RST_STREAM,
     SETTINGS,
     SNAPSHOT,
@@ -136,7 +137,7 @@ def many_streams(port: int, seconds: float) -> None:
 
 def slow_readers(port: int, seconds: float) -> None:
     """Streams whose answers are never taken."""
-    begun = b"".join(call(path, stream) for stream, path in ((1, SNAPSHOT), (3, WATCH), (5, SNAPSHOT)))
+    begun = b"".join(call(SNAPSHOT, stream) for stream in (1, 5)) + call(WATCH, 3, ROUTE)
     hold(port, seconds, 20, hello((INITIAL_WINDOW_SIZE, 0)) + begun)
 
 

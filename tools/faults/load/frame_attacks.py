@@ -14,6 +14,7 @@ from tools.faults.load.frames import (
     INITIAL_WINDOW_SIZE,
     LOOKUP,
     REGISTER,
+    ROUTE,
     RST_STREAM,
     SETTINGS,
     SNAPSHOT,
@@ -39,8 +40,6 @@ FLOODING = 8
 FEW_RESETS = 49
 """One below what many servers count as too many on one connection."""
 HALF_BYTES = 200_000
-ROUTE = b"\n\x09TopicTest"
-"""A request for the route of a topic that there is."""
 
 
 class _Flooded:
@@ -108,7 +107,7 @@ def resets_after_accept(port: int, seconds: float) -> None:
     """Watches that are taken back once they are open."""
 
     def some(turn: int) -> bytes:
-        begun = b"".join(call(WATCH, 20 * turn + 1 + 2 * number) for number in range(10))
+        begun = b"".join(call(WATCH, 20 * turn + 1 + 2 * number, ROUTE) for number in range(10))
         before = range(20 * turn - 99, 20 * turn - 79, 2) if turn >= 5 else ()
         return begun + b"".join(frame(RST_STREAM, 0, stream, CANCEL) for stream in before)
 
@@ -118,7 +117,7 @@ def resets_after_accept(port: int, seconds: float) -> None:
 def few_resets(port: int, seconds: float) -> None:
     """Fewer calls that are taken back than any bound of a connection, and then the next connection."""
     streams = range(1, 2 * FEW_RESETS, 2)
-    taken_back = b"".join(call(WATCH, stream) for stream in streams)
+    taken_back = b"".join(call(WATCH, stream, ROUTE) for stream in streams)
     taken_back += b"".join(frame(RST_STREAM, 0, stream, CANCEL) for stream in streams)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -152,7 +151,7 @@ def made_you_reset(port: int, seconds: float) -> None:
 
     def some(turn: int) -> bytes:
         streams = range(20 * turn + 1, 20 * turn + 21, 2)
-        return b"".join(call(WATCH, stream) + frame(WINDOW_UPDATE, 0, stream, bytes(4)) for stream in streams)
+        return b"".join(call(WATCH, stream, ROUTE) + frame(WINDOW_UPDATE, 0, stream, bytes(4)) for stream in streams)
 
     _flood(port, seconds, hello(), some)
 
@@ -160,7 +159,9 @@ def made_you_reset(port: int, seconds: float) -> None:
 def zero_windows(port: int, seconds: float) -> None:
     """Answers that are never taken, of many calls on many connections."""
     paths = (LOOKUP, SNAPSHOT, WATCH, LOOKUP)
-    begun = b"".join(call(paths[number % len(paths)], 2 * number + 1, ROUTE * (number % 2)) for number in range(100))
+    begun = b"".join(
+        call(paths[number % len(paths)], 2 * number + 1, ROUTE * (number % 4 != 1)) for number in range(100)
+    )
     hold(port, seconds, MANY_CONNECTIONS // 5, hello((INITIAL_WINDOW_SIZE, 0)) + begun)
 
 
@@ -174,7 +175,7 @@ def tiny_windows(port: int, seconds: float) -> None:
 
 def window_flips(port: int, seconds: float) -> None:
     """The windows of open calls, made smaller and larger again."""
-    begun = b"".join(call(WATCH, stream) for stream in range(1, 200, 2))
+    begun = b"".join(call(WATCH, stream, ROUTE) for stream in range(1, 200, 2))
     flips = b"".join(
         frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE.to_bytes(2, "big") + size.to_bytes(4, "big")) for size in (0, 65_535)
     )

@@ -16,6 +16,8 @@ FRAME_BYTES = 16_384
 LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
 SNAPSHOT = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
+ROUTE = b"\n\x09TopicTest"
+"""A request for the route of a topic that there is, and for a watch of it."""
 REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import quantiles
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import grpc
 
@@ -71,7 +71,14 @@ def register_topics(client: Client) -> None:
     client.registration.RegisterBroker(registration(topics), timeout=LOOKUP_SECONDS)
 
 
-def lookup_while(client: Client, attack: subprocess.Popen[bytes] | None, seconds: float) -> Load:
+class Looking(Protocol):
+    """A client that looks up topics."""
+
+    def route(self) -> object | None:
+        """A topic's route; None if there is none. Raises RpcError, or OSError."""
+
+
+def lookup_while(client: Looking, attack: subprocess.Popen[bytes] | None, seconds: float) -> Load:
     """Looks up a topic until an attack has ended, or for some seconds."""
     load = Load([], [])
     until = time.monotonic() + seconds
@@ -81,6 +88,8 @@ def lookup_while(client: Client, attack: subprocess.Popen[bytes] | None, seconds
             route = client.route()
         except grpc.RpcError as error:
             load.errors.append(f"{error.code()} {error.details()}")
+        except OSError as error:
+            load.errors.append(repr(error))
         else:
             load.seconds.append(time.perf_counter() - began)
             if route is None:
@@ -89,9 +98,9 @@ def lookup_while(client: Client, attack: subprocess.Popen[bytes] | None, seconds
     return load
 
 
-def under_attack(client: Client, port: int, attack: str, seconds: float) -> Load:
-    """Looks up while a process of its own attacks."""
-    program = [sys.executable, "-m", "tools.faults.load.attacks", attack, str(port), str(seconds)]
+def under_attack(client: Looking, port: int, attack: str, seconds: float, attacks: str = "attacks") -> Load:
+    """Looks up while a process of its own attacks: with one of the module ``attacks``."""
+    program = [sys.executable, "-m", f"tools.faults.load.{attacks}", attack, str(port), str(seconds)]
     with subprocess.Popen(program, cwd=ROOT) as attacker:
         try:
             load = lookup_while(client, attacker, seconds)

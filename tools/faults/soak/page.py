@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tools.faults.fleet.fleet import BROKERS, SERVERS
+from tools.faults.fleet.fleet import BROKERS, SERVERS, STOCK
 from tools.faults.history import Record, of_kind, read_history
 from tools.faults.invariants import violations
 from tools.faults.nemesis import CLIENTS
@@ -20,9 +20,9 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGE = """\
 # Soak
 
-A fleet of {servers} name servers, {agents} agents and {clients} clients ran for {minutes:.0f} minutes at a modest rate,
-on one machine, while faults of every kind met its processes and its network at random. Every lookup, message of a
-watch, operator's change and fault was recorded, and the record checked against the invariants of
+A fleet of {servers} name servers, {agents} agents, {stock} stock broker and {clients} clients ran for {minutes:.0f}
+minutes at a modest rate, on one machine, while faults of every kind met its processes and its network at random. Every
+lookup, message of a watch, operator's change and fault was recorded, and the record checked against the invariants of
 [faults.md](faults.md). {outcome}
 
 ```console
@@ -97,7 +97,8 @@ def page(records: list[Record]) -> str:
     ]
     return PAGE.format(
         servers=len(SERVERS),
-        agents=len(BROKERS),
+        agents=len(BROKERS) - len(STOCK),
+        stock=len(STOCK),
         clients=len(CLIENTS),
         minutes=minutes,
         outcome=f"{len(broken)} were broken." if broken else "None was broken.",

@@ -6,7 +6,7 @@ the engine never has an answer that is older than a change it knows of, and nobo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import namesrv_engine
 
@@ -87,7 +87,10 @@ class KeptAnswers:
             return
         if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
             self._engine.clear()
-        self._change([tag for row in change.rows for tag in tags_of(row)])
+        tags: list[str] = []
+        for row in change.rows:
+            tags += tags_of(row)
+        self._change(tags)
 
     def _change(self, tags: list[str]) -> None:
         assert self._manager is not None, "only what is served changes"
@@ -95,21 +98,22 @@ class KeptAnswers:
         self._generation = self._engine.change(tags, self._header)
 
 
-def tags_of(row: Row) -> Iterator[str]:
-    """What a row of a change touches."""
+def tags_of(row: Row) -> Iterable[str]:
+    """What a row of a change touches. A row may have ten thousand topics, and is read in the step that publishes it."""
+    tags: Iterable[str] = ()
     match row:
         case QueuesPut(queues=queues):
-            yield from queues
+            tags = queues
         case QueuesRemoved(topics=topics):
-            yield from topics
+            tags = topics
         case GroupPut(after=group) | GroupRemoved(before=group):
-            yield group_tag(group.key)
-            yield CLUSTERS_TAG
+            tags = group_tag(group.key), CLUSTERS_TAG
         case FilterServersPut(broker=broker):
-            yield group_tag(broker)
+            tags = (group_tag(broker),)
         case KvPut(namespace=namespace, key=key) if namespace == ORDER_TOPIC_CONFIG:
-            yield key
+            tags = (key,)
         case ClusterPut() | ClusterRemoved():
-            yield CLUSTERS_TAG
+            tags = (CLUSTERS_TAG,)
         case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut():
-            return  # what of it is in routes is a row of its own
+            pass  # what of it is in routes is a row of its own
+    return tags

@@ -148,12 +148,13 @@ class NativeServer(grpc.aio.Server):
             self._stopped.set()
             return
         self.engine.stop(DRAIN)
+        until = asyncio.get_running_loop().time() + (grace or 0.0)
         await self._until_calls_ended(grace or 0.0)
         for call in list(self._calls.values()):
             call.end_early(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
         await self._until_calls_ended(CUT_SECONDS)
         self._flush()
-        await self._until_connections_ended()
+        await self._until_connections_ended(until)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -346,16 +347,27 @@ class NativeServer(grpc.aio.Server):
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
-    async def _until_connections_ended(self) -> None:
-        for stage in (END, LEAVE):
-            try:
-                async with asyncio.timeout(CUT_SECONDS):
-                    await self._ended.wait()
-            except TimeoutError:
-                self.engine.stop(stage)
-            else:
-                break
+    async def _until_connections_ended(self, until: float) -> None:
+        """Lets connections go as long as some do, which takes thousands seconds; then ends them, then leaves them.
+
+        Args:
+            until: When the time of their own is over, by the event loop's clock.
+        """
+        stages = [END, LEAVE]
+        connections = self.stats()["connections"]
+        while not await self._has_ended(CUT_SECONDS) and stages:
+            before, connections = connections, self.stats()["connections"]
+            if connections == before or asyncio.get_running_loop().time() >= until:
+                self.engine.stop(stages.pop(0))
         self.engine.stop(LEAVE)
+
+    async def _has_ended(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.config.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
-from namesrv.core.errors import InvalidField, LimitExceeded, NeedFullRegistration
+from groundwork.shares import MACHINE, Sharer, Shares
+from namesrv.config.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
+from namesrv.core.errors import InvalidField, NeedFullRegistration
 from namesrv.core.liveness.channels import ChannelTable
 from namesrv.core.records.rows import DataVersion, LiveKey, QueueNumbers, Registration
 from namesrv.core.slices import Sliced
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.services.registration.requests import check_given_channel, read_topics
 
 
@@ -19,6 +21,9 @@ from namesrv.server.services.registration.requests import check_given_channel, r
 class _Staged:
     data_version: DataVersion
     count: int
+    sharer: Sharer
+    taken: int = 0
+    """Topics that count."""
     deadline: float = 0.0
     topic_configs: dict[str, QueueNumbers] = field(default_factory=dict)
     """Of all parts so far."""
@@ -28,12 +33,10 @@ class _Staged:
 class RegistrationParts:
     """Parts that wait for the ones after them, by channel and broker; bounded in topics and in time."""
 
-    def __init__(
-        self, channels: ChannelTable, monotonic: Callable[[], float], max_topics: int = MAX_STAGED_TOPICS
-    ) -> None:
+    def __init__(self, channels: ChannelTable, monotonic: Callable[[], float], topics: Shares | None = None) -> None:
         self._channels = channels
         self._monotonic = monotonic
-        self._max_topics = max_topics
+        self._topics = topics or FairShares.of().staged_topics
         self._staged: dict[tuple[str, LiveKey], _Staged] = {}
 
     def add(
@@ -41,6 +44,7 @@ class RegistrationParts:
         registration: Registration,
         request: pb.RegisterBrokerRequest,
         known_topics: Container[str],
+        sharer: Sharer = MACHINE,
     ) -> Sliced[dict[str, QueueNumbers] | int]:
         """Reads a part in steps. One that is refused takes those before it along: its sender begins again.
 
@@ -48,6 +52,7 @@ class RegistrationParts:
             registration: What the part says of all but its topics.
             request: The part.
             known_topics: Names that have been checked before.
+            sharer: Whose share of what is staged the first part takes, and those after it.
 
         Returns:
             All topic configurations once the last part is there; before, the number of parts staged.
@@ -56,16 +61,17 @@ class RegistrationParts:
             ChannelGone: Its channel is not open, or ended meanwhile.
             InvalidField: The part's numbers are wrong, or a topic is.
             NeedFullRegistration: It does not follow what is staged; start again from part 0.
-            LimitExceeded: It has too many topics, with the parts before it, or too many are staged.
+            LimitExceeded: It has too many topics, with the parts before it, or too many are staged, of its caller or
+                of all.
         """
         check_given_channel(request.channel_id, "a registration in parts needs a channel")
         self._channels.check_open(request.channel_id)
         self.drop_overdue()
         index, count = _checked_numbers(request)
         place, data_version = (request.channel_id, registration.live_key), registration.data_version
-        staged = self._staged.pop(place, None)  # not to be gone on with from elsewhere while this is read
+        staged = self._drop(place)  # not to be gone on with from elsewhere while this is read
         if index == 0:
-            staged = _Staged(data_version, count)
+            staged = _Staged(data_version, count, sharer)
         if staged is None or (staged.parts, staged.count, staged.data_version) != (index, count, data_version):
             raise NeedFullRegistration(f"part {index} of {count} does not follow what is staged; start from part 0")
         yield from read_topics(request.topic_configs, known_topics, staged.topic_configs)
@@ -73,9 +79,9 @@ class RegistrationParts:
         staged.parts += 1
         if staged.parts == count:
             return staged.topic_configs
-        total = len(staged.topic_configs) + sum(len(other.topic_configs) for other in self._staged.values())
-        if total > self._max_topics:
-            raise LimitExceeded("topics of staged registrations", total, self._max_topics)
+        amount = max(1, len(staged.topic_configs))  # one that names no topic takes a place, too
+        self._topics.take(staged.sharer, amount)
+        staged.taken = amount
         staged.deadline = self._monotonic() + STAGED_PART_SECONDS
         self._staged[place] = staged
         return staged.parts
@@ -83,13 +89,23 @@ class RegistrationParts:
     def drop_overdue(self) -> None:
         """Drops what has waited too long for its next part."""
         now = self._monotonic()
-        for place in [place for place, staged in self._staged.items() if staged.deadline < now]:
-            del self._staged[place]
+        while self._staged:
+            place, oldest = next(iter(self._staged.items()))  # each is put behind those before it
+            if oldest.deadline >= now:
+                return
+            self._drop(place)
 
     def drop_channel(self, channel_id: str) -> None:
         """Drops what is staged on a channel that has ended."""
         for place in [place for place in self._staged if place[0] == channel_id]:
-            del self._staged[place]
+            self._drop(place)
+
+    def _drop(self, place: tuple[str, LiveKey]) -> _Staged | None:
+        staged = self._staged.pop(place, None)
+        if staged is not None:
+            self._topics.give_back(staged.sharer, staged.taken)
+            staged.taken = 0
+        return staged
 
 
 def _checked_numbers(request: pb.RegisterBrokerRequest) -> tuple[int, int]:

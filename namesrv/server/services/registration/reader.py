@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.config import limits
-from namesrv.core.errors import LimitExceeded, Overloaded
+from namesrv.core.errors import LimitExceeded
 from namesrv.core.records.rows import Registration
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import ResultT, Sliced, run_sync
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.parts import RegistrationParts
@@ -30,32 +31,24 @@ class RegistrationReader:
         manager: RouteInfoManager,
         writer: TableWriter,
         parts: RegistrationParts,
-        max_topics: int = limits.MAX_TOPICS_UNDER_WAY,
+        topics: Shares | None = None,
     ) -> None:
         self._manager = manager
         self._writer = writer
         self._parts = parts
         self._turn = asyncio.Lock()
-        self._topics = 0
-        self._max_topics = max_topics
+        self._topics = topics or FairShares.of().registered_topics
 
-    @contextmanager
-    def room_for(self, request: pb.RegisterBrokerRequest) -> Iterator[None]:
+    def room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> AbstractContextManager[None]:
         """Counts the topics of a request for as long as the context lasts: from before they are read until the answer.
 
         Raises:
-            Overloaded: There are too many, with those of other requests.
+            Overloaded: There are too many, with those of other requests of its caller or of all.
         """
         count = len(request.topic_configs)
-        if count and self._topics + count > self._max_topics:
-            raise Overloaded(f"{self._topics} topics of registrations are under way, at most {self._max_topics}")
-        self._topics += count
-        try:
-            yield
-        finally:
-            self._topics -= count
+        return self._topics.holding(sharer, count) if count else nullcontext()
 
-    async def read(self, request: pb.RegisterBrokerRequest) -> Registration | int:
+    async def read(self, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> Registration | int:
         """Checks a request whole. Topics that do not count, as their version is held, are not read.
 
         Returns:
@@ -66,7 +59,7 @@ class RegistrationReader:
         """
         registration = requests.registration(request)
         self._check_live_brokers(registration)
-        return await self._in_turn(request, self._whole(request, registration))
+        return await self._in_turn(request, self._whole(request, registration, sharer))
 
     async def with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Registration:
         """A registration with its topics, which did not count when it was read.
@@ -82,11 +75,13 @@ class RegistrationReader:
         async with self._turn:
             return await self._writer.beside_changes(steps)
 
-    def _whole(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Sliced[Registration | int]:
+    def _whole(
+        self, request: pb.RegisterBrokerRequest, registration: Registration, sharer: Sharer
+    ) -> Sliced[Registration | int]:
         yield from requests.check_body_crc32(request)
         if request.HasField("part"):
             known_topics = self._manager.tables.topic_queue_table
-            topics = yield from self._parts.add(registration, request, known_topics)
+            topics = yield from self._parts.add(registration, request, known_topics, sharer)
             return topics if isinstance(topics, int) else replace(registration, topic_configs=topics)
         if not self._manager.reads_topics(registration):
             return registration

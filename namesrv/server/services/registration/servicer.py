@@ -8,13 +8,14 @@ from functools import lru_cache
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.shares import Shares
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRead
-from namesrv.server.auth.callers import caller_of
+from namesrv.server.auth.callers import caller_of, owner, sharer_of
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.counters import RegistrationCounter, Result, kind_of
@@ -40,12 +41,13 @@ class RegistrationServicer:
         idle_timeout_millis: int,
         *,
         tally: RegistrationCounter | None = None,
+        registered_topics: Shares | None = None,
     ) -> None:
         self._manager = manager
         self._writer = writer
         self._channels = channels
         self._parts = parts
-        self._reader = RegistrationReader(manager, writer, parts)
+        self._reader = RegistrationReader(manager, writer, parts, registered_topics)
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
 
@@ -53,21 +55,22 @@ class RegistrationServicer:
         self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
-        with self._tally.counting(kind_of(request)) as outcome, self._reader.room_for(request):
+        room = self._reader.room_for(request, sharer_of(context))
+        with self._tally.counting(kind_of(request)) as outcome, room:
             answer = await self._register(request, context)
             outcome.result = "staged" if answer.staged_parts else _result(changed=answer.changed)
             return answer
 
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        registration = await self._reader.read(request)
+        registration = await self._reader.read(request, sharer_of(context))
         if isinstance(registration, int):
             return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=registration)
         cause = Cause("RegisterBroker", caller_of(context))
         try:
-            result = await self._writer.apply(self._manager.register_broker(registration, cause))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
         except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
             registration = await self._reader.with_topics(request, registration)
-            result = await self._writer.apply(self._manager.register_broker(registration, cause))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
         log_registered(registration, result, self._manager.revision)
         return pb.RegisterBrokerResponse(
             header=self._manager.header(),
@@ -125,12 +128,12 @@ class RegistrationServicer:
         return pb.RegisterTopicResponse(header=self._manager.header(), changed=changed)
 
     async def OpenChannel(  # noqa: N802
-        self, request: pb.OpenChannelRequest, _context: Context
+        self, request: pb.OpenChannelRequest, context: Context
     ) -> AsyncIterator[pb.OpenChannelResponse]:
         """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
         if len(request.holder) > limits.MAX_HOLDER_LENGTH:
             raise InvalidField("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
-        async with self._channels.open(request.holder) as (channel_id, events):
+        async with self._channels.open(request.holder, sharer_of(context)) as (channel_id, events):
             try:
                 opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self._idle_timeout_millis)
                 yield pb.OpenChannelResponse(opened=opened)

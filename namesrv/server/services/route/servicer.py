@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.services.route.broker_groups import BrokerGroupCalls
@@ -40,6 +41,7 @@ class RouteServicer(NamedTuple):
         pins: Pins,
         watchers: WatchStreams,
         *,
+        shares: FairShares,
         product_env: ClusterTest | None,
         started_at_millis: int,
         engine: str,
@@ -50,7 +52,7 @@ class RouteServicer(NamedTuple):
         return cls(
             LookupCalls(manager, warm_up, product_env),
             TopicListCalls(manager),
-            SnapshotCalls(manager, pins, watchers),
+            SnapshotCalls(manager, pins, watchers, shares.snapshot_streams),
             WatchCalls(manager, warm_up, watchers),
             DigestCalls(manager),
             BrokerGroupCalls(manager),

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.auth.permits import Permission
-from namesrv.config import limits
-from namesrv.core.errors import InvalidField, Overloaded, ShuttingDown
+from groundwork.shares import Shares
+from namesrv.core.errors import InvalidField, ShuttingDown
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.snapshot.pins import Pins
 from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotPart
 from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.streams.follow import follow_messages, replica_message
 from namesrv.core.streams.replica_feed import ReplicaFeed
-from namesrv.server.auth.callers import check_permission
+from namesrv.server.auth.callers import check_permission, sharer_of
 from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route import requests
@@ -31,20 +31,22 @@ REPLICA_BOOKMARK_SECONDS = 1.0
 class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
-    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: WatchStreams) -> None:
+    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: WatchStreams, streams: Shares) -> None:
         self._manager = manager
         self._pins = pins
         self._watch_streams = watchers
-        self._streams = 0
+        self._streams = streams
+        """Streams that are open: whatever they have yet to send stays in memory."""
 
     async def PinRouteSnapshot(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.PinRouteSnapshotRequest, _context: Context
+        self, request: pb.PinRouteSnapshotRequest, context: Context
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
         lease_seconds = requests.pin_lease_seconds(request)
         if self._manager.frozen:
             raise ShuttingDown
-        pin_id = self._pins.pin(self._manager.revision, self._manager.snapshot, lease_seconds)
+        manager = self._manager
+        pin_id = self._pins.pin(manager.revision, manager.snapshot, lease_seconds, sharer_of(context))
         return pb.PinRouteSnapshotResponse(header=self._manager.header(), pin_id=pin_id, lease_seconds=lease_seconds)
 
     async def StreamRouteSnapshot(  # noqa: N802
@@ -54,17 +56,18 @@ class SnapshotCalls:
         part = requests.snapshot_part(request)
         _check_resuming(request)
         _check_for_replica(request)
+        sharer = sharer_of(context)
         if not request.follow:
-            with self._stream(), self._snapshot(request, part) as snapshot:
+            with self._streams.holding(sharer), self._snapshot(request, part) as snapshot:
                 async for message in _giving_way(snapshot.messages(part)):
                     yield message
             return
         feed = self._watch_streams.replica_feed() if request.for_replica else None
-        with self._watch_streams.following(context.peer()) as watcher:
+        with self._watch_streams.following(context.peer(), sharer) as watcher:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)
             else:
-                with self._stream(), self._snapshot(request, part) as snapshot:
+                with self._streams.holding(sharer), self._snapshot(request, part) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._manager.change_log.check_reaches(snapshot.revision)
                     async for message in _giving_way(self._opening(snapshot, part, feed)):
@@ -74,7 +77,7 @@ class SnapshotCalls:
                 yield message
 
     async def StreamRouteChanges(  # noqa: N802
-        self, request: pb.StreamRouteChangesRequest, _context: Context
+        self, request: pb.StreamRouteChangesRequest, context: Context
     ) -> AsyncIterator[bytes]:
         """What changed after one revision up to another, or a shard of it."""
         shard = requests.snapshot_shard(request)
@@ -84,7 +87,7 @@ class SnapshotCalls:
         up_to = request.up_to_revision if request.HasField("up_to_revision") else last
         if not after <= up_to <= last:
             raise InvalidField("up_to_revision", f"is {up_to}, must be {after} to {last}")
-        with self._stream():
+        with self._streams.holding(sharer_of(context)):
             async for message in _giving_way(change_messages(log.after(after), up_to, identity, shard)):
                 yield message
 
@@ -110,17 +113,6 @@ class SnapshotCalls:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if feed is None else REPLICA_BOOKMARK_SECONDS):
                     await watcher.woken.wait()
-
-    @contextmanager
-    def _stream(self) -> Iterator[None]:
-        """Counts a stream while it is open: whatever it has yet to send stays in memory."""
-        if self._streams >= limits.MAX_SNAPSHOT_STREAMS:
-            raise Overloaded(f"{self._streams} snapshots are being streamed already, or changes after them")
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
 
     @contextmanager
     def _snapshot(self, request: pb.StreamRouteSnapshotRequest, part: SnapshotPart) -> Iterator[RouteSnapshot]:

@@ -15,6 +15,7 @@ from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.slices import Sliced
 from namesrv.core.watch.subscriptions import Subscription
 from namesrv.core.watch.watch_index import RouteWatch
+from namesrv.server.auth.callers import sharer_of
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
@@ -44,7 +45,9 @@ class WatchCalls:
         subscription = await run_cooperatively(_subscription(request))
         after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds
-        opening = self._watch_streams.watching(subscription, after, context.peer(), shared_writer(context))
+        opening = self._watch_streams.watching(
+            subscription, after, context.peer(), shared_writer(context), sharer_of(context)
+        )
         async with opening as watcher:
             assert isinstance(watcher.reader, RouteWatch), "that is what was opened"
             while True:

@@ -113,14 +113,14 @@ class Tally(OpenGate):
     def enter(self, _context: Context) -> None:
         self.inside += 1
 
-    def leave(self) -> None:
+    def leave(self, entered: None) -> None:
         self.inside -= 1
 
-    def take(self, size: int) -> int:
+    def take(self, entered: Any, size: int) -> int:
         self.taken += size
         return size
 
-    def give_back(self, taken: int) -> None:
+    def give_back(self, entered: Any, taken: int) -> None:
         self.taken -= taken
 
 
@@ -290,7 +290,7 @@ def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
         def enter(self, context: Context) -> None:
             raise InvalidField("caller", "is unknown")
 
-        def leave(self) -> None:
+        def leave(self, entered: None) -> None:
             raise AssertionError("nobody has entered")
 
     assert World(failures, answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"

@@ -11,9 +11,12 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
+from groundwork.shares import MACHINE
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
 from namesrv.core.slices import run_sync
+from namesrv.server.auth.admission import Entered
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
@@ -36,6 +39,7 @@ class CallFromNowhere:
 
 
 CONTEXT = cast("Context", CallFromNowhere())
+ENTERED = Entered(None, MACHINE)
 
 
 def stall_detector(fleet: Fleet) -> StallDetector:
@@ -43,7 +47,8 @@ def stall_detector(fleet: Fleet) -> StallDetector:
 
 
 def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> ChannelStreams:
-    return ChannelStreams(fleet.manager, TableWriter(), stall_detector(fleet), max_channels)
+    channels = FairShares.of(channels=max_channels).channels
+    return ChannelStreams(fleet.manager, TableWriter(), stall_detector(fleet), channels)
 
 
 def registration_servicer(fleet: Fleet) -> RegistrationServicer:
@@ -96,7 +101,12 @@ def test_one_channel_too_many_is_refused_until_another_one_ends(fleet: Fleet) ->
             async with channels.open("second"):
                 with pytest.raises(LimitExceeded) as caught:
                     await opened.enter_async_context(channels.open("third"))
-                assert caught.value.metadata == {"name": "open channels", "value": "3", "limit": "2"}
+                assert caught.value.metadata == {
+                    "name": "open channels",
+                    "value": "3",
+                    "limit": "2",
+                    "caller": "all",
+                }
             await opened.enter_async_context(channels.open("third"))
 
     asyncio.run(run())
@@ -130,7 +140,7 @@ def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
                 stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
                 await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
                 await anext(stream)
-            with pytest.raises(Overloaded, match="2 snapshots are being streamed already"):
+            with pytest.raises(Overloaded, match="snapshot streams: 3 is over the limit of 2 for all"):
                 await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
         await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
 
@@ -138,15 +148,15 @@ def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
 
 
 def test_large_requests_are_taken_up_to_so_many_bytes_and_again_when_one_is_answered() -> None:
-    memory = RequestMemory(max_bytes=3 * limits.MAX_MESSAGE_BYTES)
-    taken = [memory.take(limits.MAX_MESSAGE_BYTES) for _ in range(3)]
+    memory = RequestMemory(FairShares.of(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
+    taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
     with pytest.raises(Overloaded, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
-        memory.take(limits.SMALL_REQUEST_BYTES + 1)
-    memory.give_back(taken.pop())
-    assert memory.take(limits.SMALL_REQUEST_BYTES + 1) == limits.SMALL_REQUEST_BYTES + 1
+        memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1)
+    memory.give_back(ENTERED, taken.pop())
+    assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1) == limits.SMALL_REQUEST_BYTES + 1
 
 
 def test_small_requests_are_taken_however_many_large_ones_there_are() -> None:
-    memory = RequestMemory(max_bytes=limits.MAX_MESSAGE_BYTES)
-    memory.take(limits.MAX_MESSAGE_BYTES)
-    assert memory.take(limits.SMALL_REQUEST_BYTES) == 0
+    memory = RequestMemory(FairShares.of(request_bytes=limits.MAX_MESSAGE_BYTES).request_bytes)
+    memory.take(ENTERED, limits.MAX_MESSAGE_BYTES)
+    assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES) == 0

@@ -32,7 +32,13 @@ MODULES = (
     config_store,
     remoting_limits,
 )
-SETTINGS = ("max_concurrent_streams", "max_pending_requests", "slow_reader_timeout_millis")
+SETTINGS = (
+    "max_concurrent_streams",
+    "max_pending_requests",
+    "slow_reader_timeout_millis",
+    "caller_share_percent",
+    "kept_share_percent",
+)
 """Settings that are limits on what a caller may do."""
 
 _ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.slices import SORT_SLICE, run_sync, sorted_in_slices
+from namesrv.core.slices import DROP_SLICE, SORT_SLICE, Leftovers, Sliced, emptied, run_sync, sorted_in_slices
 
 
 @given(st.lists(st.text(max_size=5), max_size=2_000))
@@ -18,3 +18,32 @@ def test_it_gives_way_while_it_fills_buckets_and_while_it_sorts_them() -> None:
     steps = sorted_in_slices(names)
     given_way = sum(1 for _ in steps)
     assert given_way >= 2 * (50_000 // SORT_SLICE) - 2
+
+
+def test_a_dictionary_is_emptied_a_slice_at_a_time() -> None:
+    table = dict.fromkeys(range(2 * DROP_SLICE + 1))
+    left = [len(table) for _ in emptied(table)]
+    assert left == [DROP_SLICE + 1, 1, 0]
+
+
+def test_what_was_left_behind_is_cleared_up_by_whoever_comes_first_and_by_others_from_there_on() -> None:
+    done: list[str] = []
+
+    def steps(name: str) -> Sliced[None]:
+        for number in range(3):
+            done.append(f"{name}{number}")
+            yield
+
+    leftovers = Leftovers()
+    woken: list[None] = []
+    leftovers.on_more = lambda: woken.append(None)
+    leftovers.add(steps("a"))
+    leftovers.add(steps("b"))
+    assert len(woken) == 1
+    one, other = leftovers.clear_up(), leftovers.clear_up()
+    next(one)
+    next(other)
+    one.close()  # the one who did it goes
+    run_sync(other)
+    assert done == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert not leftovers

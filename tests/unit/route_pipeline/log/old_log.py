@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from route_pipeline.log.summaries import Summary
+from route_pipeline.log.protocol.summaries import Summary
 from tests.unit.route_pipeline.log.rows import NOON, rows
 
 RUN = "20260102T120000.000000Z-aa"

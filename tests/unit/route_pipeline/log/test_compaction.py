@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from route_pipeline.log import compaction, files
-from route_pipeline.log.commits import BATCH, CHANGES
 from route_pipeline.log.compaction import CompactionError, compact
 from route_pipeline.log.data_files import NewFile, folder_of
 from route_pipeline.log.export import DONE, export
-from route_pipeline.log.route_log import RouteLog
-from route_pipeline.log.writer import LogWriter
+from route_pipeline.log.protocol.commits import BATCH, CHANGES
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores.store import StoreError
 from route_pipeline.stores.urls import open_store
 from support.fakes.dying_store import Died, DyingStore

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from route_pipeline.log import commits, files
-from route_pipeline.log.commits import COMPACTION, LogError
-from route_pipeline.log.route_log import MARKER, RouteLog, commit_path
-from route_pipeline.log.writer import CHECKPOINT_EVERY, KEPT_CHECKPOINTS, ConflictError, LogWriter, ReplacedError
+from route_pipeline.log import files
+from route_pipeline.log.protocol import commits, file_list
+from route_pipeline.log.protocol.commits import CLEANING, COMPACTION, LogError
+from route_pipeline.log.protocol.route_log import MARKER, RouteLog, commit_path
+from route_pipeline.log.protocol.writer import (
+    CHECKPOINT_EVERY,
+    KEPT_CHECKPOINTS,
+    ConflictError,
+    LogWriter,
+    ReplacedError,
+)
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.store import StoreError, StoreUnavailableError
+from support.fakes.counting_store import CountingStore
 from support.fakes.dying_store import Died, DyingStore
 from tests.unit.route_pipeline.log.rows import append, revisions_of, write
 
@@ -126,7 +137,7 @@ def test_a_start_reads_a_checkpoint_and_few_commits(tmp_path: Path) -> None:
     many = CHECKPOINT_EVERY * (KEPT_CHECKPOINTS + 2) + 7
     for number in range(many):
         append(writer, number)
-    assert len(log.store.files("_checkpoints")) == KEPT_CHECKPOINTS
+    assert len(log.store.files("_checkpoints")) == 2 * KEPT_CHECKPOINTS
     for number in range(1, many - CHECKPOINT_EVERY):
         log.store.delete(commit_path(number))  # nobody does: to show that they are not read
 
@@ -136,14 +147,69 @@ def test_a_start_reads_a_checkpoint_and_few_commits(tmp_path: Path) -> None:
     assert state.known["ns-a"].revision == many - 1
 
 
-def test_a_checkpoint_that_is_damaged_costs_time_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm", ["cut", "gone"])
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_a_checkpoint_that_is_damaged_costs_time_and_nothing_else(tmp_path: Path, suffix: str, harm: str) -> None:
     log = RouteLog.create(tmp_path / "log")
     writer = LogWriter(log)
-    for number in range(CHECKPOINT_EVERY + 2):
+    for number in range(2 * CHECKPOINT_EVERY + 2):
         append(writer, number)
-    (checkpoint,) = (tmp_path / "log" / "_checkpoints").iterdir()
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-40])
-    assert log.state() == writer.state or log.state().files == writer.state.files
+    newest = max(path for path in (tmp_path / "log" / "_checkpoints").iterdir() if path.suffix == suffix)
+    if harm == "cut":
+        newest.write_bytes(newest.read_bytes()[:-40])
+    else:
+        newest.unlink()
+    found, expected = log.state(), writer.state
+    assert (found.number, found.position, found.known) == (expected.number, expected.position, expected.known)
+    assert found.files == expected.files
+
+
+def long_log(place: str, batches: int) -> RouteLog:
+    """A log as after so many batches: its newest checkpoint says so, and the commits before it were never made."""
+    log = RouteLog.create(place)
+    writer = LogWriter(log)
+    append(writer, 1)
+    (file,) = writer.state.files.values()
+    rows = [asdict(replace(file, path=f"data/2026-01-02/{number:032x}.parquet")) for number in range(batches)]
+    writer.state.file_list.go_on_from(pa.Table.from_pylist(rows, file_list.SCHEMA))
+    writer.state.number = batches
+    for number in range(3):
+        append(writer, number)
+    return log
+
+
+def test_a_start_of_an_ingest_costs_the_store_as_much_after_100_000_batches_as_after_100(tmp_path: Path) -> None:
+    cost: list[Counter[str]] = []
+    for batches in (CHECKPOINT_EVERY, 100_000):
+        log = long_log(str(tmp_path / str(batches)), batches)
+        counting = CountingStore(log.store)
+        append(LogWriter(RouteLog(counting, log.id)), 3)
+        assert log.state().number == batches + 4
+        cost.append(counting.done)
+    few, many = cost
+    assert {name: few[name] for name in few if name != "bytes"} == {n: many[n] for n in many if n != "bytes"}
+    assert abs(few["bytes"] - many["bytes"]) < 100  # numbers of more digits
+    assert len(RouteLog.open(tmp_path / "100000").state().files) == 100_004
+
+
+def test_removed_and_forgotten_files_are_known_after_a_checkpoint_as_before(tmp_path: Path) -> None:
+    log = RouteLog.create(tmp_path / "log")
+    writer = LogWriter(log)
+    for number in range(CHECKPOINT_EVERY - 3):
+        append(writer, number)
+    first, second, third, *_ = writer.state.files
+    writer.append(COMPACTION, add=write(log.store, 0, 1), remove=[first, second])
+    writer.append(CLEANING, forget=[first])
+    for number in range(2):  # the second makes the checkpoint
+        append(writer, number)
+    before = log.state()
+    writer.append(COMPACTION, add=write(log.store, 2), remove=[third])
+    writer.append(CLEANING, forget=[second])
+    found = RouteLog.open(log.url).state()
+    assert before.checkpoint == found.checkpoint == CHECKPOINT_EVERY
+    assert (list(before.removed), list(found.removed)) == ([second], [third])
+    assert found.files == writer.state.files
+    assert found.removed == writer.state.removed
 
 
 def rewrite(log: RouteLog, number: int, content: bytes) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from route_pipeline.log import staging
-from route_pipeline.log.commits import CHANGES, QUARANTINE, Span
+from route_pipeline.log.protocol.commits import CHANGES, QUARANTINE, Span
 from route_pipeline.log.staging import Staged, Stager
 from route_pipeline.source.batch_reader import SnapshotPart
 from route_pipeline.source.connection import NamesrvError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from route_pipeline.log.summaries import Summary, gap_of, point_of, read_text
+from route_pipeline.log.protocol.summaries import Summary, gap_of, point_of, read_text
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 

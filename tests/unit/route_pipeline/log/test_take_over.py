@@ -15,15 +15,15 @@ import pytest
 
 from groundwork.files.failpoints import VARIABLE
 from route_pipeline.log.compaction import compact
-from route_pipeline.log.route_log import MARKER, RouteLog
-from route_pipeline.log.take_over import take_over
-from route_pipeline.log.writer import LogWriter
+from route_pipeline.log.old_layout.take_over import take_over
+from route_pipeline.log.protocol.route_log import MARKER, RouteLog
+from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores.store import StoreError
 from tests.unit.route_pipeline.log.old_log import OFFSET, RUN, old_log
 from tests.unit.route_pipeline.log.rows import append, revisions_of
 
 _RANDOM = re.compile(r"\.[0-9a-f]{8}\.part$")
-_PROGRAM = "import sys; from route_pipeline.log.take_over import take_over; take_over(sys.argv[1])"
+_PROGRAM = "import sys; from route_pipeline.log.old_layout.take_over import take_over; take_over(sys.argv[1])"
 
 
 def run(root: Path, faults: str) -> tuple[int, list[str]]:

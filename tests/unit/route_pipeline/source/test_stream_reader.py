@@ -17,12 +17,12 @@ from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.log.quality import problems_of
-from route_pipeline.source.batch_reader import ChangesPart, SnapshotPart
+from route_pipeline.source.batch_reader import SHARDED_REVISIONS, ChangesPart, SnapshotPart
 from route_pipeline.source.change_reader import Span
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.offsets import OffsetError
 from route_pipeline.source.options import ReadRequest
-from route_pipeline.source.stream_reader import SHARDED_REVISIONS, NamesrvStreamReader, ReaderRowPart
+from route_pipeline.source.stream_reader import NamesrvStreamReader, ReaderRowPart
 from support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()

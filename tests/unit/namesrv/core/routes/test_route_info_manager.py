@@ -11,6 +11,7 @@ from namesrv.core.errors import BrokerNotRegistered, ChannelGone, NeedFullRegist
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.slices import run_sync
 from namesrv.core.tables.edit import SLICE
+from namesrv.core.tables.topics import MERGE_SLICE
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)
@@ -216,6 +217,15 @@ def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fle
     run_sync(change)
     assert len(fleet.topics) == 3 * SLICE
     assert fleet.manager.revision == 1
+
+
+def test_a_large_registration_gives_way_when_it_has_been_published_and_before_it_is_merged(fleet: Fleet) -> None:
+    topics = {f"t{number}": (1, 1, 6, 0) for number in range(3 * MERGE_SLICE)}
+    change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
+    while fleet.manager.revision == 0:
+        next(change)
+    assert len(fleet.topics) == 3 * MERGE_SLICE
+    assert sum(1 for _ in change) == 3, "the step that publishes merges, too, and holds lookups up for longer"
 
 
 def test_a_registration_that_is_given_up_half_way_changes_nothing(fleet: Fleet) -> None:

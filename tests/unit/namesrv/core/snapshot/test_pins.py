@@ -99,7 +99,7 @@ def test_eight_revisions_can_be_pinned_any_number_of_times_and_not_one_more(flee
     fleet.pin()
     with pytest.raises(LimitExceeded) as caught:
         fleet.pin_next_revision()
-    assert caught.value.metadata == {"name": "pinned revisions", "value": "9", "limit": "8"}
+    assert caught.value.metadata == {"name": "pinned revisions", "value": "9", "limit": "8", "caller": "all"}
     assert len(fleet.pins) == MAX_PINNED_REVISIONS + 1
     fleet.clock.advance(61.0)
     assert fleet.revision_of(fleet.pin()) == MAX_PINNED_REVISIONS + 1
@@ -112,7 +112,7 @@ def test_a_thousand_pins_can_be_held_and_not_one_more(fleet: PinnedFleet) -> Non
         fleet.pin()
     with pytest.raises(LimitExceeded) as caught:
         fleet.pin()
-    assert caught.value.metadata == {"name": "pins", "value": "1001", "limit": "1000"}
+    assert caught.value.metadata == {"name": "pins", "value": "1001", "limit": "1000", "caller": "all"}
 
 
 def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet) -> None:

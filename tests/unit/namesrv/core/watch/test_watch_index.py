@@ -10,15 +10,15 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.errors import LimitExceeded, Overloaded, RevisionCompacted
+from namesrv.core.errors import Overloaded, RevisionCompacted
 from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import DROP_SLICE, run_sync
 from namesrv.core.watch import messages, watch_index
 from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.watch.subscriptions import SUBSCRIBE_SLICE, Subscription
 from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
 from support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -28,16 +28,14 @@ CAUSE = Cause("test")
 class WatchedFleet(Fleet):
     """A fleet whose routes are watched."""
 
-    def __init__(self, behaviour: Behaviour | None = None, max_names: int = 100, max_waiting: int = 1_000_000) -> None:
+    def __init__(self, behaviour: Behaviour | None = None, max_waiting: int = 1_000_000) -> None:
         super().__init__(behaviour)
         self.is_warm = True
-        self.start_watching(max_names, max_waiting)
+        self.start_watching(max_waiting)
 
-    def start_watching(self, max_names: int = 10, max_waiting: int = 10, *, is_copy: bool = False) -> None:
+    def start_watching(self, max_waiting: int = 10, *, is_copy: bool = False) -> None:
         """Has no watches yet."""
-        self.watches = WatchIndex(
-            self.manager, is_warm=self.is_warm, max_names=max_names, max_waiting=max_waiting, is_copy=is_copy
-        )
+        self.watches = WatchIndex(self.manager, is_warm=self.is_warm, max_waiting=max_waiting, is_copy=is_copy)
         self.messages = WatchMessages(self.manager, self.watches, lambda: self.is_warm)
 
     def watch(
@@ -426,16 +424,6 @@ def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.Monk
     assert len(fleet.messages._shared) == 1
 
 
-def test_names_of_all_watches_are_bounded_and_free_again_when_one_closes() -> None:
-    fleet = WatchedFleet(max_names=3)
-    first = fleet.watch("T1", prefixes=["p"])
-    with pytest.raises(LimitExceeded) as caught:
-        fleet.watch("T2", "T3")
-    assert caught.value.metadata["limit"] == "3"
-    fleet.watches.close(first)
-    fleet.watch("T1", "T2", "T3")
-
-
 def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None:
     fleet = WatchedFleet(max_waiting=2_000)
     wide, small = fleet.watch(prefixes=[""]), fleet.watch("T1")
@@ -467,7 +455,51 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     fleet.register(topics=["T1"], version=DataVersion(2, 2))
     assert fleet.woken() == []
     assert fleet.watches.waiting_count == 0
+    run_sync(fleet.manager.leftovers.clear_up())
     assert fleet.watches._index._by_topic == fleet.watches._index._by_prefix == {}
+
+
+def test_wide_watches_that_end_together_leave_the_index_a_slice_at_a_time() -> None:
+    fleet, ended = WatchedFleet(), []
+    names = [[f"t-{watch}-{number}" for number in range(10_000)] for watch in range(10)]
+    watches = [fleet.watch(*some) for some in names]
+    index = fleet.watches._index._by_topic
+    for watch in watches:
+        fleet.watches.close(watch, lambda: ended.append(len(index)))
+    assert len(index) == 100_000, "ending them does nothing that grows with what they hold"
+    left, dropped = len(index), []
+    for _ in fleet.manager.leftovers.clear_up():
+        dropped.append(left - len(index))
+        left = len(index)
+    assert max(dropped) <= SUBSCRIBE_SLICE
+    assert left == 0
+    assert ended == list(range(90_000, -1, -10_000)), "each is told when its names have left"
+
+
+def test_a_prefix_is_found_until_the_last_watch_of_it_has_gone(fleet: WatchedFleet) -> None:
+    first, second = fleet.watch(prefixes=["n"]), fleet.watch(prefixes=["n", "new"])
+    fleet.told(first), fleet.told(second)
+    fleet.watches.close(second)
+    run_sync(fleet.manager.leftovers.clear_up())
+    fleet.register(topics=["new"], version=DataVersion(2, 2))
+    assert fleet.told(first).keys() == {"new"}
+    fleet.watches.close(first)
+    run_sync(fleet.manager.leftovers.clear_up())
+    assert fleet.watches._index._lengths == ()
+
+
+def test_what_waited_for_a_watch_that_ends_is_dropped_in_slices(fleet: WatchedFleet) -> None:
+    watch = fleet.watch(prefixes=["many"])
+    topics = [f"many-{number}" for number in range(3 * DROP_SLICE)]
+    fleet.register(topics=topics, version=DataVersion(2, 2))
+    fleet.woken()
+    waiting = watch.waiting
+    fleet.watches.close(watch)
+    assert len(waiting) == 3 * DROP_SLICE
+    assert fleet.watches.waiting_count == 0
+    steps = sum(1 for _ in fleet.manager.leftovers.clear_up())
+    assert not waiting
+    assert steps >= 3
 
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:

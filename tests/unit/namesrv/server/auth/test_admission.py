@@ -11,11 +11,13 @@ from structlog.testing import capture_logs
 
 from groundwork.auth.permits import GroupPattern, Permits, Principal
 from groundwork.auth.refusals import REFUSAL_LOG_SECONDS
+from groundwork.shares import MACHINE, Sharer
 from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
 from namesrv.core.records.rows import BrokerKey
 from namesrv.server.auth import callers
-from namesrv.server.auth.admission import Admission, Authorizer, CallBounds
+from namesrv.server.auth.admission import Admission, Authorizer, Entered
 from namesrv.server.auth.callers import Context, caller_of
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.rpc.status import FAILURES
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
@@ -60,25 +62,25 @@ def call(**shown: Any) -> Context:
 
 
 def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
-    bounds = CallBounds(lookups=1, registrations=2, admin_calls=3, streams=4)
+    bounds = FairShares.of(lookups=1, registrations=2, admin_calls=3, streams=4)
     gates = {
         name: Admission(method, bounds, None)
         for name, method in {"lookup": LOOKUP, "register": REGISTER, "administer": ADMINISTER, "watch": WATCH}.items()
     }
     for most, gate in enumerate(gates.values(), 1):
         for _ in range(most):
-            assert gate.enter(call()) is None
-        with pytest.raises(Overloaded, match=f"{most} .* are under way, at most {most}"):
+            assert gate.enter(call()).principal is None
+        with pytest.raises(Overloaded, match=f"under way: {most + 1} is over the limit of {most} for all"):
             gate.enter(call())
     with pytest.raises(Overloaded):
         Admission(CHANNEL, bounds, None).enter(call())  # streams of all services count together
     for gate in gates.values():
-        gate.leave()
+        gate.leave(Entered(None, MACHINE))
         gate.enter(call())
 
 
 def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
-    gate = Admission(LOOKUP, CallBounds(lookups=0), None)
+    gate = Admission(LOOKUP, FairShares.of(lookups=0), None)
     with pytest.raises(Overloaded) as raised:
         gate.enter(call())
     assert FAILURES.table.rich(raised.value).retry_after_seconds
@@ -92,20 +94,23 @@ PERMITS = Permits({"broker.example": BROKER})
 
 
 def test_the_principal_of_a_call_is_its_caller() -> None:
-    gate = Admission(REGISTER, CallBounds(), doorkeeper(PERMITS))
+    gate = Admission(REGISTER, FairShares.of(), doorkeeper(PERMITS))
     shown = call(dns=["other", "broker.example"], common_name="x")
-    assert gate.enter(shown) is BROKER
+    entered = gate.enter(shown)
+    assert entered.principal is BROKER
+    assert entered.sharer == Sharer("broker")
     assert caller_of(shown) == "broker"
 
 
 def test_without_permits_the_caller_is_the_peer() -> None:
-    gate = Admission(REGISTER, CallBounds(), None)
-    assert gate.enter(call()) is None
-    gate.checked(None, [BrokerKey("any", "thing")], call())
+    gate = Admission(REGISTER, FairShares.of(), None)
+    entered = gate.enter(call())
+    assert entered.principal is None
+    gate.checked(entered, [BrokerKey("any", "thing")], call())
 
 
 def test_a_refused_call_takes_no_room() -> None:
-    gate = Admission(LOOKUP, CallBounds(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
+    gate = Admission(LOOKUP, FairShares.of(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):
         with pytest.raises(NotAuthenticated):
             gate.enter(call())
@@ -117,16 +122,17 @@ def test_a_refused_call_takes_no_room() -> None:
 def test_names_of_groups_are_checked_in_registrations_only() -> None:
     keeper = doorkeeper(PERMITS)
     groups = [BrokerKey("c", "a"), BrokerKey("c", "b")]
-    register = Admission(REGISTER, CallBounds(), keeper)
-    register.checked(BROKER, groups[:1], call())
+    register = Admission(REGISTER, FairShares.of(), keeper)
+    entered = Entered(BROKER, Sharer("broker"))
+    register.checked(entered, groups[:1], call())
     with pytest.raises(NotPermitted, match="broker may not register c/b"):
-        register.checked(BROKER, groups, call())
-    Admission(LOOKUP, CallBounds(), keeper).checked(BROKER, groups, call())
+        register.checked(entered, groups, call())
+    Admission(LOOKUP, FairShares.of(), keeper).checked(entered, groups, call())
 
 
 def test_new_permits_are_for_the_next_call() -> None:
     permits = [PERMITS]
-    gate = Admission(REGISTER, CallBounds(), Authorizer(lambda: permits[0], lambda request: request))
+    gate = Admission(REGISTER, FairShares.of(), Authorizer(lambda: permits[0], lambda request: request))
     gate.enter(call(dns=["broker.example"]))
     permits[0] = Permits()
     with pytest.raises(NotPermitted):
@@ -135,7 +141,7 @@ def test_new_permits_are_for_the_next_call() -> None:
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = [0.0]
-    gate = Admission(LOOKUP, CallBounds(), doorkeeper(PERMITS, clock))
+    gate = Admission(LOOKUP, FairShares.of(), doorkeeper(PERMITS, clock))
     with capture_logs() as lines:
         for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
             clock[0] += step

@@ -12,7 +12,6 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_handlers.handlers import CallHandlers
 from namesrv.config import limits
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import (
@@ -26,13 +25,14 @@ from namesrv.core.errors import (
 )
 from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.slices import run_sync
 from namesrv.core.watch.subscriptions import Subscription
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background import watch_streams
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.rpc.request_memory import RequestMemory
+from namesrv.server.rpc.handlers import Context, handlers_of_server
 from namesrv.server.rpc.status import FAILURES
 from namesrv.server.services.admin.watcher_list import WatcherListCalls
 from namesrv.server.services.route.watches import WatchCalls
@@ -55,10 +55,11 @@ CONTEXT = cast("Context", _Caller())
 class Server:
     """What watches need of a name server, with its background work; for use inside a loop."""
 
-    def __init__(self, fleet: Fleet, max_watchers: int = 100) -> None:
+    def __init__(self, fleet: Fleet, max_watchers: int = 100, **most: int) -> None:
         self.fleet = fleet
         self.warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
-        self.watchers = WatchStreams(fleet.manager, self.warm_up, fleet.clock, Random(1), max_watchers)
+        self.shares = FairShares.of(None, watches=max_watchers, **most)
+        self.watchers = WatchStreams(fleet.manager, self.warm_up, fleet.clock, Random(1), self.shares)
         self.calls = WatchCalls(fleet.manager, self.warm_up, self.watchers)
         self.lists = WatcherListCalls(fleet.manager, self.watchers)
 
@@ -93,17 +94,21 @@ async def failure_of(stream: Messages) -> CallRefused:
     return caught.value
 
 
-def run(work: Callable[[Server], Awaitable[None]], fleet: Fleet | None = None, max_watchers: int = 100) -> None:
+def run(
+    work: Callable[[Server], Awaitable[None]], fleet: Fleet | None = None, max_watchers: int = 100, **most: int
+) -> None:
     """Runs a test on a name server with one broker."""
     if fleet is None:
         fleet = Fleet()
         fleet.register(topics=["T1", "T2"])
 
     async def main() -> None:
-        server = Server(fleet, max_watchers)
+        server = Server(fleet, max_watchers, **most)
         async with server.running():
             await work(server)
         assert len(server.watchers) == 0
+        run_sync(server.fleet.manager.leftovers.clear_up())
+        assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}
 
     asyncio.run(main())
 
@@ -252,9 +257,20 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
             async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
+        await run_cooperatively(server.fleet.manager.leftovers.clear_up())
         assert server.watchers.watches._index._by_topic == {}
 
-    run(work)
+
+def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
+    async def work(server: Server) -> None:
+        async with server.watch("T1", "T2") as stream:
+            await next_of(stream)
+            async with server.watch("T1") as refused:
+                assert isinstance(await failure_of(refused), LimitExceeded)
+        async with server.watch("T1", "T2") as stream:
+            await next_of(stream)
+
+    run(work, watched_names=2)
 
 
 class _Reader(_Caller):
@@ -271,18 +287,15 @@ def test_a_watch_that_has_begun_does_not_count_as_a_request_under_way() -> None:
     async def work(server: Server) -> None:
         topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
-        memory, reader = RequestMemory(max_bytes=len(request)), _Reader()
-        handlers: Any = CallHandlers(FAILURES, 30.0, memory=memory).of(
-            ROUTE_SERVICE, whole(ROUTE_SERVICE, server.calls)
-        )
+        shares, reader = FairShares.of(request_bytes=len(request)), _Reader()
+        handlers: Any = handlers_of_server(30.0, shares=shares).of(ROUTE_SERVICE, whole(ROUTE_SERVICE, server.calls))
         stream = asyncio.create_task(handlers["WatchTopicRoutes"].unary_stream(request, reader))
         async with asyncio.timeout(20):
             await reader.messages.get()
-        taken = memory.take(len(request))
+        assert (shares.streams.used, shares.request_bytes.used) == (1, 0)
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
-        memory.give_back(taken)
-        assert memory.take(len(request)) == len(request)
+        assert (shares.streams.used, shares.request_bytes.used) == (0, 0)
 
     run(work)
 

@@ -13,6 +13,7 @@ from namesrv.core.errors import ChannelGone, InvalidField, LimitExceeded, NeedFu
 from namesrv.core.liveness.channels import ChannelTable
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration
 from namesrv.core.slices import Sliced, run_sync
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.requests import READ_SLICE
 from support.core_fleet import VERSION
@@ -27,7 +28,8 @@ class Parts:
         numbers = itertools.count(1)
         self.channels = ChannelTable(lambda: f"ch-{next(numbers)}")
         self.channel_id = self.channels.open()
-        self.parts = RegistrationParts(self.channels, clock.monotonic, max_topics)
+        self.topics = FairShares.of(staged_topics=max_topics).staged_topics
+        self.parts = RegistrationParts(self.channels, clock.monotonic, self.topics)
 
     def begin(
         self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
@@ -151,9 +153,34 @@ def test_all_staged_parts_together_are_bounded(parts: Parts) -> None:
     parts.add(part(0, 2, "a", "b"))
     with pytest.raises(LimitExceeded) as caught:
         parts.add(part(0, 2, "a", "b"), addr="127.0.0.1:2")
-    assert caught.value.metadata == {"name": "topics of staged registrations", "value": "4", "limit": "3"}
+    expected = {"name": "topics of staged registrations", "value": "4", "limit": "3", "caller": "all"}
+    assert caught.value.metadata == expected
     parts.add(part(0, 2, "a"), addr="127.0.0.1:2")
     assert parts.whole(part(1, 2, "c")) == ["a", "b", "c"]  # what was staged before can still be completed
+
+
+def test_a_part_without_topics_takes_a_place(parts: Parts) -> None:
+    for number in range(3):
+        parts.add(part(0, 2), addr=f"127.0.0.1:{number + 1}")
+    with pytest.raises(LimitExceeded):
+        parts.add(part(0, 2), addr="127.0.0.1:4")
+
+
+def test_all_that_is_staged_is_given_back_however_it_ends(parts: Parts, clock: VirtualClock) -> None:
+    parts.add(part(0, 2, "a"))
+    parts.whole(part(1, 2, "b"))
+    assert parts.topics.used == 0
+    parts.add(part(0, 2, "a"))
+    with pytest.raises(InvalidField):
+        parts.add(part(1, 2, "not a name"))
+    assert parts.topics.used == 0
+    parts.add(part(0, 2, "a", "b"))
+    clock.advance(STAGED_PART_SECONDS + 0.1)
+    parts.parts.drop_overdue()
+    assert parts.topics.used == 0
+    parts.add(part(0, 2, "a"))
+    parts.parts.drop_channel(parts.channel_id)
+    assert parts.topics.used == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.core.errors import InvalidField, Overloaded
 from namesrv.core.records.rows import BrokerKey, RemovalReason
 from namesrv.core.slices import Sliced
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
@@ -71,7 +72,8 @@ class NameServer:
 @pytest.fixture
 def reader(fleet: Fleet) -> RegistrationReader:
     parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
-    return RegistrationReader(fleet.manager, TableWriter(), parts, max_topics=4)
+    shares = FairShares.of(registered_topics=4)
+    return RegistrationReader(fleet.manager, TableWriter(), parts, shares.registered_topics)
 
 
 @pytest.mark.parametrize("topics", [["not a name"], [*LARGE, "not a name"]])
@@ -147,7 +149,7 @@ def test_topics_under_way_are_bounded_until_they_are_answered(reader: Registrati
     with reader.room_for(registration(["a", "b", "c"])):
         with reader.room_for(registration(["d"])), reader.room_for(registration([])):
             pass
-        with pytest.raises(Overloaded, match="3 topics of registrations are under way, at most 4"):
+        with pytest.raises(Overloaded, match="topics of registrations under way: 5 is over the limit of 4 for all"):
             reader.room_for(registration(["d", "e"])).__enter__()
     with reader.room_for(registration(["a", "b", "c", "d"])):
         pass

@@ -25,12 +25,21 @@ from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
 from namesrv.core.tables.topics import TopicTable
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.snapshots import SnapshotCalls
 from support.core_fleet import Fleet
 
-CONTEXT = cast("Context", None)
+
+class _Caller:
+    """All that these calls ask a context for."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+
+CONTEXT = cast("Context", _Caller())
 """These calls do not ask for it."""
 
 
@@ -39,7 +48,8 @@ def calls(fleet: Fleet) -> SnapshotCalls:
     numbers = itertools.count(1)
     manager, clock = fleet.manager, fleet.clock
     watchers = WatchStreams(manager, WarmUp(manager, clock, 0.0), clock)
-    return SnapshotCalls(manager, Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"), watchers)
+    pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}")
+    return SnapshotCalls(manager, pins, watchers, FairShares.of(snapshot_streams=2).snapshot_streams)
 
 
 def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
@@ -289,10 +299,8 @@ def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fl
     assert fleet.manager.change_log.compacted_revision == 12
 
 
-def test_snapshots_and_changes_share_one_limit_of_streams(
-    fleet: Fleet, calls: SnapshotCalls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 1)
+def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: SnapshotCalls) -> None:
+    calls._streams = FairShares.of(snapshot_streams=1).snapshot_streams
     make_changes(fleet, 1)
 
     async def read() -> None:

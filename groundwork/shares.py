@@ -1,0 +1,128 @@
+"""Fair shares: bounds on what callers hold of something, by caller before they are for all.
+
+Pure. Whoever hands something out takes a share for it first, and gives it back when the call, the stream or the lease
+ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import unquote
+
+from groundwork.errors import CallRefused, LimitExceeded
+from groundwork.places import LOOPBACK, owner_of
+
+EVERYBODY = "all"
+"""Whose share is used up where it is not the caller's own."""
+
+KNOWN_PEERS = 4_096
+"""Peers whose addresses are kept read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """Whoever has shares of its own: an identity, or an address where there is none."""
+
+    name: str
+    is_operator: bool = False
+    """Whether it may take what is kept for operators."""
+    is_many: bool = False
+    """Whether it stands for any number of callers, and so has no bound of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRules:
+    """How everything that callers hold is shared out."""
+
+    caller_percent: int = 50
+    """Most that one caller may hold, of all."""
+    kept_percent: int = 20
+    """What only operators may take, of all."""
+
+
+Refusal = Callable[[str, int, int, str], CallRefused]
+"""Makes an error of what is bounded, the amount that would be held, the bound, and whose it is."""
+
+
+class Shares:
+    """What callers hold of one kind. Not thread-safe, but for reading single values."""
+
+    def __init__(
+        self,
+        what: str,
+        most: int,
+        rules: ShareRules | None = None,
+        *,
+        own: Refusal = LimitExceeded,
+        full: Refusal = LimitExceeded,
+    ) -> None:
+        """Starts with nothing held.
+
+        Args:
+            what: Its name in errors.
+            most: Most that all callers together may hold.
+            rules: What of it one caller may hold, and what is kept for operators.
+            own: The error where a caller has used up its own share.
+            full: The error where all together have used up theirs.
+        """
+        rules = rules or ShareRules()
+        self._what = what
+        self.most = most
+        self.most_of_caller = max(1, most * rules.caller_percent // 100)
+        self._kept = most * rules.kept_percent // 100
+        self._own, self._full = own, full
+        self._held: Counter[str] = Counter()
+        self.used = 0
+        """What all callers hold together."""
+        self.refused = 0
+        """How often there was too little left."""
+
+    def take(self, sharer: Sharer, amount: int = 1) -> None:
+        """Takes a share; ``give_back`` must follow. Raises what ``own`` or ``full`` make if that would be too much."""
+        held = self._held[sharer.name] + amount
+        if held > self.most_of_caller and not sharer.is_many:
+            self.refused += 1
+            raise self._own(self._what, held, self.most_of_caller, sharer.name)
+        used, most = self.used + amount, self.most if sharer.is_operator else self.most - self._kept
+        if used > most:
+            self.refused += 1
+            raise self._full(self._what, used, most, EVERYBODY)
+        self.used, self._held[sharer.name] = used, held
+
+    def give_back(self, sharer: Sharer, amount: int = 1) -> None:
+        """Gives back what was taken, or a part of it."""
+        left = self._held[sharer.name] - amount
+        assert left >= 0, f"more {self._what} given back than taken"
+        self.used -= amount
+        if left:
+            self._held[sharer.name] = left
+        else:
+            del self._held[sharer.name]
+
+    @contextmanager
+    def holding(self, sharer: Sharer, amount: int = 1) -> Iterator[None]:
+        """Holds a share for as long as the context lasts. Raises what ``take`` raises."""
+        self.take(sharer, amount)
+        try:
+            yield
+        finally:
+            self.give_back(sharer, amount)
+
+
+MACHINE = Sharer(LOOPBACK, is_operator=True, is_many=True)
+"""All programs of this machine, where nobody says who he is."""
+
+
+@lru_cache(KNOWN_PEERS)
+def sharer_at(peer: str) -> Sharer:
+    """Whoever is at an address, as gRPC writes it (``ipv4:10.0.0.1:4711``), without an identity."""
+    scheme, _, address = peer.partition(":")
+    if scheme == "unix":
+        return MACHINE
+    host = unquote(address).rpartition(":")[0].strip("[]")
+    owner = owner_of(host or address or peer)
+    return MACHINE if owner == LOOPBACK else Sharer(owner)

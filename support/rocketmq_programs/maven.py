@@ -1,0 +1,84 @@
+"""RocketMQ's jars from Maven Central, and our small programs that use them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Release(NamedTuple):
+    """Programs of one version."""
+
+    version: str
+    profile: str
+    """In ``java/pom.xml``."""
+    sources: tuple[str, ...]
+    """Programs of ours that use it."""
+
+
+NEWEST = Release("5.5.0", "five", ("Shell", "Messages"))
+OLD = Release("4.9.7", "four", ("Shell", "Messages"))
+"""The newest 4.9 whose broker and name server are in Maven Central: of 4.9.8 there is the client only."""
+GRPC_CLIENT = Release("5.2.0", "grpc-client", ("Shell", "GrpcMessages"))
+"""RocketMQ 5's client that speaks gRPC to a proxy."""
+
+_FOLDER = Path(__file__).parent / "java"
+_CACHE = Path(__file__).parents[2] / ".bench"
+_FETCH_SECONDS = 600.0
+_COMPILE_SECONDS = 120.0
+_OLDEST_JAVA = 11
+
+
+def missing() -> str | None:
+    """What RocketMQ's programs need and this machine does not have, in a sentence; None if all is there."""
+    needs = f"RocketMQ's programs need Java {_OLDEST_JAVA} or later (a JDK) and Maven"
+    for tool in ("java", "javac", "mvn"):
+        if shutil.which(tool) is None:
+            return f"{needs}: {tool} is missing"
+    said = subprocess.run(
+        ["javac", "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    version = said.stdout.split()[-1]
+    return f"{needs}: javac is {version}" if int(version.split(".")[0]) < _OLDEST_JAVA else None
+
+
+def class_path(release: Release) -> str:
+    """What Java finds of a release: its jars, and our programs. Fetched and compiled once."""
+    return f"{_jars(release)}/*:{_classes(release)}"
+
+
+@cache
+def _jars(release: Release) -> Path:
+    pom = _FOLDER / "pom.xml"
+    folder = _CACHE / f"rocketmq-{release.version}-{_stamp([pom])}"
+    if not folder.exists():
+        fetched = folder.with_suffix(".part")
+        shutil.rmtree(fetched, ignore_errors=True)
+        options = ["--batch-mode", "--quiet", "--no-transfer-progress", "--activate-profiles", release.profile]
+        options += [f"-Drocketmq.version={release.version}", f"-Dlib.folder={fetched}"]
+        subprocess.run(["mvn", *options, "--file", str(pom), "package"], check=True, timeout=_FETCH_SECONDS)
+        fetched.rename(folder)
+    return folder
+
+
+@cache
+def _classes(release: Release) -> Path:
+    sources = [_FOLDER / f"{name}.java" for name in release.sources]
+    folder = _CACHE / f"rocketmq-{release.version}-classes-{_stamp(sources)}"
+    if not folder.exists():
+        compiled = folder.with_suffix(".part")
+        shutil.rmtree(compiled, ignore_errors=True)
+        command = ["javac", "-proc:none", "-cp", f"{_jars(release)}/*", "-d", str(compiled), *map(str, sources)]
+        subprocess.run(command, check=True, timeout=_COMPILE_SECONDS)
+        compiled.rename(folder)
+    return folder
+
+
+def _stamp(files: Iterable[Path]) -> str:
+    """A name for what the files hold, as a cache must not outlive them."""
+    return f"{zlib.crc32(b''.join(file.read_bytes() for file in files)):08x}"

@@ -1,0 +1,232 @@
+"""RocketMQ's programs as processes on loopback, each with a home of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from support.processes import eventually
+from support.rocketmq_programs.maven import NEWEST, Release, class_path
+
+_START_SECONDS = 90.0
+_END_SECONDS = 60.0
+_OPTIONS = (
+    *("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m", "-XX:-UseLargePages", "-XX:+UseSerialGC"),
+    # These processes live for a minute: better code would cost more than it saves.
+    "-XX:TieredStopAtLevel=1",
+)
+_SHOWN_CHARACTERS = 4_000
+
+Properties = Mapping[str, str]
+"""System properties of Java."""
+
+
+def free_ports() -> int:
+    """A port that is free, together with the one above and the one two below, which a broker takes as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port: int = listener.getsockname()[1]
+            try:
+                for other in (port + 1, port - 2):
+                    socket.create_server(("127.0.0.1", other)).close()
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+class JavaProgram:
+    """A program of RocketMQ, which is ended by whoever started it."""
+
+    port = 0
+    """Where it takes connections; 0 if it takes none."""
+
+    def __init__(
+        self, main: str, home: Path, *arguments: str, release: Release = NEWEST, properties: Properties | None = None
+    ) -> None:
+        """Starts it; ``wait`` until it serves."""
+        (home / "conf").mkdir(parents=True)
+        for program in ("broker", "namesrv", "tools"):  # 4.9 does not start without; this says: no logs
+            (home / "conf" / f"logback_{program}.xml").write_text("<configuration/>")
+        given = {"user.home": str(home), "rocketmq.home.dir": str(home), **(properties or {})}
+        places = [f"-D{name}={value}" for name, value in given.items()]
+        self._log_path = home / "said"
+        self._log = self._log_path.open("w")
+        self._popen = subprocess.Popen(
+            ["java", *_OPTIONS, *places, "-cp", class_path(release), main, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=self._output(),
+            stderr=self._log,
+            env={**os.environ, "ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for stream in (self._popen.stdin, self._popen.stdout):
+            if stream is not None:
+                stream.close()
+        self._log.close()
+
+    @property
+    def addr(self) -> str:
+        """Where it takes connections."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def said(self) -> str:
+        """What it has written to its standard output and error."""
+        return self._log_path.read_text(errors="replace")
+
+    def wait(self) -> Self:
+        """Waits until it takes connections."""
+        eventually(self._listens, within_seconds=_START_SECONDS)
+        return self
+
+    def kill(self) -> None:
+        """Kills it, as a crash would."""
+        if self._popen.poll() is None:
+            self._popen.send_signal(signal.SIGKILL)
+        self._popen.wait(20)
+
+    def terminate(self) -> None:
+        """Asks it to end. It may take its time."""
+        self._popen.terminate()
+
+    def wait_for_end(self) -> None:
+        """Waits until it has ended."""
+        self._popen.wait(_END_SECONDS)
+
+    def _output(self) -> int:
+        return self._log.fileno()
+
+    def _listens(self) -> bool:
+        assert self._popen.poll() is None, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
+        with socket.socket() as connection:
+            connection.settimeout(1)
+            return connection.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class Broker(JavaProgram):
+    """A broker."""
+
+    def __init__(
+        self,
+        home: Path,
+        namesrv: str,
+        name: str = "broker-a",
+        broker_id: int = 0,
+        *,
+        release: Release = NEWEST,
+        settings: Sequence[str] = (),
+        properties: Properties | None = None,
+        port: int = 0,
+    ) -> None:
+        """Starts it.
+
+        Args:
+            home: A folder in which it makes its own.
+            namesrv: The name servers, ``HOST:PORT;HOST:PORT``.
+            name: Of its group.
+            broker_id: 0 for the master.
+            release: RocketMQ's.
+            settings: Lines of broker.conf, which win.
+            properties: System properties of Java.
+            port: Where it takes connections; 0: anywhere.
+        """
+        self.port = port or free_ports()
+        store = home / f"{name}-{broker_id}"
+        store.mkdir(parents=True)
+        lines = [
+            f"namesrvAddr={namesrv}",
+            "brokerClusterName=DefaultCluster",
+            f"brokerName={name}",
+            f"brokerId={broker_id}",
+            f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
+            "brokerIP1=127.0.0.1",
+            "brokerIP2=127.0.0.1",
+            f"listenPort={self.port}",
+            f"haListenPort={self.port + 1}",
+            f"storePathRootDir={store}/store",
+            f"storePathCommitLog={store}/store/commitlog",
+            "mappedFileSizeCommitLog=16777216",
+            "mappedFileSizeConsumeQueue=60000",
+            "diskMaxUsedSpaceRatio=98",
+            "registerNameServerPeriod=10000",
+            *settings,
+        ]
+        config = store / "broker.conf"
+        config.write_text("\n".join(lines) + "\n")
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        super().__init__(main, store, "-c", str(config), release=release, properties=properties)
+
+
+class ApacheNamesrv(JavaProgram):
+    """Apache's own name server."""
+
+    def __init__(self, home: Path, *, release: Release = NEWEST, port: int = 0) -> None:
+        """Starts it, at a port or anywhere."""
+        self.port = port or free_ports()
+        home.mkdir(parents=True)
+        config = home / "namesrv.conf"
+        config.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kv.json\n")
+        super().__init__("org.apache.rocketmq.namesrv.NamesrvStartup", home, "-c", str(config), release=release)
+
+
+class Proxy(JavaProgram):
+    """RocketMQ 5's proxy in cluster mode, to which clients speak gRPC."""
+
+    def __init__(self, home: Path, namesrv: str) -> None:
+        """Starts it."""
+        self.port = free_ports()
+        home.mkdir(parents=True)
+        config = home / "proxy.json"
+        config.write_text(
+            f'{{"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": "{namesrv}",'
+            f' "grpcServerPort": {self.port}, "remotingListenPort": {free_ports()}, "localServeAddr": "127.0.0.1"}}'
+        )
+        super().__init__("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config))
+
+
+class Shell(JavaProgram):
+    """A process that runs mqadmin, producers and consumers, one call after the other."""
+
+    def __init__(self, home: Path, *, release: Release = NEWEST, properties: Properties | None = None) -> None:
+        """Starts it."""
+        super().__init__("Shell", home, release=release, properties=properties)
+
+    def mqadmin(self, namesrv: str, command: str, *arguments: str) -> str:
+        """Runs a command of mqadmin; returns what it says, also of an error."""
+        return self.run("org.apache.rocketmq.tools.command.MQAdminStartup", command, "-n", namesrv, *arguments)[1]
+
+    def messages(self, *arguments: str) -> str:
+        """Runs ``Messages``; returns what it says. Raises AssertionError if it fails."""
+        return self._succeeded("Messages", *arguments)
+
+    def grpc_messages(self, *arguments: str) -> str:
+        """Runs ``GrpcMessages``; returns what it says. Raises AssertionError if it fails."""
+        return self._succeeded("GrpcMessages", *arguments)
+
+    def run(self, main: str, *arguments: str) -> tuple[bool, str]:
+        """Runs a class; returns whether it went well, and what it said."""
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._popen.stdin.write("\t".join((main, *arguments)).encode() + b"\n")
+        self._popen.stdin.flush()
+        answer = self._popen.stdout.readline().split()
+        assert answer, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
+        return answer[0] == b"0", self._popen.stdout.read(int(answer[1])).decode(errors="replace")
+
+    def _succeeded(self, main: str, *arguments: str) -> str:
+        succeeded, said = self.run(main, *arguments)
+        assert succeeded, said[:_SHOWN_CHARACTERS]
+        return said
+
+    def _output(self) -> int:
+        return subprocess.PIPE

@@ -1,0 +1,172 @@
+"""Over RocketMQ's protocol, each request has one answer, or the connection ends; a refused one changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.errors import InternalDefect
+from namesrv.remoting.codes import RequestCode, ResponseCode
+from namesrv.remoting.frames import BrokenFrame, Frame, FrameReader
+from namesrv.remoting.headers import Request, request_of
+from namesrv.remoting.limits import MAX_FRAME_BYTES
+from support.socketless_front import SocketlessClient, SocketlessFront
+from tests.fuzz.corpora import EXAMPLES, samples
+from tests.fuzz.remoting_frames import Spoiler
+
+pytestmark = pytest.mark.fuzz
+
+FRAMES = int(os.environ.get("FUZZ_FRAMES", "50"))
+"""Frames of one example, which is one life of a name server: with the 20,000 examples of ``make fuzz``, a million."""
+MOST_MEMORY_KILOBYTES = 400_000
+"""More than a name server with such a fleet may take at any time, whatever lengths say."""
+CHANGES = {
+    *(RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.REGISTER_TOPIC),
+    *(RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG),
+    *(RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER, RequestCode.DELETE_TOPIC),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with structlog.testing.capture_logs():
+        yield
+
+
+def requests_in(data: bytes) -> tuple[list[Request], bool]:
+    """The requests that are in bytes, and whether what follows them is none."""
+    reader, found = FrameReader(), list[Request]()
+    reader.feed(data)
+    try:
+        while (one := reader.next()) is not None:
+            found.append(request_of(one))
+    except BrokenFrame:
+        return found, True
+    return found, False
+
+
+def check_answers(asked: list[Request], answers: list[Frame]) -> None:
+    """Each request that waits for an answer has one, with its number, in its encoding, and with a known code."""
+    wanted = Counter((one.opaque, one.encoding) for one in asked if not one.is_one_way and not one.is_answer)
+    read = [request_of(answer) for answer in answers]
+    assert Counter((one.opaque, one.encoding) for one in read) == wanted
+    for one in read:
+        assert one.is_answer
+        assert one.code in set(ResponseCode)
+
+
+class Life:
+    """A name server, and a peer that sends it frames one after the other, over connections that end now and then."""
+
+    def __init__(self, front: SocketlessFront) -> None:
+        self._front = front
+        self._client = SocketlessClient(front)
+        self._begun = b""
+
+    async def send(self, data: bytes, pieces: list[bytes]) -> None:
+        """Sends bytes, and checks what comes of them."""
+        front, before = self._front, self._front.state()
+        asked, is_broken = requests_in(self._begun + data)
+        answers = await self._client.send(pieces)
+        told, broken_by = front.told.copy(), front.broken_by.copy()
+        front.told.clear()
+        front.broken_by.clear()
+        problems = [problem for _, problem in told if problem is not None]
+        assert not [problem for problem in problems if isinstance(problem, InternalDefect)]
+        assert all(code in set(RequestCode) for code, _ in told)
+        if is_broken:
+            # Requests that stood in line behind the last answer are dropped with the connection.
+            assert len(broken_by) == 1
+            assert "\n" not in broken_by[0]
+            assert not self._client.is_open
+        else:
+            assert not broken_by
+            check_answers(asked, answers)
+            assert self._client.is_read_from
+        # The brokers of a connection that ends leave.
+        if len(asked) == 1 and not is_broken and (problems or asked[0].code not in CHANGES):
+            assert front.state() == before, f"{told} has changed something"
+        await self._go_on(data, asked, is_broken=is_broken)
+
+    async def _go_on(self, data: bytes, asked: list[Request], *, is_broken: bool) -> None:
+        """With the next frame: if this one is not whole, sometimes with its rest, and else over another connection."""
+        reader = FrameReader()
+        reader.feed(self._begun + data)
+        while not is_broken and reader.next() is not None:
+            pass
+        self._begun = b"" if is_broken else (self._begun + data)[-reader.held :] if reader.held else b""
+        assert self._client.held == len(self._begun) or is_broken
+        if is_broken or len(self._begun) > 64 or (self._begun and not asked):
+            await self._client.close()
+            assert self._front.memory._taken == 0, "frames that never came whole leave no memory taken"
+            self._client, self._begun = SocketlessClient(self._front), b""
+
+    async def end(self) -> None:
+        """Ends both."""
+        await self._client.close()
+        await self._front.end()
+
+
+async def live(seed: int, folder: Path) -> None:
+    spoiler = Spoiler(samples("remoting_frames"), seed)
+    life = Life(SocketlessFront(NamesrvSettings.load(None, {"data_dir": folder})))
+    for data in spoiler.frames(FRAMES):
+        await life.send(data, spoiler.pieces(data))
+    await life.end()
+
+
+def peak_kilobytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@pytest.mark.timeout(7_200)
+def test_no_frames_do_more_than_be_answered_or_end_their_connection(tmp_path: Path) -> None:
+    before = peak_kilobytes()
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+        @given(seed=st.integers(0, 2**64 - 1))
+        def run(seed: int) -> None:
+            runner.run(live(seed, tmp_path))
+
+        run()
+    assert peak_kilobytes() - before < MOST_MEMORY_KILOBYTES
+
+
+def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_path: Path) -> None:
+    async def ask() -> list[tuple[int, bool]]:
+        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        client = SocketlessClient(front)
+        for sample in samples("remoting_frames"):
+            await client.send([sample])
+            assert client.is_open
+        await client.close()
+        await front.end()
+        return [(code, problem is None) for code, problem in front.told]
+
+    told = Counter(asyncio.run(ask()))
+    assert {code for code, _ in told} == set(RequestCode)
+    assert {code for code, is_sound in told if not is_sound} == {318}
+
+
+def test_a_frame_that_never_comes_whole_holds_no_more_than_what_came(tmp_path: Path) -> None:
+    async def hold() -> int:
+        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        client = SocketlessClient(front)
+        await client.send([(MAX_FRAME_BYTES - 4).to_bytes(4, "big") + b"\0\0\0\x02{}", b" " * 100])
+        held = client.held
+        await client.close()
+        await front.end()
+        return held
+
+    assert asyncio.run(hold()) == 110

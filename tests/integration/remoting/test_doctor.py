@@ -1,0 +1,30 @@
+"""``nsctl doctor`` on what brokers of RocketMQ register."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typer.testing import CliRunner
+
+from nsctl.cli import app
+from nsctl.exit_codes import FOUND
+from support.processes import NamesrvProcess
+from support.rocketmq import RemotingClient, register, topic_config
+from tests.integration.remoting.conftest import address_of
+
+
+def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:
+    result = CliRunner().invoke(app, ["doctor", "-o", "json", "--namesrv", str(namesrv.endpoint)])
+    assert result.exit_code == exit_code, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return [row["what"] for row in rows if "event loop" not in row["what"]]
+
+
+def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(namesrv: NamesrvProcess) -> None:
+    of_the_group = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", 1, perm=1)
+    with RemotingClient(address_of(namesrv)) as broker:
+        register(broker, ["TopicTest", of_the_group])
+        assert found(namesrv, 0) == []
+        register(broker, [topic_config("TopicTest", perm=4), of_the_group])
+        assert found(namesrv, FOUND) == ["1 topics have no writable queue with a master: TopicTest"]

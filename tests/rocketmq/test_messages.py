@@ -1,0 +1,44 @@
+"""Producers, push consumers and brokers of both versions, and topics that brokers make."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.processes import eventually
+from support.rocketmq_programs.programs import Shell
+from tests.rocketmq.conftest import Fleet, groups_of
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+COUNT = 40
+
+
+def test_brokers_of_both_versions_register_with_all_their_topics(fleet: Fleet) -> None:
+    with fleet.namesrv.connect() as client:
+        assert groups_of(client, "TBW102") == {"broker-a", "broker-b"}
+        assert client.addrs("broker-a") == {0: fleet.new.addr}
+        assert client.addrs("broker-b") == {0: fleet.old.addr}
+
+
+@pytest.mark.parametrize(("producer", "consumer"), [("new", "old"), ("old", "new")])
+def test_what_one_version_sends_the_other_receives_from_brokers_of_both(
+    fleet: Fleet, shell: Shell, old_shell: Shell, producer: str, consumer: str
+) -> None:
+    shells = {"new": shell, "old": old_shell}
+    topic = f"From-{producer}-to-{consumer}"
+    made = shell.mqadmin(fleet.ours, "updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2")
+    assert made.count("success") == 2
+    with fleet.namesrv.connect() as client:
+        eventually(lambda: groups_of(client, topic), lambda groups: groups == {"broker-a", "broker-b"})
+    assert f"sent {COUNT}" in shells[producer].messages("send", fleet.ours, topic, str(COUNT))
+    assert f"received {COUNT}" in shells[consumer].messages("receive", fleet.ours, topic, str(COUNT))
+
+
+@pytest.mark.parametrize("version", ["new", "old"])
+def test_a_broker_makes_the_topic_that_a_producer_sends_to(
+    fleet: Fleet, shell: Shell, old_shell: Shell, version: str
+) -> None:
+    sender, topic = {"new": shell, "old": old_shell}[version], f"MadeBySending-{version}"
+    sender.messages("send", fleet.ours, topic, str(COUNT))
+    assert f"received {COUNT}" in sender.messages("receive", fleet.ours, topic, str(COUNT))
+    with fleet.namesrv.connect() as client:
+        assert groups_of(client, topic) == {"broker-a", "broker-b"}

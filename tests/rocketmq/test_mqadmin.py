@@ -1,0 +1,136 @@
+"""mqadmin of both versions says the same of this name server as of Apache's, which has the same brokers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from support.processes import eventually
+from support.rocketmq_programs.programs import Shell
+from tests.rocketmq.conftest import Fleet
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+
+_CHANGING = (
+    (r"127\.0\.0\.1:(NAMESRV|\d+)(?=:|\b)", "ADDRESS"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+|\b1[789]\d{11}\b", "TIME"),
+    (r"^\s+at .*|^.*(DefaultErrorHandler|RemotingCommand|opaque=).*$", ""),
+    (r"msgId=\w+|\b[0-9A-F]{32}\b", "MESSAGE"),
+    (r"\d+\.\d+(\([^)]*\))?", "FIGURE"),
+)
+_FIRST_WORDS = {"clusterList": 5}
+"""Of these, the words that stay: what follows in a line are figures of the moment."""
+
+READING = (
+    "clusterList",
+    "clusterList -m",
+    "topicList",
+    "topicList -c",
+    "topicRoute -t TBW102",
+    "topicRoute -t Compared -l",
+    "topicRoute -t Compared",
+    "topicRoute -t NoSuchTopic",
+    "topicClusterList -t Compared",
+    "topicClusterList -t NoSuchTopic",
+    "topicStatus -t Compared",
+    "topicStatus -t NoSuchTopic",
+    "consumerProgress",
+    "cleanUnusedTopic -c DefaultCluster",
+    "cleanExpiredCQ -c DefaultCluster",
+    "getBrokerConfig -c NoSuchCluster",
+    "queryMsgByKey -t Compared -k none",
+    "producer -b 127.0.0.1:1",
+)
+CHANGING = (
+    "updateTopic -c DefaultCluster -t Compared -r 4 -w 4",
+    "updateTopicPerm -c DefaultCluster -t Compared -p 6",
+    "updateTopic -c DefaultCluster -t ComparedOrder -r 2 -w 2 -o true",
+    "updateTopic -c NoSuchCluster -t Compared",
+    "updateOrderConf -m put -t ComparedOrder -v broker-a:2;broker-b:2",
+    "updateOrderConf -m get -t ComparedOrder",
+    "updateOrderConf -m delete -t ComparedOrder",
+    "updateOrderConf -m get -t ComparedOrder",
+    "updateKvConfig -s SPACE -k key -v value",
+    "deleteKvConfig -s SPACE -k key",
+    "deleteKvConfig -s SPACE -k key",
+    "wipeWritePerm -b broker-a",
+    "topicRoute -t Compared",
+    "addWritePerm -b broker-a",
+    "topicRoute -t Compared",
+    "wipeWritePerm -b broker-b",
+    "addWritePerm -b broker-b",
+    "wipeWritePerm -b no-such-broker",
+    "addWritePerm -b no-such-broker",
+    "updateNamesrvConfig -k orderMessageEnable -v true",
+    "updateNamesrvConfig -k orderMessageEnable -v false",
+    "updateNamesrvConfig -k kvConfigPath -v /x",
+    "updateNamesrvConfig -k configStorePath -v /x",
+    "deleteTopic -c DefaultCluster -t ComparedOrder",
+    "topicRoute -t ComparedOrder",
+    "deleteTopic -c DefaultCluster -t ComparedOrder",
+)
+BOTH = ("new", "old")
+
+
+@pytest.fixture(scope="module")
+def compared(fleet: Fleet, shell: Shell) -> Fleet:
+    """The fleet with a topic that both name servers have from both brokers."""
+    made = shell.mqadmin(fleet.ours, "updateTopic", "-c", "DefaultCluster", "-t", "Compared", "-r", "4", "-w", "4")
+    assert made.count("success") == 2
+    for address in (fleet.ours, fleet.apache):
+        asked = lambda: shell.mqadmin(address, "topicRoute", "-t", "Compared")  # noqa: B023, E731 - asked in this turn
+        eventually(asked, lambda said: "broker-a" in said and "broker-b" in said)
+    return fleet
+
+
+def normalised(command: str, said: str) -> list[str]:
+    """The lines of an answer without what differs each time, in any order: RocketMQ's tables have none."""
+
+    def lines() -> Iterator[str]:
+        for line in said.splitlines():
+            text = line
+            for pattern, name in _CHANGING:
+                text = re.sub(pattern, name, text)
+            yield " ".join(text.rstrip(",").split()[: _FIRST_WORDS.get(command.split(maxsplit=1)[0])])
+
+    return sorted(filter(None, lines()))
+
+
+def asked(shell: Shell, namesrv: str, command: str) -> list[str]:
+    said = shell.mqadmin(namesrv, *command.split())
+    return normalised(command, said.replace(namesrv, "127.0.0.1:NAMESRV"))
+
+
+@pytest.mark.parametrize("version", BOTH)
+def test_what_reads_says_the_same(compared: Fleet, shell: Shell, old_shell: Shell, version: str) -> None:
+    tool = {"new": shell, "old": old_shell}[version]
+    differing = {}
+    for command in READING:
+        ours, apache = (asked(tool, namesrv, command) for namesrv in (compared.ours, compared.apache))
+        if ours != apache:
+            differing[command] = (ours, apache)
+    assert differing == {}
+
+
+@pytest.mark.parametrize("version", BOTH)
+def test_what_changes_says_the_same(compared: Fleet, shell: Shell, old_shell: Shell, version: str) -> None:
+    tool = {"new": shell, "old": old_shell}[version]
+    differing = []
+    for command in CHANGING:
+        ours, apache = (asked(tool, namesrv, command) for namesrv in (compared.ours, compared.apache))
+        if ours != apache:
+            differing.append((command, ours, apache))
+    assert differing == []
+
+
+def test_the_settings_that_both_have_are_the_same(compared: Fleet, shell: Shell) -> None:
+    def settings(namesrv: str) -> dict[str, str]:
+        rows = [line.partition(" = ") for line in shell.mqadmin(namesrv, "getNamesrvConfig").splitlines()]
+        return {key.strip(): value.strip() for key, separator, value in rows if separator}
+
+    ours, apache = settings(compared.ours), settings(compared.apache)
+    both = (ours.keys() & apache.keys()) - {"scanNotActiveBrokerInterval"}  # ours is that of 4.9
+    assert "orderMessageEnable" in both
+    assert {key: ours[key] for key in both} == {key: apache[key] for key in both}

@@ -1,0 +1,121 @@
+"""Brokers that register in parts, topic by topic or compressed, at two name servers of ours that restart meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.processes import eventually
+from support.rocketmq import RemotingClient
+from support.rocketmq_programs.maven import OLD
+from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
+from tests.rocketmq.conftest import REGISTERED_SECONDS, Pair, groups_of, wait_until_registered
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+COMPRESSED = ("compressedRegister=true",)
+ALL_TOPICS, ROUTE = 206, 105
+
+
+def topics_of(address: str) -> set[str]:
+    with RemotingClient(address) as client:
+        return set(client.ask(ALL_TOPICS).json["topicList"])
+
+
+def make_topic(shell: Shell, pair: Pair, broker: Broker, topic: str) -> None:
+    """Makes a topic at a broker, which tells its name servers of it at once."""
+    assert "success" in shell.mqadmin(pair.both, "updateTopic", "-b", broker.addr, "-t", topic, "-r", "2", "-w", "2")
+
+
+def test_a_table_that_comes_in_parts_is_whole(pair: Pair, other_apache: ApacheNamesrv, broker: Broker) -> None:
+    of_apache = eventually(
+        lambda: topics_of(other_apache.addr), lambda topics: "broker-c" in topics, REGISTERED_SECONDS
+    )
+    assert broker.addr
+    assert len(of_apache) > 10
+    for address in pair.addresses:
+        eventually(lambda: topics_of(address), lambda topics: topics == of_apache, REGISTERED_SECONDS)  # noqa: B023
+
+
+def test_a_topic_that_is_registered_alone_is_there_at_once(pair: Pair, broker: Broker, shell: Shell) -> None:
+    make_topic(shell, pair, broker, "Alone")
+    for namesrv in pair.processes:
+        with namesrv.connect() as client:
+            eventually(lambda: client.addrs("Alone"), lambda addrs: addrs == {0: broker.addr}, 5)
+        counted = [line for line in namesrv.events("topic_registered") if line["topic"] == "Alone"]
+        assert len(counted) == 1
+
+
+def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
+    pair: Pair, other_apache: ApacheNamesrv, broker: Broker, shell: Shell
+) -> None:
+    said = shell.mqadmin(pair.both, "updateStaticTopic", "-t", "Static", "-qn", "4", "-b", "broker-c")
+    assert "The new mapping data" in said, said
+
+    def mappings(address: str) -> object:
+        with RemotingClient(address) as client:
+            answer = client.ask(ROUTE, {"topic": "Static", "acceptStandardJsonOnly": "true"})
+        return answer.json.get("topicQueueMappingByBroker") if answer.code == 0 else None
+
+    of_apache = eventually(lambda: mappings(other_apache.addr), within_seconds=REGISTERED_SECONDS)
+    assert broker.addr
+    for address in pair.addresses:
+        eventually(lambda: mappings(address), lambda found: found == of_apache, REGISTERED_SECONDS)  # noqa: B023
+    with pair.processes[0].connect() as client:
+        route = client.route("Static")
+    assert route is not None
+    assert list(route.queue_datas[0].mapping.topic_queue_ids) == [0, 1, 2, 3]
+    assert "sent 12" in shell.messages("send", pair.both, "Static", "12")
+    assert "received 12" in shell.messages("receive", pair.both, "Static", "12")
+
+
+def test_no_message_is_lost_while_both_name_servers_are_restarted(pair: Pair, broker: Broker, shell: Shell) -> None:
+    make_topic(shell, pair, broker, "Traffic")
+    shell.messages("start", pair.both, "Traffic")
+    try:
+        for number in range(2):
+            shell.messages("progress")
+            pair.restart(number)
+            with pair.processes[number].connect() as client:
+                # From its file at first, and the broker confirms it.
+                eventually(lambda: client.addrs("Traffic"), lambda addrs: addrs == {0: broker.addr}, 5)
+            shell.messages("progress")
+    finally:
+        said = shell.messages("stop")
+    assert "received all" in said
+
+
+def test_a_restart_whose_first_word_is_an_increment_misses_no_topic(pair: Pair, broker: Broker, shell: Shell) -> None:
+    shell.mqadmin(pair.both, "updateBrokerConfig", "-b", broker.addr, "-k", "enableSingleTopicRegister", "-v", "false")
+    before = topics_of(pair.addresses[1])
+    made = 0
+
+    def heard() -> set[str]:
+        nonlocal made
+        made += 1
+        make_topic(shell, pair, broker, f"Increment-{made}")
+        return topics_of(pair.addresses[0])
+
+    def first_word() -> set[str]:
+        pair.restart(0, forgets=True)
+        assert topics_of(pair.addresses[0]) == set()
+        return eventually(heard, within_seconds=REGISTERED_SECONDS)
+
+    # The broker may come with its whole table by chance.
+    eventually(first_word, lambda topics: len(topics) < 3, within_seconds=REGISTERED_SECONDS)
+    eventually(lambda: before - topics_of(pair.addresses[0]), lambda missing: missing == set(), REGISTERED_SECONDS)
+
+
+def test_brokers_that_compress_their_tables_are_read(pair: Pair, home: Path, shell: Shell) -> None:
+    with (
+        Broker(home, pair.both, "broker-d", settings=COMPRESSED) as new,
+        Broker(home, pair.both, "broker-e", release=OLD, settings=COMPRESSED) as old,
+        pair.processes[0].connect() as client,
+    ):
+        for broker, name in ((new, "broker-d"), (old, "broker-e")):
+            wait_until_registered(client, broker.wait(), name)
+            assert name in groups_of(client, "TBW102")
+            shell.mqadmin(pair.both, "updateTopic", "-b", broker.addr, "-t", f"At-{name}")
+            eventually(lambda: client.addrs(f"At-{name}"), lambda addrs: addrs == {0: broker.addr})  # noqa: B023
+    for namesrv in pair.processes:
+        assert namesrv.events("internal_defect") == []

@@ -1,0 +1,196 @@
+"""Whatever owners register and lose, the guard holds what a plain model says that it should.
+
+The model counts everything anew for each loss, from a list of brokers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.slices import run_sync
+from support.core_fleet import Fleet
+from tests.properties import examples
+
+NUMBERS = Behaviour(mass_loss_percent=50, mass_loss_min_brokers=3)
+WINDOW, SETTLE, HOLD = (
+    NUMBERS.mass_loss_window_seconds,
+    NUMBERS.mass_loss_settle_seconds,
+    NUMBERS.mass_loss_hold_seconds,
+)
+FOR_EVER = 1e6
+BROKERS = st.integers(0, 9)
+
+
+@dataclass
+class Broker:
+    """A broker that came, until nothing counts of it any more."""
+
+    owner: str
+    since: float
+    counts: bool = False
+    lost_at: float | None = None
+    """When it was lost, within the window."""
+    held_until: float | None = None
+    """Until when it is in the routes though it was lost."""
+    is_in: bool = True
+    """Whether it is in the routes."""
+    is_forgotten: bool = False
+    """Whether it unregistered: should it come again, it is new."""
+
+    @property
+    def is_live(self) -> bool:
+        return self.is_in and self.held_until is None
+
+
+def group_of(number: int) -> int:
+    return number // 2
+
+
+class Model:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.brokers: dict[int, Broker] = {}
+        self.founded_at = 0.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for number, broker in list(self.brokers.items()):
+            if broker.lost_at is not None and broker.lost_at + WINDOW < self.now:
+                broker.lost_at, broker.counts = None, False
+            if broker.held_until is not None and broker.held_until < self.now:
+                broker.is_in = False
+            if not broker.is_in and broker.lost_at is None:
+                del self.brokers[number]
+            elif broker.is_live and self.has_settled(broker):
+                broker.counts = True
+
+    def has_settled(self, broker: Broker) -> bool:
+        return broker.since <= self.founded_at + SETTLE or broker.since + SETTLE <= self.now
+
+    def come(self, number: int, owner: str) -> None:
+        known = {key: broker for key, broker in self.brokers.items() if not broker.is_forgotten}
+        if not known:
+            self.founded_at = self.now
+        before = known.get(number)
+        since = before.since if before is not None and self.has_settled(before) else self.now
+        if before is not None and before.is_live and before.owner == owner:
+            since = before.since
+        self.brokers[number] = broker = Broker(owner, since)
+        broker.counts = self.has_settled(broker)
+
+    def leave(self, number: int) -> None:
+        """A broker unregisters. If it was lost before, that goes on counting."""
+        broker = self.brokers[number]
+        broker.is_in, broker.is_forgotten = False, True
+        if broker.lost_at is None:
+            del self.brokers[number]
+
+    def lose(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.brokers[number].lost_at = self.now
+        losing = {broker.owner for broker in self.brokers.values() if broker.lost_at is not None}
+        distrusted = {owner for owner in losing if self.is_distrusted(owner)}
+        for number, broker in self.brokers.items():
+            if broker.lost_at is None or broker.held_until is not None:
+                continue
+            if broker.owner in distrusted:
+                broker.is_in, broker.held_until = True, self.now + HOLD
+            elif number in numbers:
+                broker.is_in = False
+
+    def is_distrusted(self, owner: str) -> bool:
+        brokers = [(group_of(number), broker) for number, broker in self.brokers.items() if broker.counts]
+        mine = [(group, broker.lost_at is not None) for group, broker in brokers if broker.owner == owner]
+        others = {broker.owner for _, broker in brokers} - {owner}
+        votes = []
+        for other in others:
+            theirs = [broker.lost_at is not None for _, broker in brokers if broker.owner == other]
+            votes.append(any(theirs) and sum(theirs) / len(theirs) >= 0.5)
+        lost = sum(is_lost for _, is_lost in mine) + sum(votes)
+        groups = {group for group, _ in mine}
+        lost_groups = {group for group, is_lost in mine if is_lost}
+        without = votes[:]
+        if any(votes):
+            without.remove(True)
+        kept = [is_lost for _, is_lost in mine] + without
+        kept_groups = len(groups) + len(without)
+        return (
+            lost >= 3
+            and sum(kept) / max(len(kept), 1) > 0.5
+            and (len(lost_groups) + sum(without)) / max(kept_groups, 1) >= 0.5
+        )
+
+
+class GuardAgreesWithTheModel(RuleBasedStateMachine):
+    owners: tuple[str, ...] = ("a", "b", "c", "d")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet, self.model = Fleet(NUMBERS), Model()
+        self.channels: dict[int, str] = {}
+
+    @rule(number=BROKERS, owner=st.integers(0, 3))
+    def comes(self, number: int, owner: int) -> None:
+        self.register(number, self.owners[owner % len(self.owners)])
+
+    @rule(numbers=st.sets(BROKERS, min_size=3))
+    def a_fleet_comes(self, numbers: set[int]) -> None:
+        """Each group has an owner of its own, as far as there are owners."""
+        for number in numbers:
+            self.register(number, self.owners[group_of(number) % len(self.owners)])
+
+    def register(self, number: int, owner: str) -> None:
+        self.channels[number] = self.fleet.manager.open_channel()
+        self.fleet.register(
+            f"10.0.0.{number}:1", number, (f"topic-{number}",), name=f"broker-{group_of(number)}",
+            channel_id=self.channels[number], timeout_seconds=FOR_EVER, owner=owner,
+        )  # fmt: skip
+        self.model.come(number, owner)
+
+    @rule(number=BROKERS)
+    def unregisters(self, number: int) -> None:
+        broker = self.model.brokers.get(number)
+        gone = self.fleet.unregister(f"10.0.0.{number}:1", name=f"broker-{group_of(number)}")
+        assert (gone is not None) == (broker is not None and broker.is_in)
+        if gone is not None:
+            self.model.leave(number)
+
+    @rule(numbers=st.sets(BROKERS, min_size=1), together=st.booleans())
+    def channels_end(self, numbers: set[int], together: bool) -> None:
+        live = sorted(number for number in numbers if number in self.model.brokers)
+        live = [number for number in live if self.model.brokers[number].is_live]
+        for some in [live] if together else [[number] for number in live]:
+            for number in some:
+                self.fleet.manager.end_channel(self.channels[number])
+            run_sync(self.fleet.manager.on_channel_destroy([self.channels[number] for number in some]))
+            if some:
+                self.model.lose(some)
+            self.routes_agree()
+
+    @rule(seconds=st.sampled_from([1, 10, 29, 30, 31, 59, 60, 61, 600]))
+    def time_passes(self, seconds: int) -> None:
+        self.fleet.clock.advance(seconds)
+        self.fleet.scan()
+        self.model.pass_time(seconds)
+
+    @invariant()
+    def routes_agree(self) -> None:
+        live = {key.broker_addr: row.unconfirmed for key, row in self.fleet.manager.tables.broker_live_table.items()}
+        assert live == {
+            f"10.0.0.{number}:1": not broker.is_live for number, broker in self.model.brokers.items() if broker.is_in
+        }
+
+
+class GuardOfOneOwnerAgreesWithTheModel(GuardAgreesWithTheModel):
+    owners = ("",)
+
+
+TestGuardAgreesWithTheModel = GuardAgreesWithTheModel.TestCase
+TestGuardAgreesWithTheModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
+TestGuardOfOneOwnerAgreesWithTheModel = GuardOfOneOwnerAgreesWithTheModel.TestCase
+TestGuardOfOneOwnerAgreesWithTheModel.settings = settings(max_examples=examples(30), stateful_step_count=30)

@@ -1,0 +1,166 @@
+"""Whose losses the guard counts: nobody's registrations decide over the brokers of somebody else."""
+
+from __future__ import annotations
+
+from namesrv.core.behaviour import Behaviour
+from support.core_fleet import Fleet
+
+SETTLE = Behaviour().mass_loss_settle_seconds
+MANY = 150
+
+
+class OwnedFleet(Fleet):
+    """Masters of a group each, with a channel each, that somebody owns."""
+
+    def __init__(self, owners: dict[str, int]) -> None:
+        super().__init__()
+        self.channels: dict[str, str] = {}
+        for owner, brokers in owners.items():
+            for number in range(brokers):
+                self.come(f"{owner}-{number}", owner)
+
+    def come(self, name: str, owner: str) -> None:
+        self.channels[name] = self.manager.open_channel()
+        self.register(f"{name}:10911", name=name, topics=(name,), channel_id=self.channels[name], owner=owner)
+
+    def flood(self, owner: str, *, groups: int = 1) -> str:
+        """Many registrations of one owner over one channel, of one group or of several."""
+        channel = self.manager.open_channel()
+        for number in range(MANY):
+            group, addr = f"{owner}-flood-{number % groups}", f"{owner}.{number}:1"
+            self.register(addr, number, name=group, topics=(group,), channel_id=channel, owner=owner)
+        return channel
+
+    def lose(self, *names: str) -> None:
+        for name in names:
+            self.end_channel(self.channels[name])
+
+    def is_routed(self, name: str) -> bool:
+        return name in self.topics
+
+
+def one_broker_each(owners: int) -> dict[str, int]:
+    return {f"owner{number}": 1 for number in range(owners)}
+
+
+def test_150_ids_of_one_group_neither_trip_the_guard_nor_hold_a_neighbours_dead_broker() -> None:
+    fleet = OwnedFleet(one_broker_each(5))
+    fleet.end_channel(fleet.flood("owner0"))
+    assert not fleet.manager.unconfirmed
+    fleet.lose("owner1-0", "owner2-0")
+    assert not fleet.manager.unconfirmed
+    assert not fleet.is_routed("owner1-0")
+    assert not fleet.is_routed("owner2-0")
+
+
+def test_nor_do_they_if_they_were_there_for_long_before_they_go() -> None:
+    fleet = OwnedFleet(one_broker_each(5))
+    channel = fleet.flood("owner0")
+    fleet.clock.advance(SETTLE)
+    fleet.end_channel(channel)
+    fleet.lose("owner1-0", "owner2-0")
+    assert not fleet.manager.unconfirmed
+
+
+def test_nor_in_a_fleet_of_two_owners() -> None:
+    fleet = OwnedFleet({"attacker": 1, "victim": 2})
+    fleet.end_channel(fleet.flood("attacker", groups=MANY))
+    fleet.lose("victim-0")
+    assert not fleet.is_routed("victim-0")
+
+
+def test_nor_where_nobody_has_an_identity_once_the_fleet_has_settled() -> None:
+    fleet = OwnedFleet({"": 5})
+    fleet.clock.advance(SETTLE + 1)
+    channel = fleet.flood("", groups=MANY)
+    fleet.end_channel(channel)
+    fleet.lose("-0", "-1")
+    assert not fleet.manager.unconfirmed
+    assert not fleet.is_routed("-0")
+
+
+def test_nor_do_150_ids_of_one_group_where_nobody_has_an_identity() -> None:
+    fleet = OwnedFleet({"": 5})
+    fleet.end_channel(fleet.flood(""))
+    fleet.lose("-0")
+    assert not fleet.manager.unconfirmed
+    assert not fleet.is_routed("-0")
+
+
+def test_an_identity_with_many_groups_holds_at_most_its_own() -> None:
+    fleet = OwnedFleet(one_broker_each(5))
+    fleet.end_channel(fleet.flood("owner0", groups=MANY))
+    assert fleet.manager.unconfirmed
+    assert all(key.broker_addr.startswith("owner0.") for key in fleet.manager.unconfirmed)
+    fleet.lose("owner1-0", "owner2-0")
+    assert not fleet.is_routed("owner1-0")
+
+
+def test_nobody_hides_a_mass_loss_by_registering_many_brokers_that_live() -> None:
+    fleet = OwnedFleet(one_broker_each(5))
+    fleet.flood("owner0", groups=MANY)
+    fleet.clock.advance(SETTLE)
+    lost = [f"owner{number}-0" for number in range(1, 5)]
+    fleet.lose(*lost)
+    assert len(fleet.manager.unconfirmed) == 4
+    assert all(map(fleet.is_routed, lost))
+
+
+def test_a_fleet_whose_brokers_each_have_an_identity_is_guarded() -> None:
+    fleet = OwnedFleet(one_broker_each(6))
+    fleet.lose("owner0-0", "owner1-0", "owner2-0")
+    assert not fleet.manager.unconfirmed
+    fleet.lose("owner3-0")
+    assert len(fleet.manager.unconfirmed) == 4
+
+
+def test_two_groups_of_a_master_and_a_slave_are_guarded_whoever_owns_them() -> None:
+    for owners in ({"": 4}, {"a": 2, "b": 2}):
+        fleet = OwnedFleet(owners)
+        fleet.lose(*fleet.channels)
+        assert len(fleet.manager.unconfirmed) == 4, owners
+        assert len(fleet.topics) == 4
+
+
+def test_a_large_owner_is_guarded_by_itself_and_its_loss_is_one_to_the_others() -> None:
+    fleet = OwnedFleet({"large": 10, "small": 1, "other": 2})
+    fleet.lose(*[f"large-{number}" for number in range(7)])
+    assert len(fleet.manager.unconfirmed) == 7
+    fleet.lose("small-0")
+    assert not fleet.is_routed("small-0")
+
+
+def test_brokers_that_came_just_now_do_not_count_and_are_held_with_their_owners_others() -> None:
+    fleet = OwnedFleet({"": 4})
+    fleet.clock.advance(SETTLE + 1)
+    for number in range(10, 20):
+        fleet.come(f"-{number}", "")
+    fleet.lose("-10", "-11", "-12", "-0", "-1")
+    assert not fleet.manager.unconfirmed
+    fleet.lose("-2")
+    assert len(fleet.manager.unconfirmed) == 6
+    assert fleet.is_routed("-10")
+
+
+def test_brokers_that_come_back_go_on_counting_from_when_they_came_first() -> None:
+    fleet = OwnedFleet({"": 4})
+    fleet.clock.advance(SETTLE + 1)
+    fleet.lose("-0", "-1")
+    fleet.clock.advance(5)
+    for name in ("-0", "-1"):
+        fleet.come(name, "")
+    fleet.lose("-0", "-1", "-2")
+    assert len(fleet.manager.unconfirmed) == 3
+
+
+def test_what_the_guard_remembers_ends_with_the_window() -> None:
+    fleet = OwnedFleet(one_broker_each(3))
+    channel = fleet.flood("owner0")
+    fleet.end_channel(channel)
+    fleet.clock.advance(Behaviour().mass_loss_window_seconds + 1)
+    fleet.come("owner1-0", "owner1")
+    guard = fleet.manager._guard
+    fleet.clock.advance(SETTLE)
+    fleet.lose("owner2-0")
+    assert len(guard._members) == 3
+    assert len(guard._tally._voters) == 3

@@ -1,0 +1,151 @@
+"""The bounds on one connection: on silence, on slowness, on what waits, on a turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from namesrv.config.settings import NamesrvSettings
+from namesrv.remoting.connection import FRAMES_IN_A_TURN
+from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
+from support.rocketmq import broker_fields, frame, registration_body
+from support.socketless_front import SocketlessClient, SocketlessFront
+
+SLOW_READER_SECONDS = 10.0
+LOOKUP = frame(105, {"topic": "NOPE"})
+LIST = frame(206)
+REGISTRATION = frame(103, broker_fields(), registration_body(["A"]))
+
+Use = Callable[[SocketlessFront, SocketlessClient], Awaitable[None]]
+
+
+@pytest.fixture
+def use(tmp_path: Path) -> Callable[[Use], None]:
+    """Runs a test with a connection, and checks that nothing is left of it."""
+
+    async def run(test: Use) -> None:
+        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        client = SocketlessClient(front)
+        await test(front, client)
+        await client.close()
+        assert front.memory._taken == 0
+        await front.end()
+
+    return lambda test: asyncio.run(run(test))
+
+
+def overdue(front: SocketlessFront, client: SocketlessClient, seconds: float) -> str | None:
+    """Whether the connection is overdue after so many seconds more."""
+    front.fleet.clock.advance(seconds)
+    return client.connection.overdue(front.fleet.clock(), IDLE_SECONDS, SLOW_READER_SECONDS)
+
+
+def test_a_silent_connection_is_overdue_and_one_that_asks_is_not(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        assert overdue(front, client, IDLE_SECONDS) is None
+        await client.send([LOOKUP])
+        assert overdue(front, client, IDLE_SECONDS) is None
+        assert overdue(front, client, 1) == "it was silent"
+
+    use(test)
+
+
+def test_a_frame_that_comes_too_slowly_is_overdue_however_often_a_byte_of_it_comes(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        for byte in LOOKUP[: int(FRAME_SECONDS)]:
+            assert overdue(front, client, 1) is None
+            await client.send([bytes([byte])])
+        problem = overdue(front, client, 1) or overdue(front, client, 1)
+        assert problem is not None
+        assert problem.startswith("a frame did not arrive whole")
+
+    use(test)
+
+
+def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        large = frame(103, broker_fields(), registration_body(["A"]) + b" " * 100_000)
+        for _ in range(3):
+            await client.send([large[:70_000]])
+            assert overdue(front, client, FRAME_SECONDS - 1) is None
+            (answer,) = await client.send([large[70_000:]])
+            assert b'"code":0' in answer.header
+            assert overdue(front, client, FRAME_SECONDS + 1) is None
+
+    use(test)
+
+
+def test_who_reads_nothing_is_asked_nothing_more_and_is_overdue(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        client.connection.pause_writing()
+        assert front.stuck_ones == [client.connection]
+        assert not client.is_read_from
+        assert await client.send([LOOKUP]) == []
+        assert overdue(front, client, SLOW_READER_SECONDS) is None
+        assert overdue(front, client, 1) == "it takes no answers"
+        client.connection.resume_writing()
+        assert len(await client.send([b""])) == 1
+        assert client.is_read_from
+
+    use(test)
+
+
+def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their_order(
+    use: Callable[[Use], None],
+) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        asked = [frame(206, opaque=number) for number in range(3 * MAX_WAITING_REQUESTS)]
+        client.connection.data_received(b"".join(asked))
+        assert len(client.connection._waiting) == MAX_WAITING_REQUESTS
+        assert not client.is_read_from
+        answers = await client.send([])
+        assert [b'"opaque":%d,' % number in answer.header for number, answer in enumerate(answers)] == [True] * len(
+            asked
+        )
+
+    use(test)
+
+
+def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        client.connection.data_received(LOOKUP * (2 * FRAMES_IN_A_TURN + 1))
+        assert client.sent_count == FRAMES_IN_A_TURN
+        other = SocketlessClient(front)
+        assert len(await other.send([LOOKUP])) == 1
+        await other.close()
+        assert len(await client.send([])) == 2 * FRAMES_IN_A_TURN + 1
+
+    use(test)
+
+
+def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        before = front.state()
+        client.connection.data_received(LIST + REGISTRATION)
+        await client.close()
+        assert front.state() == before
+
+    use(test)
+
+
+def test_a_large_frame_waits_for_memory_that_others_take_and_is_not_overdue_meanwhile(
+    use: Callable[[Use], None],
+) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        large = frame(103, broker_fields(), registration_body(["A"]) + b" " * 10_000_000)
+        holders = []
+        while not front.memory._waiting:
+            holders.append(SocketlessClient(front))
+            await holders[-1].send([large[:100]])
+        await client.send([large[:100]])
+        assert not client.is_read_from
+        assert overdue(front, client, FRAME_SECONDS + IDLE_SECONDS) is None
+        for holder in holders:
+            await holder.close()
+        (answer,) = await client.send([large[100:]])
+        assert b'"code":0' in answer.header
+
+    use(test)

@@ -1,0 +1,30 @@
+"""docs/rocketmq.md tells of the steps that ``make demo-rocketmq`` takes, and shows what it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from demo.rocketmq import STEPS, main
+from support.pages import ROOT
+
+PAGE = (ROOT / "docs/rocketmq.md").read_text(encoding="utf-8")
+
+
+def test_the_steps_of_the_page_are_those_that_the_demo_takes() -> None:
+    assert re.findall(r"^### (.*)$", PAGE.partition("\n## What callers may do")[0], re.MULTILINE) == [
+        title for title, _ in STEPS
+    ]
+
+
+def test_each_step_shows_what_the_demo_says() -> None:
+    shown = re.findall(r"^### (?:(?!^#).)*?^```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(shown) == len(STEPS)
+
+
+def test_the_demo_says_in_one_line_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert str(ended.value) == "RocketMQ's programs need Java 11 or later (a JDK) and Maven: java is missing"
