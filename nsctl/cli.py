@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from groundwork.command_line import version_option
-from nsctl import agent, diagnose, read, write
+from nsctl import agent, agent_topics, backup, diagnose, read, write
+from nsctl.broker import broker, brokers
 from nsctl.compare import compare_rocketmq
-from nsctl.doctor import doctor
+from nsctl.diff import diff
+from nsctl.doctor.command import doctor
 from nsctl.session import PROGRAM, Agent, Agents, add_command
 
 app = typer.Typer(
@@ -23,6 +25,7 @@ kv = typer.Typer(help="The KV configuration.", no_args_is_help=True)
 config = typer.Typer(help="Settings of the name servers.", no_args_is_help=True)
 address = typer.Typer(help="Addresses that are kept for brokers that are down.", no_args_is_help=True)
 guard = typer.Typer(help="The mass-loss guard.", no_args_is_help=True)
+backup_app = typer.Typer(help="What operators made of a name server, kept in a file.", no_args_is_help=True)
 
 agent_app = typer.Typer(help="The agents beside brokers.", no_args_is_help=True)
 
@@ -40,13 +43,14 @@ def _program(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> No
 _SHOWS: dict[str, Callable[..., None]] = {
     "status": read.status,
     "cluster": read.cluster,
-    "brokers": read.brokers,
+    "brokers": brokers,
+    "broker": broker,
     "topics": read.topics,
     "route": read.route,
     "watchers": read.watchers,
     "explain": diagnose.explain,
     "history": diagnose.history,
-    "diff": diagnose.diff,
+    "diff": diff,
     "doctor": doctor,
     "compare-rocketmq": compare_rocketmq,
     "intents": write.intents,
@@ -71,11 +75,16 @@ add_command(config, "set", write.config_set, acts=True)
 add_command(address, "claims", write.address_claims)
 add_command(address, "release", write.release_address, acts=True)
 add_command(guard, "confirm-loss", write.confirm_loss, acts=True)
+add_command(backup_app, "save", backup.save, acts=True)
+add_command(backup_app, "restore", backup.bring_back, acts=True)
 add_command(agent_app, "status", agent.status, agents=Agents)
 add_command(agent_app, "events", agent.events, agents=Agents)
 add_command(agent_app, "role", agent.role, acts=True, agents=Agent)
 add_command(agent_app, "permission", agent.permission, acts=True, agents=Agent)
+add_command(agent_app, "export-topics", agent_topics.export_topics, acts=True, agents=Agent)
+add_command(agent_app, "import-topics", agent_topics.import_topics, acts=True, agents=Agent)
 app.add_typer(agent_app, name="agent")
+app.add_typer(backup_app, name="backup")
 app.add_typer(kv, name="kv")
 app.add_typer(config, name="config")
 app.add_typer(address, name="address")

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.diagnose import MOST_DIFFERENCES, all_routes, in_short
+from nsctl.diff import MOST_DIFFERENCES, all_routes, in_short
 from nsctl.exit_codes import FOUND
 from nsctl.output import Format, Row
 from nsctl.rocketmq import RocketmqNamesrv

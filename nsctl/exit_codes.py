@@ -11,3 +11,5 @@ REFUSED = 3
 """A name server or agent answered with an error: there is no such topic or broker, or it did not take the change."""
 UNREACHABLE = 4
 """A name server or agent did not answer. What the others said is shown."""
+WARNED = 5
+"""``doctor`` found a warning and no problem: cron may tell the two apart."""

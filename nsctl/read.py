@@ -105,14 +105,6 @@ def cluster(session: Session) -> None:
     session.show(rows, ("cluster", "broker", "id", "role", "address", "unconfirmed"))
 
 
-def brokers(session: Session) -> None:
-    """Live brokers with the version of their topics and when each was heard of last (mqadmin brokerStatus)."""
-    rows = session.servers.first(lambda server: [_broker_row(live) for live in live_brokers(server)])
-    session.show(
-        rows, ("cluster", "broker", "id", "address", "version", "last_heard_of", "timeout_seconds", "unconfirmed")
-    )
-
-
 def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInfo]:
     """The live brokers of one name server, by cluster, name and id."""
     request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
@@ -267,17 +259,4 @@ def _watcher_row(server: NamesrvClient, watcher: admin_service_pb2.Watcher) -> R
         "revision": watcher.revision,
         "events_behind": watcher.events_behind,
         "opened_at": iso(watcher.opened_at_millis),
-    }
-
-
-def _broker_row(live: route_data_pb2.BrokerLiveInfo) -> Row:
-    return {
-        "cluster": live.cluster_name,
-        "broker": live.broker_name,
-        "id": live.broker_id,
-        "address": live.broker_addr,
-        "version": f"{live.data_version.counter} of {iso(live.data_version.timestamp_millis)}",
-        "last_heard_of": iso(live.last_update_timestamp_millis),
-        "timeout_seconds": live.heartbeat_timeout_millis // 1000,
-        "unconfirmed": live.unconfirmed,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -9,10 +10,11 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.namesrv_client.blocking import NamesrvClient
+from nsctl.durations import For, millis_from_now
 from nsctl.output import Row, iso
 from nsctl.session import Session
 
-Why = Annotated[str, typer.Option("--why", help="Why, for the journal.")]
+Why = Annotated[str, typer.Option("--why", help="Why, for the journal. Left out, a former reason stays.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
 
@@ -26,12 +28,16 @@ def drain(
     *,
     cluster: Cluster = None,
     why: Why = "",
-    until_millis: Annotated[int | None, typer.Option(help="When it ends by itself, ms since the epoch.")] = None,
+    duration: For = None,
     dry_run: DryRun = False,
 ) -> None:
     """Takes write permission from a broker group until it is restored (mqadmin wipeWritePerm)."""
     request = pb.WipeWritePermOfBrokerRequest(
-        broker_name=broker, cluster_name=cluster, comment=why, ends_at_millis=until_millis, validate_only=dry_run
+        broker_name=broker,
+        cluster_name=cluster,
+        comment=why,
+        validate_only=dry_run,
+        ends_at_millis=millis_from_now(duration),
     )
     _on_all(session, "WipeWritePermOfBroker", request, "wipe_topic_count", dry_run=dry_run)
 
@@ -56,11 +62,19 @@ def delete_topic(
     *,
     cluster: Annotated[str | None, typer.Option(help="Only in this cluster.")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep registrations from bringing it back.")] = False,
+    duration: For = None,
     why: Why = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Removes a topic's routes (mqadmin deleteTopic, the name server's part)."""
-    request = pb.DeleteTopicRequest(topic=topic, cluster_name=cluster, hold=hold, comment=why, validate_only=dry_run)
+    """Removes a topic's routes (mqadmin deleteTopic, the name server's part). With --for it is held for that time."""
+    request = pb.DeleteTopicRequest(
+        topic=topic,
+        cluster_name=cluster,
+        hold=hold or duration is not None,
+        comment=why,
+        validate_only=dry_run,
+        ends_at_millis=millis_from_now(duration),
+    )
     _on_all(session, "DeleteTopic", request, "removed_queue_data_count", dry_run=dry_run)
 
 
@@ -87,15 +101,18 @@ def confirm_loss(
     _on_all(session, "ConfirmBrokerLoss", request, "removed_broker_count", dry_run=dry_run)
 
 
+def all_intents(server: NamesrvClient) -> Iterator[pb.Intent]:
+    """The decisions that are in force at one name server, oldest first."""
+    for page in server.pages("ListIntents", pb.ListIntentsRequest()):
+        assert isinstance(page, pb.ListIntentsResponse)
+        yield from page.intents
+
+
 def intents(session: Session) -> None:
     """What operators decided and has not been lifted, at each name server."""
 
     def ask(server: NamesrvClient) -> list[Row]:
-        return [
-            _intent_row(server, intent)
-            for page in server.pages("ListIntents", pb.ListIntentsRequest())
-            for intent in page.intents  # type: ignore[attr-defined]
-        ]
+        return [intent_row(server, intent) for intent in all_intents(server)]
 
     rows = [row for answer in session.each(ask) for row in answer.value or ()]
     session.show(rows, ("endpoint", "kind", "cluster", "broker", "topic", "since", "until", "caller", "why"))
@@ -248,7 +265,8 @@ def _blast(answer: Message) -> Row:
     }
 
 
-def _intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
+def intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
+    """A decision as it is shown."""
     return {
         "endpoint": str(server.endpoint),
         "kind": pb.Intent.Kind.Name(intent.kind).removeprefix("KIND_").lower().replace("_", " "),

@@ -25,6 +25,8 @@ COMMANDS = (
     "status",
     "cluster",
     "brokers",
+    "brokers broker-a --cluster east --no-channel",
+    "broker broker-a",
     "topics pay",
     "route orders",
     "watch orders 'pay*' --limit 2",
@@ -35,10 +37,10 @@ COMMANDS = (
     "intents",
     "explain orders",
     "doctor",
-    "history --broker broker-a --limit 1",
+    "history broker-a --since 2h --cause WipeWritePermOfBroker",
     "restore broker-a",
     "delete-topic payments --hold --dry-run",
-    "delete-topic payments --hold",
+    "delete-topic payments --for 2h --why 'legal hold'",
     "release-topic payments",
     "kv put ORDER_TOPIC_CONFIG orders 'broker-a:4;broker-b:4'",
     "kv get ORDER_TOPIC_CONFIG orders",
@@ -46,6 +48,8 @@ COMMANDS = (
     "kv delete ORDER_TOPIC_CONFIG orders",
     "config show loss",
     "config set massLossPercent=30",
+    "backup save fleet.json",
+    "backup restore fleet.json --dry-run",
     "guard confirm-loss --dry-run",
     "address claims",
     "address release east 10.0.0.3:10911 --dry-run",
@@ -56,6 +60,8 @@ COMMANDS = (
 AGENT_COMMANDS = (
     "agent status AGENT",
     "agent events AGENT",
+    "agent export-topics AGENT topics.json",
+    "agent import-topics AGENT topics.json --dry-run",
     "agent permission AGENT 4 --dry-run",
     "agent permission AGENT 4",
     "agent role AGENT 1",
@@ -75,18 +81,25 @@ def examples() -> str:
             with namesrv.connect() as client:
                 _register(client, brokers)
         environment = {**os.environ, "NAMESRV_ADDR": f"{first.endpoint};{second.endpoint}"}
-        shown = [_shown(command, environment) for command in COMMANDS]
+        shown = []
+        for command in COMMANDS:
+            for namesrv, brokers in ((first, BROKERS), (second, BROKERS[:2])):  # a slow machine makes them late
+                with namesrv.connect() as client:
+                    _register(client, brokers)
+            shown.append(_shown(command, environment, folder))
         rocketmq = str(second.wait_for("namesrv_started")["remoting"])
-        shown.append(_shown(f"compare-rocketmq {rocketmq}", environment).replace(rocketmq, "old-1:9876"))
+        shown.append(_shown(f"compare-rocketmq {rocketmq}", environment, folder).replace(rocketmq, "old-1:9876"))
         public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
         with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
             listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
             eventually(lambda: len(agent.events("registered")) == len(public))
-            shown += [_shown(command.replace("AGENT", str(listener)), environment) for command in AGENT_COMMANDS]
+            shown += [
+                _shown(command.replace("AGENT", str(listener)), environment, folder) for command in AGENT_COMMANDS
+            ]
         public[listener] = "broker-a:10918"
     text = "\n\n".join(shown) + "\n"
     for endpoint, name in public.items():
-        for after in ":", " -", " 1", " 4":  # in errors and commands, where nothing is aligned
+        for after in ":", " -", " 1", " 4", " topics":  # in errors and commands, where nothing is aligned
             text = text.replace(f"{endpoint}{after}", f"{name}{after}")
         text = text.replace(str(endpoint), name.ljust(15))
     return "\n".join(line.rstrip() for line in text.split("\n"))
@@ -107,9 +120,11 @@ def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None
         client.registration.RegisterBroker(registration(("orders", "payments"), identity), timeout=client.TIMEOUT)
 
 
-def _shown(command: str, environment: dict[str, str]) -> str:
+def _shown(command: str, environment: dict[str, str], folder: str) -> str:
     arguments = [sys.executable, "-m", "nsctl", *shlex.split(command)]
-    run = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
     output = "\n".join(line.rstrip() for line in (run.stdout + run.stderr).splitlines() if line.strip())
     code = f"\n# exit code {run.returncode}" if run.returncode else ""
     return f"```console\n$ nsctl {command}\n{output}{code}\n```"

@@ -232,6 +232,7 @@ class NamesrvServer:
             started_at_millis=started_at_millis,
             engine=self._engine.name,
             engine_because=self._engine.why,
+            data_dir_problem=self._durable.data_dir_problem,
         )
         queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
         changes = AdminChanges.of(manager, self._writer, self._durable, self._config)

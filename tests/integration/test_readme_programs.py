@@ -1,4 +1,4 @@
-"""The Python programs of the README do what it says."""
+"""The Python programs of the README and of docs/operating.md do what these say."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def masked(text: str) -> str:
 
 
 def test_the_first_program_prints_the_queues_and_the_brokers_of_a_topic(fleet: NamesrvProcess) -> None:
-    asking, _ = code_blocks("README.md", "python")
+    (asking,) = code_blocks("README.md", "python")
     assert run(asking, fleet) == f"broker-a 4 4\nbroker-a [(0, '{MASTER}'), (1, '{SLAVE}')]\n"
 
 
-def test_the_operators_program_prints_what_the_readme_shows(fleet: NamesrvProcess) -> None:
-    _, operating = code_blocks("README.md", "python")
-    shown = code_blocks("README.md", "text")[-1]
+def test_the_operators_program_prints_what_its_page_shows(fleet: NamesrvProcess) -> None:
+    (operating,) = code_blocks("docs/operating.md", "python")
+    shown = code_blocks("docs/operating.md", "text")[-1]
     assert masked(run(operating, fleet)) == masked(shown)

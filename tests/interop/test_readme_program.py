@@ -1,4 +1,4 @@
-"""The README's program for Node, run by Node: skipped by name where there is none."""
+"""The programs for Node of the page for client authors, run by Node: skipped by name where there is none."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS, INTEROP, REPOSI
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
 ADDRESS = "127.0.0.1:9876"
-"""Where the README's name server is."""
+"""Where the page's name server is."""
 
 
 def test_the_program_prints_the_brokers_of_a_topic(
     node_programs: Programs, namesrv: NamesrvProcess, client: Client
 ) -> None:
     client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
-    (program,) = code_blocks("README.md", "js")
+    (program,) = code_blocks("docs/clients.intro.md", "js")
     assert ADDRESS in program
-    place = node_programs.folder.parents[2]  # beside protos/, as the README says
+    place = node_programs.folder.parents[2]  # beside protos/, as the page says
     if not (place / "node_modules").exists():
         (place / "node_modules").symlink_to(node_programs.folder / "node_modules")
     (place / "readme.mjs").write_text(program.replace(ADDRESS, str(namesrv.endpoint)), encoding="utf-8")
@@ -40,7 +40,7 @@ def test_the_program_prints_the_brokers_of_a_topic(
     assert done.stdout == f"broker-a [ {{ brokerId: '{broker_id}', brokerAddr: '{address}' }} ]\n"
 
 
-def test_the_packages_that_the_readme_names_are_those_that_clients_are_tested_with() -> None:
-    (named,) = re.findall(r"`npm install ([^`]+)`", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
+def test_the_packages_that_the_page_names_are_those_that_clients_are_tested_with() -> None:
+    (named,) = re.findall(r"`npm install ([^`]+)`", (REPOSITORY / "docs/clients.intro.md").read_text(encoding="utf-8"))
     pinned = json.loads((INTEROP / "node" / "package.json").read_text(encoding="utf-8"))["dependencies"]
     assert set(named.split()) <= pinned.keys()

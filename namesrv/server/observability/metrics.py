@@ -39,7 +39,7 @@ class Sources:
     certificates: Callable[[], Mapping[str, Validity]]
     """Certificates by their use: listener or client."""
     snapshot_age: Callable[[], float | None]
-    """Seconds since the snapshot file last held what the tables held; None if it never has."""
+    """Seconds since the snapshot file last held what the tables held; None before the first is wanted."""
     front: FrontCounter | None = None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
     shares: FairShares = field(default_factory=FairShares.of)

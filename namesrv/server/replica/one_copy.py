@@ -72,6 +72,7 @@ class Copy:
             started_at_millis=started_at_millis,
             engine=engine.name,
             engine_because=engine.why,
+            data_dir_problem=lambda: None,  # a copy keeps nothing on disk
         )
         self.queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
         self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours

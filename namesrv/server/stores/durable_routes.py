@@ -75,8 +75,12 @@ class DurableRoutes:
         return tasks
 
     def snapshot_age_seconds(self) -> float | None:
-        """Time since the snapshot file last held what the tables held; None without one, or if it never has."""
+        """Time since the snapshot file last held what the tables held; None without one, and before the first."""
         return None if self._snapshots is None else self._snapshots.age_seconds()
+
+    def data_dir_problem(self) -> str | None:
+        """Why the last snapshot file could not be written; None if it could, or nothing is kept."""
+        return None if self._snapshots is None else self._snapshots.problem
 
     async def write_last_snapshot(self) -> None:
         """Writes the snapshot file once more. The tables must be frozen before, and no stream ended yet."""

@@ -89,14 +89,15 @@ class SnapshotWrites:
         """What the file in place holds; revision 0 is what was loaded from it, or nothing."""
         self._monotonic = monotonic
         self._held_at: float | None = None
-        """When the file was last known to hold what the tables held."""
-        self._problem: str | None = None
+        """When the file was last known to hold what the tables held, or else when it first should have."""
+        self.problem: str | None = None
+        """Why the last file could not be written; None if it could."""
         self._thread = DaemonExecutor(1, "snapshot-file")
         self._closing: asyncio.Future[None] | None = None
         """Done when the last write has ended, which a hanging disk may delay."""
 
     def age_seconds(self) -> float | None:
-        """Time since the file last held what the tables held; None if it never has."""
+        """Time since the file last held what the tables held, or since one was first wanted; None before."""
         return None if self._held_at is None else self._monotonic() - self._held_at
 
     async def write_periodically(self, interval_seconds: float, sleep: Sleep = asyncio.sleep) -> None:
@@ -118,6 +119,8 @@ class SnapshotWrites:
         if revision == self._written_revision:
             self._held_at = now
             return
+        if self._held_at is None:
+            self._held_at = now  # so that a disk that never took one is seen to fall behind, too
         try:
             async with asyncio.timeout(deadline_seconds) as deadline:
                 await self._write()
@@ -127,7 +130,7 @@ class SnapshotWrites:
         else:
             self._written_revision = revision
             self._held_at = now
-            self._problem = None
+            self.problem = None
             _log.debug("snapshot_written", revision=revision)
 
     async def _write(self) -> None:
@@ -150,6 +153,6 @@ class SnapshotWrites:
         await asyncio.shield(self._closing)
 
     def _note_problem(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
+        if problem != self.problem:
+            self.problem = problem
             _log.error("snapshot_not_written", problem=problem)

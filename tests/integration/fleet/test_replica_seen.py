@@ -26,4 +26,6 @@ def test_nsctl_says_whom_a_copy_follows_and_that_it_has_lost_its_leader() -> Non
         leader.kill()
         eventually(lambda: not status(client).replica.leader_connected)
         assert f"copy of {leader.endpoint}, " in nsctl("status", *namesrv)
-        assert f"is a copy of {leader.endpoint}, which it has lost: UNAVAILABLE" in nsctl("doctor", *namesrv)
+        assert f"is a copy of {leader.endpoint}, which it has lost: UNAVAILABLE" in nsctl(
+            "doctor", "-o", "json", *namesrv
+        )

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -30,6 +31,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("status",): (),
     ("cluster",): (),
     ("brokers",): (),
+    ("broker",): (HOSTILE,),
     ("topics",): (),
     ("route",): ("T",),
     ("watchers",): (),
@@ -52,13 +54,24 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("address", "claims"): (),
     ("address", "release"): ("c", "a:1"),
     ("guard", "confirm-loss"): (),
+    ("backup", "save"): ("NEW",),
+    ("backup", "restore"): ("KEPT",),
     ("compare-rocketmq",): (),
     ("agent", "status"): (),
     ("agent", "events"): (),
     ("agent", "role"): ("1",),
+    ("agent", "export-topics"): ("NEW",),
+    ("agent", "import-topics"): ("KEPT",),
     ("agent", "permission"): ("4",),
 }
-"""Each with what it needs to run."""
+"""Each with what it needs to run. NEW and KEPT are files: one that is not there yet, and this one."""
+KEPT = {
+    "format": 1,
+    "kv": [{"namespace": "n", "key": "k", "value": "v"}],
+    "settings": {"a": "b"},
+    "decisions": [],
+    "topics": [{"topic_name": "T"}],
+}
 
 
 def test_the_commands_here_are_all_there_are() -> None:
@@ -179,10 +192,15 @@ def test_what_a_name_server_of_rocketmq_says_is_shown_and_not_obeyed(rocketmq: s
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != ("compare-rocketmq",)], ids=" ".join)
-def test_what_a_server_says_is_shown_and_not_obeyed(server: Endpoint, command: tuple[str, ...], form: str) -> None:
+def test_what_a_server_says_is_shown_and_not_obeyed(
+    server: Endpoint, command: tuple[str, ...], form: str, tmp_path: Path
+) -> None:
+    files = {"NEW": str(tmp_path / "new"), "KEPT": str(tmp_path / "kept")}
+    Path(files["KEPT"]).write_text(json.dumps(KEPT))
+    words = [files.get(word, word) for word in COMMANDS[command]]
     whom = (str(server),) if command[0] == "agent" else ()
     namesrv = () if command[0] == "agent" else ("--namesrv", str(server))
-    shown_and_not_obeyed([*command, *whom, *COMMANDS[command], *namesrv, "-o", form], form)
+    shown_and_not_obeyed([*command, *whom, *words, *namesrv, "-o", form], form)
 
 
 def shown_and_not_obeyed(arguments: list[str], form: str) -> None:

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 import yaml
+from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
+from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
 from support import metrics_page
 from support.processes import NamesrvProcess
 from support.registrations import identity, register, registration
@@ -96,18 +98,25 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> Non
 
 
 def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see(fleet: Fleet) -> None:
-    assert "clusters" not in fleet.run("doctor")
+    assert "clusters" not in fleet.run("doctor", exit_code=WARNED)
     with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
         for number, cluster in enumerate(("z-first", "a-second")):
             broker = identity(f"127.0.0.1:{10911 + number}", cluster=cluster)
             client.registration.RegisterBroker(registration(broker=broker), timeout=client.TIMEOUT)
-        told = [row for row in fleet.rows("doctor", namesrv=str(namesrv.endpoint)) if "clusters" in row["what"]]
+        told = [
+            row
+            for row in fleet.rows("doctor", exit_code=WARNED, namesrv=str(namesrv.endpoint))
+            if "clusters" in row["what"]
+        ]
         assert told == [
             {
                 "severity": "warning",
+                "code": "GROUP_NAME_TWICE",
                 "about": str(namesrv.endpoint),
                 "what": "group broker-a is in 2 clusters: RocketMQ's clients see that of z-first only",
                 "do": "rename it in a-second",
+                "more": "nsctl cluster",
+                "runbook": "docs/runbook.md#group_name_twice",
             }
         ]
         seen = metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
@@ -131,6 +140,45 @@ def test_name_servers_that_disagree_are_found_by_broker_and_by_topic(fleet: Flee
         output = fleet.run("diff", exit_code=FOUND, namesrv=f"{fleet.first};{empty.endpoint}")
     assert "brokers that differ" in output
     assert "not there" in output
+
+
+def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: Fleet) -> None:
+    other = registration(("A", "B", "TopicTest"), identity("127.0.0.1:10921", name="broker-b"))
+    with grpc.insecure_channel(fleet.first) as connection:
+        RegistrationServiceStub(connection).RegisterBroker(other, timeout=10)
+    (row,) = fleet.rows("diff", exit_code=FOUND)
+    assert (row["kind"], row["broker"], row["topics_explained"]) == ("broker", "broker-b", 3)
+    fleet.run("delete-topic", "B", namesrv=fleet.first)
+    assert [row["kind"] for row in fleet.rows("diff", exit_code=FOUND)] == ["broker"]
+    fleet.run("drain", "broker-a", namesrv=fleet.second)
+    assert [(row["kind"], row.get("topic")) for row in fleet.rows("diff", exit_code=FOUND)] == [
+        ("broker", None),
+        ("topic", "TopicTest"),
+    ]
+
+
+def test_a_broker_has_a_page_and_a_list_has_filters(fleet: Fleet) -> None:
+    parts = fleet.rows("broker", "broker-a")
+    assert next(row["part"] for row in parts) == "broker"
+    assert {row["topic"] for row in parts if row["part"] == "topic"} == {"TopicTest"}
+    assert next(row for row in parts if row["part"] == "broker")["agent"].startswith("ipv4:127.0.0.1:")
+    assert "no live broker is called nobody" in fleet.run("broker", "nobody", exit_code=REFUSED)
+    for filters, count in (((), 1), (("oker-a",), 1), (("b-b",), 0), (("--no-channel",), 1), (("--unconfirmed",), 0)):
+        assert len(fleet.rows("brokers", *filters)) == count, filters
+    assert fleet.rows("brokers", "--silent", "2h", "--cluster", "DefaultCluster") == []
+
+
+def test_history_takes_a_broker_a_time_and_causes(fleet: Fleet) -> None:
+    fleet.run("drain", "broker-a", "--why", "new disks", "--for", "2h")
+    assert {row["cause"] for row in fleet.rows("history", "broker-a", "--since", "2h")} == {
+        "RegisterBroker",
+        "WipeWritePermOfBroker",
+    }
+    found = fleet.rows("history", "broker-a", "--cause", "register_broker")
+    assert [row["cause"] for row in found] == ["RegisterBroker"] * 2
+    assert fleet.rows("history", "--cause", "CHANNEL_CLOSED") == []
+    assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
+    assert "--broker is broker-b" in fleet.run("history", "broker-a", "--broker", "broker-b", exit_code=USAGE)
 
 
 def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:

@@ -23,7 +23,7 @@ from tests.unit.deploy.files import (
 )
 
 RULES = [rule for group in document(MONITORING / "alerts.yaml")["groups"] for rule in group["rules"]]
-OPERATING = ROOT / "docs/operating.md"
+RUNBOOK = ROOT / "docs/runbook.md"
 METRICS = ROOT / "docs/metrics.md"
 SEVERITIES = {"critical", "warning", "info"}
 
@@ -64,21 +64,43 @@ def test_an_alert_rule_is_complete_and_has_a_paragraph_of_what_to_do(
     assert rule["labels"]["severity"] in SEVERITIES
     assert rule["annotations"].keys() == {"summary", "runbook"}
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    assert ROOT / page == OPERATING
+    assert ROOT / page == RUNBOOK
     assert anchor == rule["alert"].lower()
-    assert len(headings(OPERATING)[anchor]) > 200
+    assert len(headings(RUNBOOK)[anchor]) > 200
     assert metric_names(rule["expr"]) <= documented
 
 
 def test_every_alert_has_a_name_of_its_own_and_every_paragraph_an_alert() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(names) == len(set(names))
-    paragraphs = re.findall(r"^### (.+)$", OPERATING.read_text().split("\n## Alerts\n")[1], re.MULTILINE)
+    paragraphs = re.findall(r"^### (.+)$", RUNBOOK.read_text().split("\n## Alerts\n")[1], re.MULTILINE)
     assert paragraphs == names
 
 
 def test_the_operators_rule_is_the_same_as_prometheus_own() -> None:
     assert document(MONITORING / "prometheus-rule.yaml")["spec"] == document(MONITORING / "alerts.yaml")
+
+
+def test_what_inhibits_and_is_inhibited_are_alerts_that_have_the_labels_that_must_be_equal() -> None:
+    names = {rule["alert"]: rule for rule in RULES}
+    for rule in document(MONITORING / "alertmanager.yml")["inhibit_rules"]:
+        (source,), (target,) = rule["source_matchers"], rule["target_matchers"]
+        for name in re.findall(r"[A-Z][A-Za-z]+", f"{source} {target}"):
+            grouped = re.search(r"^\s*(?:sum|count|max|min) by \(([^)]*)\)", names[name]["expr"])
+            labels = {"fleet", "instance"} if grouped is None else set(re.split(r",\s*", grouped[1]))
+            wanted = set(rule["equal"])
+            assert wanted <= labels or "histogram_quantile" in names[name]["expr"], name
+
+
+def test_every_fleet_has_a_name_that_alerts_group_by() -> None:
+    for scrape in document(MONITORING / "prometheus.yml")["scrape_configs"]:
+        assert [targets["labels"] for targets in scrape["static_configs"]] == [{"fleet": "main"}]
+    for monitor in documents(MONITORING / "pod-monitor.yaml"):
+        relabelings = monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
+        assert {"replacement": "main", "targetLabel": "fleet"} in relabelings
+    joined = [rule["expr"] for rule in RULES if re.search(r"\b(by|on) \(", rule["expr"])]
+    assert joined
+    assert [expression for expression in joined if "(fleet" not in expression] == []
 
 
 def test_alerts_count_on_the_job_that_is_scraped_under_that_name() -> None:

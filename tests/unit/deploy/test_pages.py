@@ -24,7 +24,7 @@ PAGES = [
     DEPLOY / "README.md",
     ROOT / "CHANGELOG.md",
 ]
-PAGES += [ROOT / "docs/install.md", ROOT / "docs/architecture.md", *DECISIONS]
+PAGES += [ROOT / "docs/install.md", ROOT / "docs/runbook.md", ROOT / "docs/architecture.md", *DECISIONS]
 OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
 OTHERS_FLAGS |= {
     "dest",
@@ -39,7 +39,7 @@ OTHERS_FLAGS |= {
     "rows",
 }
 """Flags of pip, docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
-GONE = {"workers"}
+GONE = {"workers", "until-millis"}
 """Flags that were there. Pages say what to do instead."""
 
 

@@ -31,4 +31,5 @@ def route_servicer(
         started_at_millis=started_at_millis,
         engine="none",
         engine_because="a unit test",
+        data_dir_problem=lambda: None,
     )

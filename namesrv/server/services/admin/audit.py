@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
 from namesrv.core.history.audit import summary, touches_broker, touches_topic
-from namesrv.core.records.changes import Change
+from namesrv.core.records.changes import Change, LiveRemoved
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
@@ -130,6 +131,7 @@ def _page_of(changes: list[Change], wanted: _Wanted, size: int) -> Sliced[_Page]
 
 
 def _entry(change: Change) -> pb.AuditEntry:
+    gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]
     return pb.AuditEntry(
         revision=change.revision,
         applied_at_millis=change.applied_at_millis,
@@ -137,6 +139,8 @@ def _entry(change: Change) -> pb.AuditEntry:
         cause=change.cause.call,
         summary=summary(change),
         comment=change.cause.comment,
+        removed_broker_count=len(gone),
+        removal_reason=route_data_pb2.RemovalReason.Name(gone[0].value if gone else 0),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from namesrv_api.v1 import admin_service_pb2 as pb
@@ -85,8 +86,10 @@ class IntentChanges:
         """DELETE_TOPIC_IN_NAMESRV, 216."""
         key = _hold_key(request)
         cause = _cause("DeleteTopic", context, request.comment)
+        if request.HasField("ends_at_millis") and not request.hold:
+            raise InvalidField("ends_at_millis", "is set without hold: only a hold ends")
         if request.hold:
-            hold = self._intent(IntentKind.TOPIC_HOLD, key, cause)
+            hold = self._intent(IntentKind.TOPIC_HOLD, key, cause, self._ends_at(request))
             outcome = await self._decide(lambda table: self._held(table, hold, key), cause, request.validate_only)
         else:
             outcome = await self._writer.apply(
@@ -174,7 +177,7 @@ class IntentChanges:
             raise _none_unconfirmed(request)
         return _only(groups)
 
-    def _ends_at(self, request: pb.WipeWritePermOfBrokerRequest) -> int | None:
+    def _ends_at(self, request: pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest) -> int | None:
         if not request.HasField("ends_at_millis"):
             return None
         now = self._intents.wall_millis()
@@ -219,6 +222,8 @@ def _only(groups: list[BrokerKey]) -> BrokerKey:
 def _decided(table: IntentTable, intent: Intent) -> IntentTable:
     """With an intent, unless the same was decided before: then that one stays, with who and when."""
     former = table.intents.get(intent.key)
+    if former is not None and former.kind is intent.kind and not intent.comment:
+        intent = replace(intent, comment=former.comment)  # who says nothing takes back no reason
     if former is not None and _decision(former) == _decision(intent):
         return table
     return table.with_intent(intent)

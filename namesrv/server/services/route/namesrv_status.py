@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
@@ -25,6 +27,7 @@ class StatusCalls:
         started_at_millis: int,
         engine: str,
         engine_because: str,
+        data_dir_problem: Callable[[], str | None],
     ) -> None:
         self._manager = manager
         self._stall_detector = stall_detector
@@ -32,6 +35,7 @@ class StatusCalls:
         self._started_at_millis = started_at_millis
         self._engine = engine
         self._engine_because = engine_because
+        self._data_dir_problem = data_dir_problem
         self._tasks = TaskCount()
 
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
@@ -53,4 +57,5 @@ class StatusCalls:
             task_count=self._tasks.latest(),
             engine=self._engine,
             engine_because=self._engine_because,
+            data_dir_problem=self._data_dir_problem(),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from namesrv.core.routes.route_info_manager import RouteInfoManager
@@ -45,6 +46,7 @@ class RouteServicer(NamedTuple):
         started_at_millis: int,
         engine: str,
         engine_because: str,
+        data_dir_problem: Callable[[], str | None],
     ) -> Self:
         """Makes it of what a name server, or a copy of one, consists of, and of what carries its calls and why."""
         return cls(
@@ -61,5 +63,6 @@ class RouteServicer(NamedTuple):
                 started_at_millis=started_at_millis,
                 engine=engine,
                 engine_because=engine_because,
+                data_dir_problem=data_dir_problem,
             ),
         )

@@ -444,3 +444,22 @@ def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
         assert made.age_seconds() == 0.0
 
     run(made, steps)
+
+
+def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try_on(disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A)
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+    disk.problem = OSError(errno.ENOSPC, "No space left on device")
+
+    async def steps() -> None:
+        await made.write_if_changed(20)
+        fleet.clock.advance(300)
+        await made.write_if_changed(20)
+        assert (made.age_seconds(), made.problem) == (300.0, "No space left on device")
+        disk.problem = None
+        await made.write_if_changed(20)
+        assert (made.age_seconds(), made.problem) == (0.0, None)
+
+    run(made, steps)

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
@@ -72,6 +73,17 @@ def test_an_entry_says_all_that_is_known_of_a_change(journal: Journal) -> None:
         )
     ]
     assert answer.next_page_token == ""
+
+
+def test_an_entry_counts_the_brokers_that_left_and_says_why() -> None:
+    fleet = Fleet()
+    fleet.register(topics=["TopicTest"])
+    fleet.clock.advance(1_000)
+    fleet.scan()
+    calls = AuditCalls(fleet.manager)
+    left, came = asyncio.run(calls.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT)).entries
+    assert (left.removed_broker_count, left.removal_reason) == (1, route_data_pb2.REMOVAL_REASON_EXPIRED)
+    assert (came.removed_broker_count, came.removal_reason) == (0, route_data_pb2.REMOVAL_REASON_UNSPECIFIED)
 
 
 def test_an_empty_journal_has_one_empty_page(journal: Journal) -> None:

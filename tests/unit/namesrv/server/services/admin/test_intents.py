@@ -150,6 +150,29 @@ def test_the_same_decision_again_takes_no_revision_and_keeps_who_decided_and_whe
     assert operator.call(add(comment="two")).header.revision == revision
 
 
+def test_who_decides_again_without_a_reason_leaves_the_one_that_was_given(operator: Operator) -> None:
+    operator.fleet.register(topics=["TopicTest"])
+    operator.call(hold(comment="legal hold"))
+    operator.call(hold())
+    operator.call(wipe(comment="new disks"))
+    operator.call(wipe(ends_at_millis=operator.fleet.clock.wall_millis() + 60_000))
+    assert [(intent.comment, intent.HasField("ends_at_millis")) for intent in operator.listed()] == [
+        ("legal hold", False),
+        ("new disks", True),
+    ]
+    operator.call(hold(comment="another"))
+    assert operator.listed()[0].comment == "another"
+
+
+def test_a_hold_may_end_by_itself_and_a_deletion_without_one_may_not(operator: Operator) -> None:
+    operator.fleet.register(topics=["TopicTest"])
+    ends_at = operator.fleet.clock.wall_millis() + 7_200_000
+    operator.call(hold(ends_at_millis=ends_at))
+    assert [intent.ends_at_millis for intent in operator.listed()] == [ends_at]
+    for request in (pb.DeleteTopicRequest(topic="TopicTest", ends_at_millis=ends_at), hold(ends_at_millis=1)):
+        assert "ends_at_millis" in str(operator.refused(request, InvalidField))
+
+
 def test_a_group_of_two_clusters_must_be_told_apart(operator: Operator) -> None:
     operator.fleet.register()
     operator.fleet.register(B, cluster="other")

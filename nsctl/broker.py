@@ -1,0 +1,153 @@
+"""Commands about brokers: all that are wanted, and one of them with all that is known of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, NamedTuple
+
+import typer
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.connections.call_errors import CallError
+from groundwork.namesrv_client.blocking import NamesrvClient
+from nsctl.diagnose import audit_row
+from nsctl.durations import Silent
+from nsctl.exit_codes import REFUSED
+from nsctl.output import Format, Row, iso
+from nsctl.read import PERMISSIONS, live_brokers
+from nsctl.session import Session
+from nsctl.write import all_intents, intent_row
+
+HISTORY = 5
+"""Entries of the journal that the page of a broker shows."""
+REGISTRATIONS_READ = 500
+"""Entries that are looked at for the last registration, which names the agent."""
+
+
+def brokers(
+    session: Session,
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only groups whose name has this in it.")] = "",
+    *,
+    cluster: Annotated[str | None, typer.Option(help="Only brokers of this cluster.")] = None,
+    unconfirmed: Annotated[bool, typer.Option("--unconfirmed", help="Only those that are not confirmed.")] = False,
+    no_channel: Annotated[bool, typer.Option("--no-channel", help="Only those whose death shows late.")] = False,
+    silent: Silent = None,
+) -> None:
+    """Live brokers with the version of their topics and when each was heard of last (mqadmin brokerStatus)."""
+    before = None if silent is None else (time.time() - silent) * 1000
+
+    def wanted(live: route_data_pb2.BrokerLiveInfo) -> bool:
+        return (
+            contains in live.broker_name
+            and cluster in (None, live.cluster_name)
+            and (live.unconfirmed or not unconfirmed)
+            and not (live.has_channel and no_channel)
+            and (before is None or live.last_update_timestamp_millis < before)
+        )
+
+    rows = session.servers.first(lambda server: [_row(live) for live in live_brokers(server) if wanted(live)])
+    columns = ("cluster", "broker", "id", "address", "version", "last_heard_of", "timeout_seconds", "unconfirmed")
+    session.show(rows, columns)
+
+
+class _Page(NamedTuple):
+    """What one name server knows of a group."""
+
+    brokers: list[Row]
+    topics: list[Row]
+    decisions: list[Row]
+    history: list[Row]
+    problem: str | None
+    """Why it does not tell decisions and history."""
+
+
+def broker(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker group.")],
+    cluster: Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Topics at most.")] = 100,
+) -> None:
+    """One broker group: its brokers and who registers them, decisions about it, its topics, what happened to it."""
+    page = session.servers.first(lambda server: _page(server, name, cluster))
+    if not page.brokers:
+        session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one")
+        session.found(REFUSED)
+    if page.problem:
+        session.note(f"decisions and history are left out: {page.problem}")
+    parts = (
+        ("broker", page.brokers, ("cluster", "broker", "id", "address", "last_heard_of", "channel", "agent")),
+        ("decision", page.decisions, ("kind", "topic", "since", "until", "caller", "why")),
+        ("topic", page.topics[:limit], ("topic", "read_queues", "write_queues", "permission", "reported")),
+        ("history", page.history, ("at", "revision", "cause", "reason", "what")),
+    )
+    if session.form is not Format.TABLE:
+        session.show([{"part": part, **row} for part, rows, _ in parts for row in rows], ())
+        return
+    for part, rows, columns in parts:
+        if rows:
+            count = f" ({len(page.topics):,}, the first {limit:,})" if part == "topic" and rows != page.topics else ""
+            session.show(rows, columns, f"{'topics' if part == 'topic' else part}{count}")
+
+
+def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
+    lives = [live for live in live_brokers(server) if live.broker_name == name and cluster in (None, live.cluster_name)]
+    topics = list(_topics_of(server, name, cluster)) if lives else []
+    request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=REGISTRATIONS_READ)
+    try:
+        page = server.call("ListAuditEntries", request)
+        assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
+        decisions = [
+            intent_row(server, intent)
+            for intent in all_intents(server)
+            if intent.broker_name == name and cluster in (None, intent.cluster_name)
+        ]
+    except CallError as error:
+        if error.unreachable:
+            raise
+        return _Page([_row(live) for live in lives], topics, [], [], error.reason)
+    shown: list[Row] = [{**_row(live), "agent": _registered_by(live, page)} for live in lives]
+    return _Page(shown, topics, decisions, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
+
+
+def _registered_by(live: route_data_pb2.BrokerLiveInfo, page: admin_service_pb2.ListAuditEntriesResponse) -> str | None:
+    """Who registered a broker when it last changed something; None if the journal does not reach back so far."""
+    mark = f"({live.broker_addr}, id "
+    callers = (one.caller for one in page.entries if one.cause == "RegisterBroker" and mark in one.summary)
+    return next(callers, None)
+
+
+def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Row]:
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_TOPIC_QUEUES])
+    rows: list[Row] = []
+    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
+        assert isinstance(message, pb.StreamRouteSnapshotResponse)
+        for topic in message.chunk.topics:
+            for queues in topic.queue_datas:
+                if queues.broker_name == name and cluster in (None, queues.cluster_name):
+                    reported = PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None
+                    rows.append(
+                        {
+                            "topic": topic.topic,
+                            "cluster": queues.cluster_name,
+                            "read_queues": queues.read_queue_nums,
+                            "write_queues": queues.write_queue_nums,
+                            "permission": PERMISSIONS[queues.perm & 7],
+                            "reported": reported,
+                        }
+                    )
+    return sorted(rows, key=lambda row: (row["topic"], row["cluster"]))
+
+
+def _row(live: route_data_pb2.BrokerLiveInfo) -> Row:
+    return {
+        "cluster": live.cluster_name,
+        "broker": live.broker_name,
+        "id": live.broker_id,
+        "address": live.broker_addr,
+        "version": f"{live.data_version.counter} of {iso(live.data_version.timestamp_millis)}",
+        "last_heard_of": iso(live.last_update_timestamp_millis),
+        "timeout_seconds": live.heartbeat_timeout_millis // 1000,
+        "channel": live.has_channel,
+        "unconfirmed": live.unconfirmed,
+    }

@@ -1,0 +1,97 @@
+"""What operators made of a name server, and the topics of a broker, go into a file and come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from broker_agent_api.v1.topic_config_service_pb2 import ListTopicsRequest
+from typer.testing import CliRunner
+
+from nsctl.cli import app
+from nsctl.exit_codes import REFUSED, USAGE
+from support.agents import Agent
+from support.processes import NamesrvProcess
+from support.registrations import register
+
+EVERYTHING = ListTopicsRequest(page_size=1_000)
+
+
+def run(*command: str, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == exit_code, f"{command}: {result.output}"
+    return result.output
+
+
+def rows(command: Sequence[str]) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(CliRunner().invoke(app, [*command, "-o", "json"]).stdout)
+    return found
+
+
+def test_decisions_kv_and_settings_are_saved_and_made_so_at_another_name_server(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    with (
+        NamesrvProcess("--data-dir", str(tmp_path / "a")) as first,
+        NamesrvProcess("--data-dir", str(tmp_path / "b")) as second,
+    ):
+        here, there = ("--namesrv", str(first.endpoint)), ("--namesrv", str(second.endpoint))
+        for namesrv in (first, second):
+            with namesrv.connect() as client:
+                register(client, "TopicTest", "Other")
+        run("drain", "broker-a", "--for", "2h", "--why", "new disks", *here)
+        run("delete-topic", "Other", "--hold", "--why", "legal", *here)
+        run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", *here)
+        run("config", "set", "massLossPercent=30", *here)
+        run("backup", "save", str(file), *here)
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert "File exists" in run("backup", "save", str(file), *here, exit_code=USAGE)
+
+        run("backup", "restore", str(file), "--dry-run", *there)
+        assert rows(("intents", *there)) == []
+        run("backup", "restore", str(file), *there)
+        kept = [(row["kind"], row["topic"], row["until"], row["why"]) for row in rows(("intents", *here))]
+        assert [(row["kind"], row["topic"], row["until"], row["why"]) for row in rows(("intents", *there))] == kept
+        assert [row["value"] for row in rows(("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there))] == [
+            "broker-a:4"
+        ]
+        assert [row["value"] for row in rows(("config", "show", "massLossPercent", *there))] == ["30"]
+
+
+def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    decision = {"kind": "KIND_WIPE_WRITE_PERM", "cluster": None, "broker": "nobody", "topic": ""}
+    decision |= {"why": "", "ends_at_millis": None}
+    over = {**decision, "ends_at_millis": 1}
+    kv = [{"namespace": "n", "key": "k", "value": "v"}]
+    file.write_text(json.dumps({"format": 1, "kv": kv, "settings": {}, "decisions": [decision, over]}))
+    with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
+        output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED)
+        assert output.count("BROKER_NOT_REGISTERED") == 2, "in the table, and in the error: once each"
+        assert "kv n k" in output
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1}', '{"format": 1, "kv": [3]}'])
+def test_a_file_that_is_none_of_ours_is_refused_before_anybody_is_asked(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    assert "other.json" in run("backup", "restore", str(file), "--namesrv", "127.0.0.1:1", exit_code=USAGE)
+
+
+def test_all_topics_of_a_broker_go_into_a_file_and_to_another_broker(tmp_path: Path) -> None:
+    with (
+        NamesrvProcess() as namesrv,
+        Agent(str(namesrv.endpoint)) as old,
+        Agent(
+            str(namesrv.endpoint), "--topics-mode", "own", "--broker-name", "broker-b", topics=tmp_path / "topics.json"
+        ) as new,
+    ):
+        file = str(tmp_path / "topics")
+        run("agent", "export-topics", str(old.endpoint), file)
+        output = run("agent", "import-topics", str(new.endpoint), file, "--dry-run")
+        assert "TopicTest" in output
+        run("agent", "import-topics", str(new.endpoint), file)
+        with new.connect() as calls:
+            assert "TopicTest" in {topic.topic_name for topic in calls.topics.ListTopics(EVERYTHING).topics}
+        assert "2 are so already" in run("agent", "import-topics", str(new.endpoint), file)

@@ -1,0 +1,119 @@
+"""What the doctor says of a real name server in each state, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from nsctl.cli import app
+from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
+from support.agents import Agent
+from support.certificates import DAY, Authority
+from support.processes import NamesrvProcess, eventually
+from support.registrations import register
+from support.rocketmq import RemotingClient, topic_config
+from support.rocketmq import register as register_as_rocketmq
+from support.secured import Place
+
+
+def examined(endpoint: object, *flags: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and findings."""
+    result = CliRunner().invoke(app, ["doctor", "-o", "json", "--namesrv", str(endpoint), *flags])
+    assert result.exit_code in (0, FOUND, WARNED), result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+def codes(endpoint: object, *flags: str) -> list[str]:
+    return [row["code"] for row in examined(endpoint, *flags)[1]]
+
+
+def test_there_is_nothing_to_say_of_a_healthy_broker_of_rocketmq_itself() -> None:
+    with (
+        NamesrvProcess("--remoting-listen", "127.0.0.1:0") as namesrv,
+        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as broker,
+    ):
+        own = topic_config("rmq_sys_SYNC_BROKER_MEMBER_broker-a", queues=1, perm=1)
+        register_as_rocketmq(broker, ["TopicTest", own])
+        assert examined(namesrv.endpoint) == (0, [])
+
+
+def test_a_broker_that_was_lost_is_told_with_the_reason_until_it_is_back() -> None:
+    with NamesrvProcess() as namesrv:
+        with Agent(str(namesrv.endpoint)) as agent:
+            eventually(lambda: agent.events("registered"))
+            assert examined(namesrv.endpoint) == (0, [])
+            agent.kill()
+            code, rows = eventually(lambda: examined(namesrv.endpoint), lambda found: bool(found[1]))
+        lost = rows[0]
+        assert (code, lost["code"], lost["severity"]) == (WARNED, "BROKER_LOST", "warning")
+        assert " CHANNEL_CLOSED: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel" in lost["what"]
+        assert lost["runbook"] == "docs/runbook.md#broker_lost"
+        with Agent(str(namesrv.endpoint)) as agent:
+            eventually(lambda: agent.events("registered"))
+            assert codes(namesrv.endpoint) == ["BROKER_CAME_BACK"]
+            assert examined(namesrv.endpoint)[0] == 0
+
+
+def test_decisions_in_force_are_told_with_who_when_and_why(tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
+        register(client, "TopicTest")
+        CliRunner().invoke(app, ["delete-topic", "TopicTest", "--hold", "--why", "x1", "-n", str(namesrv.endpoint)])
+        told = [row for row in examined(namesrv.endpoint)[1] if row["code"] == "DECISION_IN_FORCE"]
+        assert [row["severity"] for row in told] == ["info"]
+        assert told[0]["what"].startswith("topic TopicTest is held back since 2")
+        assert told[0]["what"].endswith("(x1)")
+        assert "by ipv4:127.0.0.1:" in told[0]["what"]
+        assert told[0]["do"] == "`nsctl release-topic TopicTest` lifts it"
+
+
+def test_a_data_directory_that_cannot_be_written_is_a_problem_until_it_can(tmp_path: Path) -> None:
+    obstacle = tmp_path / "routes.snapshot.tmp"
+    flags = ("--data-dir", str(tmp_path), "--snapshot-interval-millis", "50", "--warm-up-millis", "0")
+    with NamesrvProcess(*flags, "--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
+        obstacle.mkdir()
+        register(client, "TopicTest")
+        found = eventually(lambda: codes(namesrv.endpoint), lambda told: "DATA_DIR_NOT_WRITTEN" in told)
+        assert found[0] == "DATA_DIR_NOT_WRITTEN", "the worst comes first"
+        obstacle.rmdir()
+        eventually(lambda: codes(namesrv.endpoint), lambda told: "DATA_DIR_NOT_WRITTEN" not in told)
+
+
+def test_a_change_that_a_name_server_refused_is_not_one_that_did_not_answer(tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv:
+        (tmp_path / "kvConfig.json.tmp").mkdir()
+        put = ["kv", "put", "a", "b", "c", "--namesrv", str(namesrv.endpoint)]
+        refused = CliRunner().invoke(app, put)
+    assert (refused.exit_code, "NOT_DURABLE" in refused.output) == (REFUSED, True), refused.output
+    assert CliRunner().invoke(app, put).exit_code == UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("kind", "server", "shown", "code", "what"),
+    [
+        ("TLS", {"ends": -DAY, "begins": -2 * DAY}, "TLS", "CERTIFICATE_ENDED", "its certificate has ended"),
+        ("TLS", {"names": ["elsewhere"]}, "TLS", "TLS_REFUSED", "its certificate is for other names"),
+        ("TLS", {}, "other authority", "TLS_REFUSED", "its certificate is of an authority that"),
+        ("TLS", {}, "plain", "TLS_REFUSED", "it speaks TLS, and was called in plain text"),
+        ("no TLS", {}, "TLS", "TLS_REFUSED", "it speaks no TLS, and was called with it"),
+        ("mTLS", {}, "TLS", "TLS_REFUSED", "it asks for a certificate, and none was shown"),
+    ],
+)
+def test_each_mistake_with_tls_is_told_with_what_to_look_at(
+    tmp_path: Path, kind: str, server: dict[str, Any], shown: str, code: str, what: str
+) -> None:
+    place = Place.make(tmp_path)
+    names = server.pop("names", None)
+    ips = [] if names else ["127.0.0.1"]
+    place.server = place.authority.sign("server", names or ["localhost"], ips=ips, file_name="server", **server)
+    authority = Authority(tmp_path / "other").path if shown == "other authority" else place.authority.path
+    flags = () if shown == "plain" else ("--tls-ca", str(authority))
+    with NamesrvProcess(*place.flags(kind, with_permits=False)) as namesrv:
+        exit_code, [row] = examined(namesrv.endpoint, *flags)
+        assert (exit_code, row["code"]) == (FOUND, code)
+        assert row["what"].startswith(what)
+        status = CliRunner().invoke(app, ["status", "--namesrv", str(namesrv.endpoint), *flags])
+        assert (status.exit_code, f"{namesrv.endpoint}: {what}" in status.output) == (UNREACHABLE, True), status.output
