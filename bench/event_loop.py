@@ -27,7 +27,7 @@ from bench.peers.servers import own_engines
 from bench.probed_namesrv import PROBE_SIGNAL
 from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
 from bench.workload import Profile, part, registration
-from support.processes import OpenedChannel, Process, eventually
+from support.programs.processes import OpenedChannel, Process, eventually
 
 BAR_MILLIS = 10.0
 """What the design allows the event loop to be held up for, garbage collections included."""

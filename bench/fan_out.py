@@ -24,9 +24,9 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
-from groundwork.logs import configure_logs
-from support.agents import OddNameServer, free_port
-from support.processes import NamesrvProcess
+from groundwork.program.logs import configure_logs
+from support.programs.agents import OddNameServer, free_port
+from support.programs.processes import NamesrvProcess
 
 ROUND_SECONDS = 1.0
 """Time for a round: less than the slow name server takes, so that bad ones use it up."""

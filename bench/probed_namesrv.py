@@ -13,9 +13,9 @@ import typer
 import uvloop
 
 from bench.loop_probe import LoopProbe
-from groundwork.logs import configure_logs
-from groundwork.settings import add_command
-from groundwork.stop_event import stop_event
+from groundwork.program.logs import configure_logs
+from groundwork.program.settings import add_command
+from groundwork.program.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 from namesrv.server.server import NamesrvServer

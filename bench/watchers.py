@@ -28,7 +28,7 @@ from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import TLS, own_servers
 from bench.workload import registration
 from support.certificates import Authority
-from support.processes import eventually
+from support.programs.processes import eventually
 
 _CALL_SECONDS = 30.0
 _ARRIVE_SECONDS = 120.0

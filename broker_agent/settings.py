@@ -16,8 +16,8 @@ from broker_agent.timing.schedule import ScheduleRules
 from broker_agent.topics.table import OnBadTopic
 from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.endpoints import Endpoint
-from groundwork.logs import LogFormat, LogLevel
-from groundwork.settings import ProgramSettings
+from groundwork.program.logs import LogFormat, LogLevel
+from groundwork.program.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 
 DEFAULT_LISTEN = "127.0.0.1:10920"

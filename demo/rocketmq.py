@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from support.rocketmq_programs.maven import NEWEST, class_path, missing
 from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 

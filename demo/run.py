@@ -17,7 +17,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from rich.console import Console
 from rich.table import Table
 
-from support.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, addrs_of, eventually
+from support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, addrs_of, eventually
 
 TOPIC = "TopicTest"
 MASTER, MASTER_HA = "127.0.0.1:10911", "127.0.0.1:10912"

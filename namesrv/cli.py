@@ -9,17 +9,17 @@ from typing import Annotated
 
 import typer
 
-from groundwork.command_line import version_option
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
-from groundwork.descriptors import use_all_descriptors
 from groundwork.endpoints import Endpoint
-from groundwork.logs import configure_logs
 from groundwork.printable import printable
-from groundwork.settings import add_command, exit_with
-from groundwork.stack_dumps import dump_stacks_on_signal
-from groundwork.stop_event import stop_event
+from groundwork.program.command_line import version_option
+from groundwork.program.descriptors import use_all_descriptors
+from groundwork.program.logs import configure_logs
+from groundwork.program.settings import add_command, exit_with
+from groundwork.program.stack_dumps import dump_stacks_on_signal
+from groundwork.program.stop_event import stop_event
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 

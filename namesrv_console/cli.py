@@ -14,11 +14,11 @@ from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
-from groundwork.logs import configure_logs
 from groundwork.namesrv_client.aio import AioNamesrvClient
 from groundwork.namesrv_client.connection import ConnectionSettings
-from groundwork.settings import add_command, exit_with
-from groundwork.stop_event import stop_event
+from groundwork.program.logs import configure_logs
+from groundwork.program.settings import add_command, exit_with
+from groundwork.program.stop_event import stop_event
 from namesrv_console.connections import WAITING_CONNECTIONS, Connections, http_logger
 from namesrv_console.fleet import Fleet
 from namesrv_console.listener_tls import PageTls

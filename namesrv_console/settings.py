@@ -12,8 +12,8 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.logs import LogFormat, LogLevel
-from groundwork.settings import ProgramSettings
+from groundwork.program.logs import LogFormat, LogLevel
+from groundwork.program.settings import ProgramSettings
 from namesrv_console.people import RoleName
 from namesrv_console.proxy import Network
 

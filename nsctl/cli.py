@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groundwork.command_line import version_option
+from groundwork.program.command_line import version_option
 from nsctl import agent, agent_topics, backup, diagnose, read, write
 from nsctl.broker import broker, brokers
 from nsctl.compare import compare_rocketmq

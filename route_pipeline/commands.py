@@ -13,10 +13,10 @@ from typing import Annotated, NoReturn
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
-from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.printable import say
-from groundwork.terminal import TableConsole
+from groundwork.program.command_line import version_option
+from groundwork.program.terminal import TableConsole
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import GRACE, CompactionError, compact

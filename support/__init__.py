@@ -1,4 +1,4 @@
 """Support for tests, benchmarks, the demo and the tools: processes, fleets, certificates, checks.
 
-Imports the programs and nothing of tests, bench or demo. Begin reading in ``processes``.
+Imports the programs and nothing of tests, bench or demo. Begin reading in ``programs.processes``.
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from support.processes import Client
+from support.programs.processes import Client
 
 
 def identity(

@@ -18,7 +18,7 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity, open_ch
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.certificates import Authority, Files
-from support.processes import BIN, Client
+from support.programs.processes import BIN, Client
 from support.registrations import registration
 
 CALLERS = ("client", "broker", "admin")

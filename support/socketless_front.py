@@ -16,9 +16,9 @@ from namesrv.remoting.calls.operators import OperatorChanges
 from namesrv.remoting.calls.registrations import RegistrationCalls
 from namesrv.remoting.calls.table import Calls, calls_of
 from namesrv.remoting.connection import Connection
-from namesrv.remoting.frames import Frame, FrameReader
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.served import Served
+from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.session import spark_session
-from support.s3_server import name_s3_server
+from support.programs.s3_server import name_s3_server
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options that halve the time of short jobs."""

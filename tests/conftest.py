@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from support.processes import MEASURED, Process
+from support.programs.processes import MEASURED, Process
 from tests.properties import MORE
 
 # A deadline would be a timed assertion: a busy machine fails it. Whether a change passes must not depend on luck

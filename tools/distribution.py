@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 from groundwork.version import __version__
-from support.processes import Process
+from support.programs.processes import Process
 from tools.engine_wheel import NoCargoError, WheelError, engine_wheel
 
 REPOSITORY = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.endpoints import Endpoint
-from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
 from support.registrations import registration
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from namesrv_api.v1 import route_data_pb2
 
-from support.console_process import ConsoleProcess, chromium
-from support.processes import Client, NamesrvProcess, OpenedChannel
+from support.programs.console_process import ConsoleProcess, chromium
+from support.programs.processes import Client, NamesrvProcess, OpenedChannel
 from support.registrations import registration
 
 if TYPE_CHECKING:

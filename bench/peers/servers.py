@@ -21,7 +21,7 @@ from bench.peers.generator import pinned, program
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 from namesrv.config.settings import Engine
 from support.certificates import Authority
-from support.processes import BIN, Process, eventually
+from support.programs.processes import BIN, Process, eventually
 
 ItemT = TypeVar("ItemT")
 

@@ -26,7 +26,7 @@ import pyarrow.dataset as ds
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.workload import Profile
 from route_pipeline.log import files
-from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
 BROKERS = 1_000

@@ -27,7 +27,7 @@ from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.listening import check_bindable, listener_options
-from groundwork.loop_thread import LoopThread
+from groundwork.program.loop_thread import LoopThread
 from groundwork.telemetry.call_observers import CallObserver
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]

@@ -32,11 +32,11 @@ from broker_agent.listener.limits import (
 )
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
-from groundwork.freed_memory import GrownProcess
 from groundwork.grpc_handlers.composition import methods_of
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.listening import check_bindable, listener_options
-from groundwork.loop_thread import LoopThread
+from groundwork.program.freed_memory import GrownProcess
+from groundwork.program.loop_thread import LoopThread
 from groundwork.telemetry.call_observers import CallObserver
 
 SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]

@@ -10,8 +10,8 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.connections.security_settings import ListenerSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.logs import LogFormat, LogLevel
-from groundwork.settings import ProgramSettings
+from groundwork.program.logs import LogFormat, LogLevel
+from groundwork.program.settings import ProgramSettings
 from groundwork.shares import ShareRules
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 from namesrv.core.behaviour import Behaviour

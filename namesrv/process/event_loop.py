@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from groundwork.event_loops import make_observable
+from groundwork.program.event_loops import make_observable
 
 ResultT = TypeVar("ResultT")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from namesrv.core import errors
-from namesrv.remoting.codes import GO_AWAY_VERSION, ResponseCode
-from namesrv.remoting.headers import Request, answer
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
+from namesrv.remoting.wire.codes import GO_AWAY_VERSION, ResponseCode
+from namesrv.remoting.wire.headers import Request, answer
 
 _CODES: dict[type[errors.CallRefused], ResponseCode] = {
     errors.TopicNotFound: ResponseCode.TOPIC_NOT_EXIST,

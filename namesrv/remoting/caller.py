@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from groundwork.auth.permits import Permission
 from groundwork.shares import sharer_at
 from namesrv.core.errors import CallRefused, NotPermitted
-from namesrv.remoting.headers import Request
+from namesrv.remoting.wire.headers import Request
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.callers import Context, identify
 from namesrv.server.background.channel_streams import ChannelStreams

@@ -14,11 +14,11 @@ from namesrv.core.errors import CallRefused, InternalDefect
 from namesrv.remoting.answers import refusal
 from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls.table import Calls, InTurn
-from namesrv.remoting.codes import ResponseCode
-from namesrv.remoting.frames import BrokenFrame, FrameReader
-from namesrv.remoting.headers import Request, answer, request_of
 from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.wire.codes import ResponseCode
+from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
+from namesrv.remoting.wire.headers import Request, answer, request_of
 
 FRAMES_IN_A_TURN = 200
 """Requests of one connection that are answered before the event loop serves others: about two milliseconds."""

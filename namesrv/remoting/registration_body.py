@@ -13,9 +13,9 @@ from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping
 from namesrv.core.slices import Sliced
-from namesrv.remoting.json_reader import ObjectReader, read_json
 from namesrv.remoting.limits import MAX_INFLATED_BYTES
 from namesrv.remoting.static_mapping import mapping_of
+from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 
 READ_SLICE = 250
 """Topics that are read before giving way: about a millisecond."""

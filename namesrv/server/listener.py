@@ -18,7 +18,7 @@ from namesrv_api.v1 import (
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import check_bindable
-from groundwork.systemd import listeners_handed_over
+from groundwork.program.systemd import listeners_handed_over
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import Authorizer

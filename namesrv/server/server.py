@@ -15,9 +15,9 @@ from namesrv_api.v1 import registration_service_pb2
 
 from groundwork.connections.channels import ClientSecurity
 from groundwork.connections.security_settings import certificates
-from groundwork.freed_memory import GrownProcess
-from groundwork.logs import set_log_level
-from groundwork.systemd import tell_systemd
+from groundwork.program.freed_memory import GrownProcess
+from groundwork.program.logs import set_log_level
+from groundwork.program.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.records.changes import Cause, ConfigPut

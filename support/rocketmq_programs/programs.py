@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.rocketmq_programs.maven import NEWEST, Release, class_path
 
 _START_SECONDS = 180.0

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from support.engines import present
-from support.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient
 from support.registrations import identity, registration
-from support.rocketmq import RemotingClient
 from tools.containers.engine import REPOSITORY, CommandError, run
 from tools.containers.images import cache_folder
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.processes import Process, eventually
+from support.programs.processes import Process, eventually
 from tools.faults.attack import __main__ as program
 from tools.faults.attack.runner import Attack, Round, Target, exit_code, run
 from tools.faults.load.hostile import Held

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.processes import NamesrvProcess, eventually
-from support.rocketmq import RemotingClient, broker_fields, register
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient, broker_fields, register
 from tools.faults.load.hostile import TOPICS, Held, lookup_while, under_attack
 from tools.faults.load.remoting_attacks import ATTACKS
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.agents import Agent
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.agents import Agent
+from support.programs.processes import Client, NamesrvProcess, eventually
 from tools.faults.fleet.fleet import PINGS
 from tools.faults.network.proxy import Link, Proxy
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.agents import Agent
-from support.processes import BIN, Client, Process, eventually
+from support.programs.agents import Agent
+from support.programs.processes import BIN, Client, Process, eventually
 from tools.faults.fleet.fleet import PINGS
 
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketime.so.1"))

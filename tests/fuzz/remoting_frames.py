@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple, Self
 
-from namesrv.remoting.frames import FrameReader
-from namesrv.remoting.headers import request_of
+from namesrv.remoting.wire.frames import FrameReader
+from namesrv.remoting.wire.headers import request_of
 from tests.fuzz.mutations import HOSTILE
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 

@@ -28,9 +28,9 @@ from namesrv.core.records.changes import Cause, KvPut
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.load import UnusableSnapshot
-from namesrv.remoting.frames import BrokenFrame, FrameReader
-from namesrv.remoting.headers import answer, request_of
 from namesrv.remoting.registration_body import read_registration
+from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
+from namesrv.remoting.wire.headers import answer, request_of
 from namesrv.server.services.paging import last_of_page_before
 from namesrv.storage import config_file, epoch_file, intents_file, kv_config_file
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.rich_errors import RichError
-from support.agents import NEVER_SCAN, Agent
 from support.engines import each, present
-from support.processes import TOPICS, NamesrvProcess
+from support.programs.agents import NEVER_SCAN, Agent
+from support.programs.processes import TOPICS, NamesrvProcess
 from tests.fuzz.messages import methods_of, path_of, requests
 
 pytestmark = pytest.mark.fuzz

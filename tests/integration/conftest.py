@@ -11,7 +11,7 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
 from support.engines import each, present
-from support.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess
 from support.registrations import identity
 from support.secured import Place
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.forked_programs import ForkedProgram
-from support.processes import BIN, NamesrvProcess
+from support.programs.forked_programs import ForkedProgram
+from support.programs.processes import BIN, NamesrvProcess
 
 NAMESRV = str(BIN / "namesrv")
 

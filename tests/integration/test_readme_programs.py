@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.pages import code_blocks
-from support.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
 
 ADDRESS = "127.0.0.1:9876"
 """Where the README's name server is."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.engines import each, present
-from support.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess
 from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
 
 

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.processes import Client, NamesrvProcess, eventually
 from tests.interop.programs import INSTALL_SECONDS, RUN_SECONDS, Programs, RunningProgram
 from tests.interop.watch_lines import Bookmark
 

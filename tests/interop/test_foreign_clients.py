@@ -23,7 +23,7 @@ from namesrv_api.v1.route_data_pb2 import (
     TopicRouteData,
 )
 
-from support.processes import Client, NamesrvProcess, addrs_of
+from support.programs.processes import Client, NamesrvProcess, addrs_of
 from tests.interop.programs import INSTALL_SECONDS, Programs, as_json
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)

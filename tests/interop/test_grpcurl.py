@@ -7,7 +7,7 @@ import json
 import pytest
 
 from namesrv.server.listener import SERVICES
-from support.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess
 from support.registrations import registration
 from tests.interop.programs import INSTALL_SECONDS, Programs
 

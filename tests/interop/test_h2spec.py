@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.engines import present
-from support.processes import NamesrvProcess
+from support.programs.processes import NamesrvProcess
 from support.secured import Place
 from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS
 

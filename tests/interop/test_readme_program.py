@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from support.pages import code_blocks
-from support.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess
 from support.registrations import registration
 from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS, INTEROP, REPOSITORY, RUN_SECONDS, Programs, require
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.processes import Client, NamesrvProcess, eventually
 from support.rocketmq_programs.maven import NEWEST, OLD, class_path, missing
 from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from support.processes import Client, NamesrvProcess, eventually
-from support.rocketmq import RemotingClient
+from support.programs.processes import Client, NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient
 from support.rocketmq_programs.programs import Broker, Shell
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of, wait_until_registered
 

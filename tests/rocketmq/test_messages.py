@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import Fleet, groups_of
 

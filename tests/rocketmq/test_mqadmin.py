@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import Fleet
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import REGISTERED_SECONDS, Fleet
 

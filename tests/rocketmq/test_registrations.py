@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import eventually
-from support.rocketmq import RemotingClient
+from support.programs.processes import eventually
+from support.programs.rocketmq import RemotingClient
 from support.rocketmq_programs.maven import OLD
 from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 from tests.rocketmq.conftest import REGISTERED_SECONDS, Pair, groups_of, wait_until_registered

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from support.certificates import Authority, Files
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.rocketmq_programs.programs import Broker, Properties, Shell
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from groundwork.version import __version__
 from nsctl.cli import app
-from support.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
-from support.processes import BIN, Client, NamesrvProcess, Process, eventually
+from support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
+from support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
 from support.registrations import registration
 from tests.skew.previous import PreviousVersion, build_previous
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.processes import NamesrvProcess
+from support.programs.processes import NamesrvProcess
 from support.registrations import identity, registration
 
 

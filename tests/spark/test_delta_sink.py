@@ -31,7 +31,7 @@ from support.fakes.snapshot_name_server import (
     snapshot,
     topics_chunk,
 )
-from support.processes import BIN, NamesrvProcess
+from support.programs.processes import BIN, NamesrvProcess
 from support.registrations import identity, registration
 from support.spark_session import FAST_START
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from support.processes import Client
+from support.programs.processes import Client
 from tools.faults.fleet.fleet import BROKERS, REPLICAS, SERVERS, Fleet
 
 TIMEOUT = 3.0

@@ -9,11 +9,11 @@ from functools import partial
 from namesrv.core.errors import ListDisabled
 from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
 from namesrv.core.slices import Sliced
-from namesrv.remoting import fields
 from namesrv.remoting.caller import Caller
-from namesrv.remoting.codes import ResponseCode
-from namesrv.remoting.headers import Request, answer
 from namesrv.remoting.served import Served
+from namesrv.remoting.wire import fields
+from namesrv.remoting.wire.codes import ResponseCode
+from namesrv.remoting.wire.headers import Request, answer
 from namesrv.server.background.table_writer import run_cooperatively
 
 LIST_SLICE = 5_000

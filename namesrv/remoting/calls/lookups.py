@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from namesrv.core.errors import RegistryWarming
-from namesrv.remoting import fields
 from namesrv.remoting.answers import no_such_topic
 from namesrv.remoting.caller import Caller
-from namesrv.remoting.codes import STANDARD_JSON_VERSION, ResponseCode
-from namesrv.remoting.headers import Request, answer
 from namesrv.remoting.served import Served
+from namesrv.remoting.wire import fields
+from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION, ResponseCode
+from namesrv.remoting.wire.headers import Request, answer
 from namesrv.server.services import field_rules
 from namesrv.server.services.route.cluster_test import ClusterTest
 

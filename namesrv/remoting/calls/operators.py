@@ -10,10 +10,10 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, KvNotFound, TopicNotFound
 from namesrv.core.records.rows import BrokerKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.remoting import fields
 from namesrv.remoting.caller import Caller, Gate, Grade
-from namesrv.remoting.codes import ResponseCode
-from namesrv.remoting.headers import Request, answer
+from namesrv.remoting.wire import fields
+from namesrv.remoting.wire.codes import ResponseCode
+from namesrv.remoting.wire.headers import Request, answer
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
 
 _GIVEN = 100

@@ -17,12 +17,12 @@ from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, RemovalReason
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.remoting import fields
 from namesrv.remoting.caller import Caller, Gate, Grade
-from namesrv.remoting.codes import ResponseCode
-from namesrv.remoting.headers import Request, answer
-from namesrv.remoting.json_reader import read_json
 from namesrv.remoting.registration_body import RegistrationBody, data_version_of, read_registration
+from namesrv.remoting.wire import fields
+from namesrv.remoting.wire.codes import ResponseCode
+from namesrv.remoting.wire.headers import Request, answer
+from namesrv.remoting.wire.json_reader import read_json
 from namesrv.server.auth.callers import caller_of, owner
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter

@@ -11,9 +11,9 @@ from namesrv.remoting.calls.lists import ListCalls
 from namesrv.remoting.calls.lookups import LookupCalls
 from namesrv.remoting.calls.operators import OperatorChanges, OperatorQueries
 from namesrv.remoting.calls.registrations import RegistrationCalls
-from namesrv.remoting.codes import RequestCode as Code
-from namesrv.remoting.headers import Request
 from namesrv.remoting.served import Served
+from namesrv.remoting.wire.codes import RequestCode as Code
+from namesrv.remoting.wire.headers import Request
 from namesrv.server.services.admin.servicer import AdminQueries
 from namesrv.server.services.route.cluster_test import ClusterTest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 
 from groundwork.connections.listener_tls import ListenerTls
-from groundwork.descriptors import descriptors_for_connections
 from groundwork.listening import listener_options
+from groundwork.program.descriptors import descriptors_for_connections
 from namesrv.config.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,

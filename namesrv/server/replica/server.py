@@ -8,9 +8,9 @@ import structlog
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.freed_memory import GrownProcess
-from groundwork.logs import set_log_level
-from groundwork.systemd import tell_systemd
+from groundwork.program.freed_memory import GrownProcess
+from groundwork.program.logs import set_log_level
+from groundwork.program.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming

@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from groundwork.daemon_executor import DaemonExecutor
+from groundwork.program.daemon_executor import DaemonExecutor
 from namesrv.core.liveness.address_claims import AddressClaims
 from namesrv.storage.address_claims_file import AddressClaimsFile
 

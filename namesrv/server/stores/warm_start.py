@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from groundwork.daemon_executor import DaemonExecutor
+from groundwork.program.daemon_executor import DaemonExecutor
 from namesrv.core.clock import Clock
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.warm_up import WarmUp

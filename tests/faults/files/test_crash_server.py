@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.processes import eventually
+from support.programs.processes import eventually
 from tests.faults.files.failpoints import CRASHED, LIST
 from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 

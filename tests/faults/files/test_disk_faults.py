@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from groundwork.rich_errors import RichError
-from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 
 SNAPSHOTS = ("--snapshot-interval-millis", "100")

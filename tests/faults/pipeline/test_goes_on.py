@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import registration
 from tools.faults.fleet.pipeline import Pipeline
 from tools.faults.history import History

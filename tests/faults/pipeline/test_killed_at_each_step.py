@@ -21,7 +21,7 @@ from groundwork.files import disk
 from groundwork.files.failpoints import VARIABLE, Failpoints
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
-from support.processes import BIN, eventually
+from support.programs.processes import BIN, eventually
 from support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
 from support.routes.route_history import versions_of
 from support.spark_session import spark

@@ -24,10 +24,10 @@ from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.stores import remote
 from support.fakes.cutting_proxy import CUT, CuttingProxy, Fate, cutting_proxy
-from support.processes import BIN, eventually
+from support.programs.processes import BIN, eventually
+from support.programs.s3_server import bucket, s3_server
 from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
 from support.routes.route_history import versions_of
-from support.s3_server import bucket, s3_server
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import EXACTLY, Agent, name_servers, topics_of
-from support.processes import Process, eventually
+from support.programs.agents import EXACTLY, Agent, name_servers, topics_of
+from support.programs.processes import Process, eventually
 from tests.integration.agent import topics_writer
 from tests.integration.agent.topics_writer import as_registered, table
 

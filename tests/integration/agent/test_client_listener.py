@@ -25,7 +25,7 @@ from broker_agent.errors import StartError
 from broker_agent.listener.server import AgentServer
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from support.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
+from support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 BROKER = route_data_pb2.BrokerIdentity(

@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker_agent.listener.server import THREADS
 from groundwork.endpoints import Endpoint
-from support.agents import Agent
-from support.processes import NamesrvProcess
+from support.programs.agents import Agent
+from support.programs.processes import NamesrvProcess
 from tools.faults.load.frames import OF_LISTENERS, call, hello
 
 CALLS = 4

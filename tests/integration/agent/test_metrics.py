@@ -10,8 +10,8 @@ from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
 from support import metrics_page
-from support.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
-from support.processes import TOPICS, eventually
+from support.programs.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
+from support.programs.processes import TOPICS, eventually
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.agents import (
+from support.programs.agents import (
     EXACTLY,
     NEVER_SCAN,
     Agent,
@@ -26,7 +26,7 @@ from support.agents import (
     name_servers,
     topics_of,
 )
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from tests.integration.agent.topics_writer import as_registered, table
 
 GARBAGE = bytes(range(256)) * 16

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from namesrv_console.events import MAX_VIEWERS
-from support.console_process import ConsoleProcess
-from support.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
+from support.programs.console_process import ConsoleProcess
+from support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
 from support.registrations import identity, registration
 from support.secured import Place, connected
 

@@ -11,9 +11,9 @@ from urllib.request import urlopen
 import pytest
 
 from namesrv_console.connections import RULES
-from support.console_process import ConsoleProcess
 from support.hostile_http import ATTACKS, under
-from support.processes import eventually
+from support.programs.console_process import ConsoleProcess
+from support.programs.processes import eventually
 
 LOOKS = 40
 VIEWER_SECONDS = 5.0

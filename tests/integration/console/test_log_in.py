@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1.admin_service_pb2 import ListIntentsRequest
 
-from support.console_process import ConsoleProcess, chromium
-from support.processes import BIN, NamesrvProcess, eventually
+from support.programs.console_process import ConsoleProcess, chromium
+from support.programs.processes import BIN, NamesrvProcess, eventually
 from support.registrations import registration
 from support.secured import LIVE_SECONDS, Place
 

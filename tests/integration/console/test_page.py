@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from support.console_process import ConsoleProcess, chromium
-from support.processes import Client, NamesrvProcess, OpenedChannel, eventually
+from support.programs.console_process import ConsoleProcess, chromium
+from support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
 from support.registrations import identity, registration
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import register_group
 from tests.integration.fleet.replicas import NEVER_SCANS, replica_of, status
 

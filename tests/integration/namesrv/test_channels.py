@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2, route_service_pb2
 
-from support.processes import Client, NamesrvProcess, OpenedChannel, addrs_of, eventually
+from support.programs.processes import Client, NamesrvProcess, OpenedChannel, addrs_of, eventually
 from support.registrations import identity, registration
 
 HAND_OVER = "/namesrv_api.v1.RegistrationService/HandOverChannel"

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from support.engines import present
-from support.processes import BIN, Client, Process
+from support.programs.processes import BIN, Client, Process
 
 START = """
 import os, sys

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config.limits import MAX_METADATA_BYTES
 from support.engines import present
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import registration
 from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
 

@@ -14,7 +14,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2
 
 from groundwork.rich_errors import RichError
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
 TIMEOUT = 20.0

@@ -16,7 +16,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
-from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import registration
 
 TIMEOUT = 20.0

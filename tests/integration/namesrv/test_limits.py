@@ -21,7 +21,7 @@ from namesrv.config.limits import (
     MAX_STAGED_TOPICS,
     MAX_TOPICS_PER_REGISTRATION,
 )
-from support.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess
 from support.registrations import identity, registration
 
 TIMEOUT = 20.0

@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.rich_errors import RichError
 from namesrv.server.services.admin.config import MAX_CONFIG_VALUES
 from namesrv.storage.config_file import CONFIG_FILE
-from support.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from support.registrations import registration
 
 TIMEOUT = 20.0

@@ -13,9 +13,9 @@ import pytest
 
 from groundwork.endpoints import Endpoint
 from support.metrics_page import get
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient
 from support.registrations import registration
-from support.rocketmq import RemotingClient
 from tools.faults.load.frames import hello
 from tools.faults.resources import cpu_seconds, sample
 

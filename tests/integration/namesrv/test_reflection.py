@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 
 from namesrv.server.listener import SERVICES
 from support.engines import each, present
-from support.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess
 from support.registrations import registration
 
 TIMEOUT = 20.0

@@ -16,7 +16,7 @@ from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
 from namesrv.config.limits import MAX_BATCH_TOPICS, MAX_QUEUE_DATAS_PER_TOPIC
-from support.processes import Client, addrs_of
+from support.programs.processes import Client, addrs_of
 from support.registrations import identity, registration, topic_config
 
 TIMEOUT = 20.0

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
-from support.agents import Agent, free_port, joined
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.agents import Agent, free_port, joined
+from support.programs.processes import Client, NamesrvProcess, eventually
 from support.secured import Place
 from support.secured_agents import agent_flags, give_agent_its_address
 

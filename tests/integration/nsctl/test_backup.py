@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import REFUSED, USAGE
-from support.agents import Agent
-from support.processes import NamesrvProcess
+from support.programs.agents import Agent
+from support.programs.processes import NamesrvProcess
 from support.registrations import register
 
 EVERYTHING = ListTopicsRequest(page_size=1_000)

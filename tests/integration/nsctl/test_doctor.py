@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
-from support.agents import Agent
 from support.certificates import DAY, Authority
-from support.processes import NamesrvProcess, eventually
+from support.programs.agents import Agent
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient, topic_config
+from support.programs.rocketmq import register as register_as_rocketmq
 from support.registrations import register
-from support.rocketmq import RemotingClient, topic_config
-from support.rocketmq import register as register_as_rocketmq
 from support.secured import Place
 
 

@@ -25,7 +25,7 @@ from groundwork.rich_errors import RichError
 from nsctl.cli import app
 from nsctl.name_servers import AGENT_SERVICES
 from support.hostile_text import HOSTILE, unescaped
-from support.rocketmq import stand_in
+from support.programs.rocketmq import stand_in
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("status",): (),

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
 from support import metrics_page
-from support.processes import NamesrvProcess
+from support.programs.processes import NamesrvProcess
 from support.registrations import identity, register, registration
 
 NOBODY = "127.0.0.1:1"

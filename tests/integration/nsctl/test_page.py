@@ -19,7 +19,7 @@ import typer
 
 from nsctl.cli import app
 from support.pages import ROOT, code_blocks
-from support.processes import BIN, NamesrvProcess, eventually
+from support.programs.processes import BIN, NamesrvProcess, eventually
 from support.registrations import registration
 from tools.generate_nsctl import examples
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.agents import Agent
-from support.processes import NamesrvProcess, Process, eventually
+from support.programs.agents import Agent
+from support.programs.processes import NamesrvProcess, Process, eventually
 from tools.faults.load.frames import LOOKUP, call, hello
 
 AGENT_STATUS = "/broker_agent_api.v1.BrokerAgentService/GetAgentStatus"

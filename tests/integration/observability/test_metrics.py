@@ -10,7 +10,7 @@ from typing import Any
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
 from support import metrics_page
-from support.processes import BIN, NamesrvProcess, eventually
+from support.programs.processes import BIN, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
 PACKAGE = "namesrv_api.v1"

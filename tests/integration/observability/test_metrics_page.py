@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
 from support import metrics_page
-from support.agents import Agent, AgentClient
-from support.processes import NamesrvProcess, eventually
+from support.programs.agents import Agent, AgentClient
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient
 from support.registrations import registration
-from support.rocketmq import RemotingClient
 from support.secured import Place, connected
 from support.secured_agents import agent_flags, give_agent_its_address
 

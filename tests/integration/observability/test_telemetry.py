@@ -11,8 +11,8 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from support.agents import Agent, free_port
-from support.processes import BIN, NamesrvProcess, eventually
+from support.programs.agents import Agent, free_port
+from support.programs.processes import BIN, NamesrvProcess, eventually
 from support.registrations import registration
 from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
 

@@ -19,7 +19,7 @@ from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.stores.store import StoreError
 from support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
-from support.processes import NamesrvProcess
+from support.programs.processes import NamesrvProcess
 from support.registrations import identity, registration
 
 NOBODY = "127.0.0.1:1"

@@ -15,7 +15,7 @@ from route_pipeline.source.batch_reader import NamesrvReader
 from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from support.certificates import Authority, Files
-from support.processes import NamesrvProcess
+from support.programs.processes import NamesrvProcess
 from support.secured import TOKENS, Place, connected, register
 
 

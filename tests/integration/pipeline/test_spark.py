@@ -43,7 +43,7 @@ from support.fakes.snapshot_name_server import (
     snapshot,
     topics_chunk,
 )
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from support.spark_session import spark
 

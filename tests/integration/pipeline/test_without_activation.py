@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import NamesrvProcess
+from support.programs.processes import NamesrvProcess
 from support.registrations import identity, registration
 
 SCRIPT = """

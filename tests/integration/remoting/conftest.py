@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import NamesrvProcess, eventually
-from support.rocketmq import RemotingClient
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient
 
 LOOPBACK = ("--remoting-listen", "127.0.0.1:0")
 ALL = ("--remoting-allow", "lookups,registrations,operators,settings")

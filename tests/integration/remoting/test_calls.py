@@ -9,8 +9,8 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 
 from support import metrics_page
-from support.processes import NamesrvProcess, eventually
-from support.rocketmq import RemotingClient, broker_fields, frame, register, registration_body, topic_config
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient, broker_fields, frame, register, registration_body, topic_config
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
 
 ONE_WAY = 2

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, UNREACHABLE
-from support.processes import NamesrvProcess
-from support.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config
+from support.programs.processes import NamesrvProcess
+from support.programs.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 
 

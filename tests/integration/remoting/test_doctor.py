@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND
-from support.processes import NamesrvProcess
-from support.rocketmq import RemotingClient, register, topic_config
+from support.programs.processes import NamesrvProcess
+from support.programs.rocketmq import RemotingClient, register, topic_config
 from tests.integration.remoting.conftest import address_of
 
 

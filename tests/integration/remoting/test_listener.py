@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 from groundwork.endpoints import Endpoint
 from groundwork.shares import Shares
 from namesrv.remoting.calls.table import Calls
-from namesrv.remoting.headers import answer
 from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
+from namesrv.remoting.wire.headers import answer
 from namesrv.server.counters import FrontCounter
-from support.rocketmq import frame
+from support.programs.rocketmq import frame
 
 MOST = 3
 SECONDS = 20.0

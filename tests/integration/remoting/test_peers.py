@@ -12,8 +12,8 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from support.processes import Client, NamesrvProcess, eventually
-from support.rocketmq import (
+from support.programs.processes import Client, NamesrvProcess, eventually
+from support.programs.rocketmq import (
     RemotingClient,
     broker_fields,
     frame,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.certificates import Files
-from support.processes import NamesrvProcess, eventually
-from support.rocketmq import RemotingClient, broker_fields, register
+from support.programs.processes import NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient, broker_fields, register
 from support.secured import LIVE_SECONDS, Place, permits, refused_start
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.fakes.watched_name_server import FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.routes.wire_routes import wire_route
 from tests.integration.route_client.sessions import TOPIC
 

@@ -12,7 +12,7 @@ from route_client import (
     Stale,
 )
 from support.fakes.watched_name_server import FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.routes.wire_routes import route
 
 TOPIC = "TopicTest"

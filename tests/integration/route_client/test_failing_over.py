@@ -15,7 +15,7 @@ from route_client import (
 )
 from route_client.source.watch_stream import WatchStream
 from support.fakes.watched_name_server import FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.routes.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 

@@ -15,7 +15,7 @@ from route_client import (
     TopicNotFoundError,
 )
 from support.fakes.watched_name_server import FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.routes.wire_routes import route, wire_removal, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, gone, shows, watching
 

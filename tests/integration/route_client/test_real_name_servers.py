@@ -24,7 +24,7 @@ from route_client import (
     Stale,
     TopicNotFoundError,
 )
-from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
 TOPIC = "TopicTest"

@@ -21,8 +21,8 @@ from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from nsctl.exit_codes import REFUSED
-from support.agents import TIMEOUT, Agent, AgentClient
-from support.processes import NamesrvProcess, eventually
+from support.programs.agents import TIMEOUT, Agent, AgentClient
+from support.programs.processes import NamesrvProcess, eventually
 from support.secured import CALLERS, LIVE_SECONDS, Place, connected, outcome, permits
 from support.secured_agents import agent_flags, give_agent_its_address
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import identity
 from support.secured import Place, connected, permits, register
 

@@ -17,7 +17,7 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.rich_errors import RichError
 from namesrv.server.reflection import SERVICE_NAMES
-from support.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration
 from support.secured import (
     CALLERS,

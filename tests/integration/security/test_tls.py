@@ -18,7 +18,7 @@ from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from support.certificates import DAY, Authority
-from support.processes import BIN, NamesrvProcess, Process, eventually
+from support.programs.processes import BIN, NamesrvProcess, Process, eventually
 from support.secured import (
     LIVE_SECONDS,
     ROUTE,

@@ -15,9 +15,9 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
-from support.agents import Agent
 from support.certificates import DAY
-from support.processes import BIN, TOPICS, NamesrvProcess, eventually
+from support.programs.agents import Agent
+from support.programs.processes import BIN, TOPICS, NamesrvProcess, eventually
 from support.secured import LIVE_SECONDS, Place, connected, lookup, permits
 from support.secured_agents import agent_flags, give_agent_its_address
 

@@ -16,7 +16,7 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity, open_ai
 from groundwork.connections.listener_tls import ListenerFiles, ListenerTls
 from groundwork.endpoints import Endpoint
 from support.certificates import Authority, Files
-from support.processes import eventually
+from support.programs.processes import eventually
 
 RELOADS = 1_000
 WARM_UP = 200

@@ -14,7 +14,7 @@ import pytest
 
 from groundwork.version import __version__
 from support.engines import present
-from support.processes import BIN, NamesrvProcess
+from support.programs.processes import BIN, NamesrvProcess
 from support.secured import Place
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.processes import Client
+from support.programs.processes import Client
 from support.registrations import identity, registration
 
 TOPICS_PER_BROKER = 20_000

@@ -17,7 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from support.metrics_page import samples
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
 from support.secured import digest
 

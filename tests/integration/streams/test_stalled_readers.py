@@ -10,7 +10,7 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from support.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
 from support.registrations import registration
 from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
 

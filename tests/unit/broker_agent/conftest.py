@@ -9,7 +9,7 @@ import pytest
 
 from broker_agent.settings import AgentSettings
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from support.processes import TOPICS
+from support.programs.processes import TOPICS
 
 
 @pytest.fixture(autouse=True)

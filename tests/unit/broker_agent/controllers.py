@@ -14,7 +14,7 @@ from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.topics.manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
 MakeSettings = Callable[..., AgentSettings]

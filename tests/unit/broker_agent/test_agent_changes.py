@@ -30,7 +30,7 @@ from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, StartNameServer, wait_until_idle

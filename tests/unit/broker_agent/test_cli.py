@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from broker_agent.cli import app
 from groundwork.version import __version__
 from support.fakes.registering_name_server import FakeNameServer
-from support.processes import TOPICS
+from support.programs.processes import TOPICS
 
 FLAGS = {
     "--broker-name": "broker-a",

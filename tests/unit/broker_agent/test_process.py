@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.fakes.registering_name_server import FakeNameServer
-from support.processes import TOPICS
+from support.programs.processes import TOPICS
 
 StartNameServer = Callable[..., FakeNameServer]
 PROGRAM = (sys.executable, "-m", "broker_agent")

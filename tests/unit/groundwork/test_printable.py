@@ -16,10 +16,10 @@ import structlog
 import yaml
 from rich.table import Table
 
-from groundwork.logs import LogFormat, configure_logs
 from groundwork.printable import UNPRINTABLE, printable, printable_json, say
-from groundwork.settings import exit_with
-from groundwork.terminal import TableConsole
+from groundwork.program.logs import LogFormat, configure_logs
+from groundwork.program.settings import exit_with
+from groundwork.program.terminal import TableConsole
 from nsctl.output import Format, show
 from support.hostile_text import HOSTILE, unescaped
 

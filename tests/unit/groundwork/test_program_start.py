@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.program_start import run_program
+from groundwork.program.start import run_program
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from groundwork import stack_dumps
-from groundwork.event_loops import make_observable
-from groundwork.stack_dumps import dump_stacks
+from groundwork.program import stack_dumps
+from groundwork.program.event_loops import make_observable
+from groundwork.program.stack_dumps import dump_stacks
 
 SECONDS = 20.0
 """How long anything here may take."""

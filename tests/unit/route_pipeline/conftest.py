@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.s3_server import bucket, s3_server
+from support.programs.s3_server import bucket, s3_server
 
 __all__ = ["bucket", "s3_server"]  # pytest finds fixtures by their names in this module
 

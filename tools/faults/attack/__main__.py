@@ -19,13 +19,13 @@ import grpc
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-from groundwork.descriptors import use_all_descriptors
 from groundwork.endpoints import Endpoint
-from support.agents import Agent
-from support.console_process import ConsoleProcess
+from groundwork.program.descriptors import use_all_descriptors
 from support.engines import ENGINES
-from support.processes import TOPICS, Client, NamesrvProcess, eventually
-from support.rocketmq import RemotingClient
+from support.programs.agents import Agent
+from support.programs.console_process import ConsoleProcess
+from support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
+from support.programs.rocketmq import RemotingClient
 from support.secured import Place, connected
 from tools.faults.attack import catalogue, sources
 from tools.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run

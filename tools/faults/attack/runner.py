@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import quantiles
 from typing import NamedTuple
 
-from support.processes import Process
+from support.programs.processes import Process
 from tools.faults.load.hostile import ROOT, Held
 
 MOST_MEBIBYTES = 64

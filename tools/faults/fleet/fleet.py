@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 
 from groundwork.endpoints import Endpoint
-from support.processes import BIN, Client, Process
+from support.programs.processes import BIN, Client, Process
 from tools.faults.fleet.topics import TopicChanges
 from tools.faults.history import History
 from tools.faults.network.network import Network

@@ -11,7 +11,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
 from groundwork.files.failpoints import VARIABLE
 from groundwork.rich_errors import RichError
-from support.agents import TIMEOUT, Agent, AgentClient
+from support.programs.agents import TIMEOUT, Agent, AgentClient
 
 COUNTED, PASSING = "Counted", "Comes-And-Goes"
 QUEUES, ROLE, PRESENCE = "queues of a topic", "state version of the role", "whether a topic is there"

@@ -13,7 +13,7 @@ import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from support.processes import Client
+from support.programs.processes import Client
 from tools.faults.fleet.workers import Connect, Worker
 from tools.faults.history import History
 

@@ -18,7 +18,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from support.processes import BIN, Client, eventually
+from support.programs.processes import BIN, Client, eventually
 from support.routes.route_rows import key_of
 from tools.faults.fleet.workers import TIMEOUT, Connect, Worker
 from tools.faults.history import History

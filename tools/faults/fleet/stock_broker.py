@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from support.rocketmq import RemotingClient, broker_fields
+from support.programs.rocketmq import RemotingClient, broker_fields
 
 REGISTER, UNREGISTER, HEARTBEAT = 103, 104, 904
 ONE_WAY = 2

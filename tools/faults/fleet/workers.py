@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from support.processes import Client, eventually
+from support.programs.processes import Client, eventually
 from tools.faults.history import History, as_json
 
 TIMEOUT = 3.0

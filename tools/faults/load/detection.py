@@ -18,8 +18,8 @@ import grpc
 from namesrv_api.v1 import route_service_pb2
 
 from bench.figures import Sample, machine_line, summarise, table, write_json
-from support.agents import Agent
-from support.processes import Client, NamesrvProcess, eventually
+from support.programs.agents import Agent
+from support.programs.processes import Client, NamesrvProcess, eventually
 from tools.faults.network.proxy import Link, Proxy
 
 ADDRS = {number: f"127.0.0.1:{10911 + number}" for number in range(3)}

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import grpc
 
-from support.processes import Client, NamesrvProcess, Process
+from support.programs.processes import Client, NamesrvProcess, Process
 from support.registrations import registration
 from tools.faults.load.attacks import ATTACKS, FRAME_ATTACKS, SHARE_ATTACKS
 

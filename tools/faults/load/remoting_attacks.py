@@ -12,7 +12,7 @@ import time
 import zlib
 from contextlib import ExitStack, suppress
 
-from support.rocketmq import broker_fields, frame, registration_body
+from support.programs.rocketmq import broker_fields, frame, registration_body
 from tools.faults.load.attacks import FLOOD_CONNECTIONS, MOST_CONNECTIONS, Attack
 from tools.faults.load.frames import connections, flood, hold, send
 

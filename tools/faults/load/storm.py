@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 from namesrv_api.v1 import route_service_pb2
 
-from support.processes import NamesrvProcess, Process, eventually
+from support.programs.processes import NamesrvProcess, Process, eventually
 from tools.faults.fleet.fleet import ROOT
 from tools.faults.load.storm_load import own_topic
 from tools.faults.resources import sample

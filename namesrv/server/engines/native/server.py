@@ -15,8 +15,8 @@ from namesrv_engine import CALL, CANCELLED, MESSAGE, NOTICE, STOPPED, WRITABLE
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS
-from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.grpc_handlers import inline_calls
+from groundwork.program.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.rich_errors import DETAILS_KEY
 from namesrv.core.errors import Overloaded
 from namesrv.core.routes.route_info_manager import RouteInfoManager

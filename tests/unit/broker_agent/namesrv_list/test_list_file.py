@@ -15,7 +15,7 @@ from broker_agent.namesrv_list.name_sources import ListFile
 from groundwork.endpoints import Endpoint
 from support.fakes.name_system import endpoints
 from support.fakes.registering_name_server import DEADLINE
-from support.processes import eventually
+from support.programs.processes import eventually
 
 
 class WatchedFile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from support.fakes.registering_name_server import FakeNameServer
-from support.processes import eventually
+from support.programs.processes import eventually
 from tests.unit.broker_agent.fan_out_harness import FanOut
 
 ROUND_SECONDS = 2.0

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import MAX_TOKEN_LENGTH, ClientFiles, ClientSecurity, read_token
 from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
-from groundwork.settings import ProgramSettings
+from groundwork.program.settings import ProgramSettings
 from support.certificates import Authority
 
 

@@ -11,7 +11,7 @@ import pytest
 from namesrv.config.settings import NamesrvSettings
 from namesrv.remoting.connection import FRAMES_IN_A_TURN
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
-from support.rocketmq import broker_fields, frame, registration_body
+from support.programs.rocketmq import broker_fields, frame, registration_body
 from support.socketless_front import SocketlessClient, SocketlessFront
 
 SLOW_READER_SECONDS = 10.0

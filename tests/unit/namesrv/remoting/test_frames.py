@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.remoting.frames import BrokenFrame, Frame, FrameReader
-from namesrv.remoting.headers import answer, request_of
 from namesrv.remoting.limits import MAX_FIELDS, MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
+from namesrv.remoting.wire.headers import answer, request_of
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 
 TEXTS = st.text(max_size=20)

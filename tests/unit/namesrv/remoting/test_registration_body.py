@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import DataVersion, StaticMapping
 from namesrv.core.slices import run_sync
-from namesrv.remoting.json_reader import ObjectReader, read_json
 from namesrv.remoting.registration_body import RegistrationBody, inflated, read_registration
+from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8),

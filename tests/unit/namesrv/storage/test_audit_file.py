@@ -18,7 +18,7 @@ from namesrv.core.records.changes import Cause, KvPut, QueuesRemoved, Row
 from namesrv.core.records.rows import BrokerKey, RemovalReason
 from namesrv.core.routes.change_log import ChangeLog
 from namesrv.storage.audit_file import AUDIT_FILE, COMPLAINT_SECONDS, AuditFile, RotatingFile
-from support.processes import eventually
+from support.programs.processes import eventually
 from support.virtual_clock import VirtualClock
 
 WAIT_SECONDS = 20.0

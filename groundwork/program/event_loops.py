@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from groundwork.stack_dumps import show_tasks_of
+from groundwork.program.stack_dumps import show_tasks_of
 
 SLOW_CALLBACK_SECONDS = 0.05
 """In debug mode a callback that takes longer is logged. Debug mode itself makes everything several times slower."""

@@ -6,8 +6,8 @@ import re
 
 from namesrv.core.errors import InvalidField
 from namesrv.core.records.rows import BrokerKey
-from namesrv.remoting.codes import STANDARD_JSON_VERSION
-from namesrv.remoting.headers import Request
+from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
+from namesrv.remoting.wire.headers import Request
 from namesrv.server.services import field_rules
 
 _NUMBER = re.compile(r"-?\d{1,19}")

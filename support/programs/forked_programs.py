@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from support.fork_server import PRELOADED
+from support.programs.fork_server import PRELOADED
 
 _START_SECONDS = 60.0
 """How long the imports may take, on a busy machine."""
@@ -87,8 +87,8 @@ def _server() -> socket.socket:
     """The process that forks, one for all tests of this process; it ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(_START_SECONDS)
-    command = [sys.executable, "-m", "support.fork_server", *PRELOADED]
-    process = subprocess.Popen(command, stdin=theirs.fileno(), cwd=Path(__file__).parents[1])
+    command = [sys.executable, "-m", "support.programs.fork_server", *PRELOADED]
+    process = subprocess.Popen(command, stdin=theirs.fileno(), cwd=Path(__file__).parents[2])
     theirs.close()
 
     @atexit.register

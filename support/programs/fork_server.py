@@ -1,4 +1,6 @@
-"""A process that has imported our programs and forks one at each request: ``python -m support.fork_server PROGRAM...``.
+"""A process that has imported our programs and forks one at each request.
+
+    python -m support.programs.fork_server PROGRAM...
 
 Tests start a thousand programs. The imports of each took half a second of processor time, most of what such a test
 costs. A forked one is a process of its own as any other: pid, signals, descriptors, exit code. ``forked_programs`` is
@@ -21,12 +23,13 @@ from typing import Any
 
 PRELOADED = {
     "namesrv": (
+        "namesrv.__main__",
         "namesrv.cli",
         "namesrv.process.serving",
         "namesrv.server.engines.native.server",
         "namesrv_console.cli",
     ),
-    "broker-agent": ("broker_agent.cli",),
+    "broker-agent": ("broker_agent.__main__", "broker_agent.cli"),
 }
 """What each program imports until it serves. What is missing here, or is not installed, it imports itself."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.processes import BIN, Process
+from support.programs.processes import BIN, Process
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

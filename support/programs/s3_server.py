@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.processes import eventually
+from support.programs.processes import eventually
 
 START_SECONDS = 60.0
 _ENDPOINT = "AWS_ENDPOINT_URL"

@@ -16,9 +16,9 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 
 from groundwork.endpoints import Endpoint
 from support.fakes import stand_in_broker
-from support.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
+from support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TIMEOUT = 20.0
 """Deadline of a call to an agent, seconds."""
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")

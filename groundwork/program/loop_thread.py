@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from groundwork.event_loops import make_observable
+from groundwork.program.event_loops import make_observable
 
 JOIN_SECONDS = 5.0
 """Time for what runs in the loop to answer, and for its thread to end: well above what either may take."""

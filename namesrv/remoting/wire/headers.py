@@ -8,9 +8,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from namesrv.remoting.codes import OWN_VERSION, RequestCode
-from namesrv.remoting.frames import BINARY_HEADER, JSON_HEADER, BrokenFrame, Frame
 from namesrv.remoting.limits import MAX_FIELDS
+from namesrv.remoting.wire.codes import OWN_VERSION, RequestCode
+from namesrv.remoting.wire.frames import BINARY_HEADER, JSON_HEADER, BrokenFrame, Frame
 
 _ANSWER_FLAG = 1
 _ONE_WAY_FLAG = 2

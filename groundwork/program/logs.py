@@ -41,7 +41,7 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
             return
         if self.dropped:
             dropped, self.dropped = self.dropped, 0
-            logging.getLogger("groundwork.logs").warning("log_lines_dropped count=%d", dropped)
+            logging.getLogger("groundwork.program.logs").warning("log_lines_dropped count=%d", dropped)
 
 
 def _printable(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

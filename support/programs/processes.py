@@ -23,10 +23,10 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from support.forked_programs import ForkedProgram, can_fork
+from support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
-TOPICS = Path(__file__).parent.parent / "demo" / "topics.json"
+TOPICS = Path(__file__).parents[2] / "demo" / "topics.json"
 START_SECONDS = 30.0
 """How long a process may take to say that it is ready, on a busy machine."""
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ

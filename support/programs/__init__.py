@@ -1,0 +1,4 @@
+"""Programs as processes, of ours and of others, started for a test, a demo or a measurement.
+
+Begin with ``processes``: ready when they say so, ended by whoever started them.
+"""
