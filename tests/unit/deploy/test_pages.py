@@ -12,6 +12,7 @@ import typer
 from broker_agent.settings import AgentSettings
 from namesrv.cli import app as namesrv_app
 from namesrv.config.settings import NamesrvSettings
+from namesrv_console.settings import ConsoleSettings
 from nsctl.cli import app as nsctl_app
 from route_pipeline.commands import app as pipeline_app
 from tests.unit.deploy.files import DEPLOY, ROOT, headings
@@ -67,7 +68,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
     code = "\n".join(map("".join, re.findall(r"`([^`]+)`|^    (.+)$", page.read_text(), re.MULTILINE)))
     nsctl = typer.main.get_command(nsctl_app)
-    settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields}
+    settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields, *ConsoleSettings.model_fields}
     known = {name.replace("_", "-") for name in settings} | options_of(nsctl) | OTHERS_FLAGS | GONE
     known |= options_of(typer.main.get_command(namesrv_app)) | options_of(typer.main.get_command(pipeline_app))
     assert set(re.findall(r"(?<!\S)--([a-z][a-z-]+)", code)) - known == set()
