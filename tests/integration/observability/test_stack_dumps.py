@@ -77,11 +77,11 @@ def test_an_agent_shows_its_threads_and_the_tasks_of_its_listener_for_clients_an
             request = client_service_pb2.OpenClientChannelRequest(holder="client-1")
             channel: Any = ClientServiceStub(connection).OpenClientChannel(request, timeout=TIMEOUT)
             line = dumped(agent)
-            assert any("made_at" in each for each in agent.events("task_stack")) is debug
             threads = {name for each in agent.events("thread_stack") for name in each["threads"]}
             assert {"MainThread", "broker-agent-periodic", "broker-agent-clients"} <= threads
             assert line["threads"] == sum(len(each["threads"]) for each in agent.events("thread_stack"))
             dump_until_a_task_is_in(agent, "ClientServicer.OpenClientChannel")
+            assert any("made_at" in each for each in agent.events("task_stack")) is debug
             assert operator.status().broker_name == "broker-a", "it answers"
             channel.cancel()
         assert agent.terminate() == 0
