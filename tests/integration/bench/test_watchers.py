@@ -14,6 +14,8 @@ from bench import watchers
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo compiles the watchers"),
+    # The first one compiles them: two minutes beside other tests.
+    pytest.mark.timeout(600),
 ]
 
 KINDS = ("one topic changes", "50 topics change at once", "the same beside a watch that does not read")
