@@ -61,6 +61,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def main() -> None:
+    """Runs the command line."""
+    app(prog_name="route-pipeline")
+
+
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master; else that of spark-submit, else local[*].")
 ]

@@ -21,6 +21,8 @@ settings.load_profile("fixed")
 Process.are_forked = not MEASURED
 
 
+# First, because pytest-xdist reads the groups in a hook of its own.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What one worker runs where `--dist loadgroup` asks: a module, or a folder whose modules share what is built."""
     root = Path(__file__).parent

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -55,28 +57,38 @@ def class_path(release: Release) -> str:
 @cache
 def _jars(release: Release) -> Path:
     pom = _FOLDER / "pom.xml"
-    folder = _CACHE / f"rocketmq-{release.version}-{_stamp([pom])}"
-    if not folder.exists():
-        fetched = folder.with_suffix(".part")
-        shutil.rmtree(fetched, ignore_errors=True)
-        options = ["--batch-mode", "--quiet", "--no-transfer-progress", "--activate-profiles", release.profile]
-        options += [f"-Drocketmq.version={release.version}", f"-Dlib.folder={fetched}"]
-        subprocess.run(["mvn", *options, "--file", str(pom), "package"], check=True, timeout=_FETCH_SECONDS)
-        fetched.rename(folder)
+    with _made_once(f"rocketmq-{release.version}-{_stamp([pom])}") as (folder, fetched):
+        if fetched is not None:
+            options = ["--batch-mode", "--quiet", "--no-transfer-progress", "--activate-profiles", release.profile]
+            options += [f"-Drocketmq.version={release.version}", f"-Dlib.folder={fetched}"]
+            subprocess.run(["mvn", *options, "--file", str(pom), "package"], check=True, timeout=_FETCH_SECONDS)
     return folder
 
 
 @cache
 def _classes(release: Release) -> Path:
     sources = [_FOLDER / f"{name}.java" for name in release.sources]
-    folder = _CACHE / f"rocketmq-{release.version}-classes-{_stamp(sources)}"
-    if not folder.exists():
-        compiled = folder.with_suffix(".part")
-        shutil.rmtree(compiled, ignore_errors=True)
-        command = ["javac", "-proc:none", "-cp", f"{_jars(release)}/*", "-d", str(compiled), *map(str, sources)]
-        subprocess.run(command, check=True, timeout=_COMPILE_SECONDS)
-        compiled.rename(folder)
+    jars = _jars(release)
+    with _made_once(f"rocketmq-{release.version}-classes-{_stamp(sources)}") as (folder, compiled):
+        if compiled is not None:
+            command = ["javac", "-proc:none", "-cp", f"{jars}/*", "-d", str(compiled), *map(str, sources)]
+            subprocess.run(command, check=True, timeout=_COMPILE_SECONDS)
     return folder
+
+
+@contextmanager
+def _made_once(name: str) -> Iterator[tuple[Path, Path | None]]:
+    """A folder of the cache, and where to make it if it is not there; others who want one wait meanwhile."""
+    folder, part = _CACHE / name, _CACHE / f"{name}.part"
+    _CACHE.mkdir(exist_ok=True)
+    with (_CACHE / "rocketmq.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            yield folder, None
+            return
+        shutil.rmtree(part, ignore_errors=True)
+        yield folder, part
+        part.rename(folder)
 
 
 def _stamp(files: Iterable[Path]) -> str:

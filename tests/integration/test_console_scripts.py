@@ -1,0 +1,20 @@
+"""Each program answers under the name by which an operator calls it."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+
+import pytest
+
+from groundwork.version import __version__
+from support.pages import ROOT
+from support.programs.processes import BIN
+
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_program_answers_with_its_version(script: str) -> None:
+    said = subprocess.run([BIN / script, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    assert (said.returncode, said.stdout.split()[-1:], said.stderr) == (0, [__version__], "")
