@@ -59,7 +59,7 @@ endif
 
 test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages, RocketMQ
 	$(BIN)/pytest tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
-	$(BIN)/pytest tests/rocketmq tests/interop tests/faults -n 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest tests/rocketmq tests/interop tests/faults -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-all: test test-rest  ## Run all tests but those of the containers
 
