@@ -36,6 +36,8 @@ def imports(engine: Engine, image: str, module: str) -> bool:
         ("namesrv", "pyarrow"),
         ("namesrv", "pip"),
         ("namesrv", "grpc_tools"),
+        ("namesrv", "broker_agent"),
+        ("namesrv", "route_pipeline"),
         ("broker-agent", "pyspark"),
         ("broker-agent", "pyarrow"),
         ("broker-agent", "pip"),
