@@ -24,7 +24,8 @@ from route_pipeline.reports.comparison import compare_latest
 from support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
 from support.programs.processes import BIN, eventually
 from support.programs.s3_server import bucket, proxy, s3_server
-from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.routes.expected_history import ExpectedHistory
+from support.routes.fleet_life import FleetLife, serving_life
 from support.routes.route_history import versions_of
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock
