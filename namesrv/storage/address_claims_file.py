@@ -54,7 +54,7 @@ class AddressClaimsFile(DurableFile[list[AddressClaim]]):
 
 
 def _encode(claims: list[AddressClaim]) -> bytes:
-    rows = [
+    rows = (
         _Row(
             cluster_name=claim.key.cluster_name,
             broker_addr=claim.key.broker_addr,
@@ -64,8 +64,9 @@ def _encode(claims: list[AddressClaim]) -> bytes:
             ends_at_millis=claim.ends_at_millis,
         )
         for claim in claims
-    ]
-    return f"{_Content(version=1, claims=rows).model_dump_json(indent=1)}\n".encode()
+    )
+    lines = ",\n".join(row.model_dump_json() for row in rows)  # one by one: no call keeps other threads from running
+    return f'{{"version": 1, "claims": [\n{lines}\n]}}\n'.encode()
 
 
 def _decode(content: bytes) -> list[AddressClaim]:
