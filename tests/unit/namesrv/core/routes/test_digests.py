@@ -14,7 +14,7 @@ from namesrv.core.records.rows import BrokerKey, QueueNumbers
 from namesrv.core.routes.digests import FRONT, MAX_TRIES, SLICE
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B
-from tests.unit.namesrv.fleet_digests import ALL, GROUP, Digests, expected, made, version
+from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
 

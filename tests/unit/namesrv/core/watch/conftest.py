@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.namesrv.watched_fleet import WatchedFleet
+from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet
 
 
 @pytest.fixture

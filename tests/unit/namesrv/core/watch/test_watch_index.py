@@ -13,7 +13,7 @@ from namesrv.core.watch import messages, watch_index
 from namesrv.core.watch.subscriptions import SUBSCRIBE_SLICE
 from namesrv.core.watch.watch_index import Follower
 from support.core_fleet import CLUSTER, B
-from tests.unit.namesrv.watched_fleet import WatchedFleet, reasons
+from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")
 

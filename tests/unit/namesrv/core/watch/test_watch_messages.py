@@ -13,7 +13,7 @@ from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
 from namesrv.core.slices import run_sync
 from namesrv.core.watch import messages, watch_index
 from support.core_fleet import A, B
-from tests.unit.namesrv.watched_fleet import WatchedFleet, reasons
+from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")
 

@@ -15,7 +15,7 @@ from namesrv.core.records.rows import DataVersion
 from namesrv.server.background import watch_streams
 from namesrv.server.rpc.handlers import Context
 from support.core_fleet import Fleet
-from tests.unit.namesrv.watching import Caller, Server, next_of, run
+from tests.unit.namesrv.worlds.watching import Caller, Server, next_of, run
 
 
 class _SharedCaller(Caller):

@@ -32,7 +32,7 @@ from namesrv.server.rpc.status import FAILURES
 from namesrv.server.services.route.watches import WatchCalls
 from support.core_fleet import Fleet
 from support.partial_services import whole
-from tests.unit.namesrv.watching import Caller, Messages, Server, failure_of, next_of, run
+from tests.unit.namesrv.worlds.watching import Caller, Messages, Server, failure_of, next_of, run
 
 
 def test_a_watch_is_told_of_a_change_while_it_waits() -> None:

@@ -19,7 +19,7 @@ from namesrv.server.engines.chosen_engine import ChosenEngine
 from namesrv.server.replica.one_copy import Copy
 from namesrv.server.stores.config_store import ConfigStore
 from support.virtual_clock import VirtualClock
-from tests.unit.namesrv.watching import CONTEXT, Messages, failure_of, next_of
+from tests.unit.namesrv.worlds.watching import CONTEXT, Messages, failure_of, next_of
 
 
 class Place:

@@ -19,7 +19,7 @@ from namesrv.server.stores.intent_store import (
 )
 from namesrv.storage.intents_file import IntentsFile
 from support.fakes.held_disk import until
-from tests.unit.namesrv.intent_world import CAUSE, GROUP, World, put, world
+from tests.unit.namesrv.worlds.intent_world import CAUSE, GROUP, World, put, world
 
 __all__ = ["world"]  # pytest finds the fixture by its name in this module
 

@@ -25,7 +25,7 @@ from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
 from support.fakes.failing_disk import Failure, failing_disk
 from support.fakes.held_disk import until
-from tests.unit.namesrv.intent_world import CAUSE, WIPE, World, put, world
+from tests.unit.namesrv.worlds.intent_world import CAUSE, WIPE, World, put, world
 
 __all__ = ["world"]  # pytest finds the fixture by its name in this module
 

@@ -18,7 +18,7 @@ from namesrv.server.stores.warm_start import SnapshotWrites
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile
 from support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.slow_snapshot_file import SlowFile, disk, names, restarted, run, until, writes
+from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, names, restarted, run, until, writes
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module
 

@@ -13,7 +13,7 @@ from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.stores.warm_start import WARM_CHECK_SECONDS, load_routes, watch_warm_up
 from namesrv.storage.snapshot_file import SnapshotFile
 from support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.slow_snapshot_file import SlowFile, disk, restarted, run, writes
+from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, restarted, run, writes
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module
 

@@ -11,7 +11,7 @@ from namesrv.core.errors import (
 )
 from namesrv.core.routes.route_state import Unconfirmed
 from support.core_fleet import CLUSTER
-from tests.unit.namesrv.operator_calls import Operator, operator
+from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
 __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 

@@ -19,7 +19,7 @@ from namesrv.core.errors import (
 )
 from namesrv.server.services.admin.intents import CLUSTERS_NAMED
 from support.core_fleet import CLUSTER, B, Fleet
-from tests.unit.namesrv.operator_calls import Operator, operator
+from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
 __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 

@@ -14,7 +14,7 @@ from namesrv.core.errors import (
 from namesrv.server.background import watch_streams
 from namesrv.server.background.table_writer import run_cooperatively
 from support.core_fleet import B
-from tests.unit.namesrv.watching import Server, next_of, run
+from tests.unit.namesrv.worlds.watching import Server, next_of, run
 
 
 def test_watchers_are_listed_oldest_first_with_what_waits_for_them() -> None:

@@ -24,7 +24,7 @@ from namesrv.server.services.route.cluster_test import (
     CLUSTER_TEST_KEY,
     ROUTES_BETWEEN_PAUSES,
 )
-from tests.unit.namesrv.product_environment import (
+from tests.unit.namesrv.worlds.product_environment import (
     PROMPT_SECONDS,
     ROUTE_SERVICE,
     Env,

@@ -12,7 +12,7 @@ from namesrv.core.records.rows import DataVersion
 from namesrv.core.routes.digests import Position
 from namesrv.server.services.paging import page_token
 from support.core_fleet import CLUSTER, A, Fleet
-from tests.unit.namesrv.fleet_digests import Digests, expected, made
+from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
 
