@@ -11,7 +11,10 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+import s3fs
 
+from route_pipeline.stores import remote
+from support.fakes.cutting_proxy import CuttingProxy, cutting_proxy
 from support.programs.processes import eventually
 
 START_SECONDS = 60.0
@@ -57,6 +60,22 @@ def bucket(s3_server: str) -> str:
     request = urllib.request.Request(f"{s3_server}/{name}", method="PUT")
     with urllib.request.urlopen(request, timeout=START_SECONDS):
         return name
+
+
+@pytest.fixture
+def proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
+    """A proxy before the server, for clients that are made from here on; workers of a running Spark go past it."""
+    with cutting_proxy(s3_server) as proxy:
+        monkeypatch.setenv(_ENDPOINT, proxy.url)
+        forget_clients()
+        yield proxy
+    forget_clients()
+
+
+def forget_clients() -> None:
+    """Has the next use of a store make a client by the environment of that moment."""
+    remote._client.cache_clear()
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def _answers(port: int) -> bool:

@@ -100,6 +100,8 @@ class WatchIndex:
         """Changes up to this one have been read."""
         self.waiting_count = 0
         """Topics that wait to be sent, of all watches together."""
+        self.is_retired = False
+        """Whether nobody reads changes any more: names need not leave the index, which goes as a whole."""
 
     @property
     def is_settled(self) -> bool:
@@ -182,6 +184,9 @@ class WatchIndex:
         """Forgets a watch. Its names leave the index in slices; ``on_left`` is called when they have left."""
         self._watches.pop(watch, None)
         self._to_wake.pop(watch, None)
+        if self.is_retired:
+            on_left()
+            return
         self._drop_waiting(watch)
         self._manager.leftovers.add(self._leave(watch, on_left))
 

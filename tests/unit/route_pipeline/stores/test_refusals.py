@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 import s3fs
@@ -15,25 +14,11 @@ from route_pipeline.log.protocol.route_log import MARKER, RouteLog
 from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores import remote
 from route_pipeline.stores.store import StoreRefusedError, StoreUnavailableError
-from support.fakes.cutting_proxy import STUCK, CuttingProxy, cutting_proxy
+from support.fakes.cutting_proxy import STUCK, CuttingProxy
+from support.programs.s3_server import forget_clients
 from tests.unit.route_pipeline.log.rows import append, revisions_of
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
-    """A proxy before the S3 server, which clients use that are made from here on."""
-    with cutting_proxy(s3_server) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        forget_clients()
-        yield proxy
-    forget_clients()
-
-
-def forget_clients() -> None:
-    remote._client.cache_clear()
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def ingest(place: str) -> Result:

@@ -10,8 +10,8 @@ import pytest
 
 from support.programs.agents import EXACTLY, Agent, name_servers, topics_of
 from support.programs.processes import Process, eventually
-from tests.integration.agent import topics_writer
-from tests.integration.agent.topics_writer import as_registered, table
+from tests.integration.agent.topics import topics_writer
+from tests.integration.agent.topics.topics_writer import as_registered, table
 
 FOLLOW = ("--topics-mode", "follow")
 TIMES = 100
