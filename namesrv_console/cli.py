@@ -19,12 +19,12 @@ from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stop_event import stop_event
-from namesrv_console.connections import WAITING_CONNECTIONS, Connections, http_logger
-from namesrv_console.fleet import Fleet
-from namesrv_console.listener_tls import PageTls
-from namesrv_console.log_in import Doors, LogIn
-from namesrv_console.people import reloaded_users, role_of
-from namesrv_console.proxy import TrustedProxy
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.listener.connections import WAITING_CONNECTIONS, Connections, http_logger
+from namesrv_console.listener.tls import PageTls
+from namesrv_console.log_in.log_in import Doors, LogIn
+from namesrv_console.log_in.people import reloaded_users, role_of
+from namesrv_console.log_in.proxy import TrustedProxy
 from namesrv_console.settings import ConsoleSettings
 from namesrv_console.web import application
 

@@ -14,8 +14,8 @@ from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.program.logs import LogFormat, LogLevel
 from groundwork.program.settings import ProgramSettings
-from namesrv_console.people import RoleName
-from namesrv_console.proxy import Network
+from namesrv_console.log_in.people import RoleName
+from namesrv_console.log_in.proxy import Network
 
 MAX_NAME_SERVERS = 16
 """Most name servers of one console: each is a column of the page, and is asked every second."""

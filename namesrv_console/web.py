@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from aiohttp import web
 from pydantic import ValidationError
 
-from namesrv_console.actions import Action, act
-from namesrv_console.connections import Connections
-from namesrv_console.differences import SettledDifferences
-from namesrv_console.events import Events
-from namesrv_console.fleet import Fleet
-from namesrv_console.log_in import PATH, PERSON, LogIn
-from namesrv_console.overview import overview
-from namesrv_console.people import Person, Role
-from namesrv_console.protection import check_requests, problem
-from namesrv_console.questions import journal, route
-from namesrv_console.topic_search import TopicSearch
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.listener.connections import Connections
+from namesrv_console.listener.events import Events
+from namesrv_console.listener.protection import check_requests, problem
+from namesrv_console.log_in.log_in import PATH, PERSON, LogIn
+from namesrv_console.log_in.people import Person, Role
+from namesrv_console.pages.actions import Action, act
+from namesrv_console.pages.differences import SettledDifferences
+from namesrv_console.pages.overview import overview
+from namesrv_console.pages.questions import journal, route
+from namesrv_console.pages.topic_search import TopicSearch
 
 MAX_BODY_BYTES = 16 * 1024
 """Largest request body: an action with its comment is below 2 KiB."""
@@ -145,11 +146,19 @@ def application(
     app.router.add_get("/api/journal", _checked(page.journal))
     app.router.add_get("/api/events", events.handle)
     app.router.add_post("/api/actions", _checked(page.act))
-    for file in sorted((files("namesrv_console") / "static").iterdir(), key=lambda file: file.name):
-        path = "/" if file.name == "index.html" else f"/{file.name}"
-        kind = FILE_TYPES[f".{file.name.rpartition('.')[2]}"]
-        app.router.add_get(path, _file(file.read_bytes(), kind))
+    for path, body, kind in _files(files("namesrv_console") / "static", "/"):
+        app.router.add_get(path, _file(body, kind))
     return app, events
+
+
+def _files(folder: Traversable, at: str) -> Iterator[tuple[str, bytes, str]]:
+    """The files of the page: each with its path below the address, its content and its type."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _files(entry, f"{at}{entry.name}/")
+        else:
+            path = at if entry.name == "index.html" else f"{at}{entry.name}"
+            yield path, entry.read_bytes(), FILE_TYPES[f".{entry.name.rpartition('.')[2]}"]
 
 
 def _file(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:

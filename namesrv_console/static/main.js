@@ -3,11 +3,11 @@
 import { openAction } from "./actions.js";
 import { clock, h, morph, plural, setClock, tick } from "./dom.js";
 import { logIn } from "./login.js";
-import * as journal from "./journal.js";
-import * as overview from "./overview.js";
-import * as servers from "./servers.js";
-import * as topic from "./topic.js";
-import * as topics from "./topics.js";
+import * as journal from "./views/journal.js";
+import * as overview from "./views/overview.js";
+import * as servers from "./views/servers.js";
+import * as topic from "./views/topic.js";
+import * as topics from "./views/topics.js";
 
 const VIEWS = { overview, topics, topic, servers, journal };
 const LEFT_SHOWN_MILLIS = 60_000; // how long a broker that left while the page was open is still shown

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
+from namesrv_console.fleet.observation import BrokerKey, Observation, Reported, Tables
 from support.virtual_clock import VirtualClock
 
 START_MILLIS = VirtualClock(0.0).wall_millis()

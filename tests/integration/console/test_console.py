@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from namesrv_console.events import MAX_VIEWERS
+from namesrv_console.listener.events import MAX_VIEWERS
 from support.programs.console_process import ConsoleProcess
 from support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
 from support.registrations import identity, registration

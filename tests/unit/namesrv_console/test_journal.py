@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from namesrv_console.journal import SAME_MILLIS, Entry, caller_words, cut_at, entry_json, merged
+from namesrv_console.pages.journal import SAME_MILLIS, Entry, caller_words, cut_at, entry_json, merged
 
 
 def entry(at: int, server: int = 0, summary: str = "broker-a registered", revision: int = 1) -> Entry:

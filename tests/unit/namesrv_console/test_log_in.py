@@ -14,7 +14,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
 from groundwork.connections.certificates import CertificateError
-from namesrv_console.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
+from namesrv_console.log_in.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
 from support.virtual_clock import VirtualClock
 
 TOKEN = "a-token-that-is-long"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from namesrv_api.v1 import admin_service_pb2
 
 from groundwork.endpoints import Endpoint
-from namesrv_console.differences import SETTLED_MILLIS, SettledDifferences, differences
-from namesrv_console.observation import BrokerKey, Observation
-from namesrv_console.overview import Json, overview
+from namesrv_console.fleet.observation import BrokerKey, Observation
+from namesrv_console.pages.differences import SETTLED_MILLIS, SettledDifferences, differences
+from namesrv_console.pages.overview import Json, overview
 from support.fakes.observed_name_server import START_MILLIS, live, seen
 
 OTHER = BrokerKey("east", "broker-b", 0, "10.0.0.2:10911")

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from namesrv_console.fleet import Fleet
-from namesrv_console.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.pages.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
 from support.fakes.observed_name_server import FakeNameServer
 from support.timing import console_timing
 from support.virtual_clock import VirtualClock

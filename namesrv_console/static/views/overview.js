@@ -1,6 +1,6 @@
 // Clusters, their brokers, and what changed last.
 
-import { agoTime, clockTime, count, h, note, pill, plural, table } from "./dom.js";
+import { agoTime, clockTime, count, h, note, pill, plural, table } from "../dom.js";
 
 const BROKERS_SHOWN = 300; // of a cluster; the filter finds the others
 const FILTER_FROM = 8; // fewer brokers are seen at one glance

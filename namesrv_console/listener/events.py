@@ -10,8 +10,8 @@ from collections import Counter
 from aiohttp import web
 
 from groundwork.places import owner_of
-from namesrv_console.fleet import Fleet
-from namesrv_console.protection import HEADERS, problem
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.listener.protection import HEADERS, problem
 
 MAX_VIEWERS = 200
 """Most pages that are told at once; each costs a connection and a task."""

@@ -1,6 +1,6 @@
 // Topics, searched by the console: there may be a hundred thousand.
 
-import { count, h, note, pill, plural, topicHref } from "./dom.js";
+import { count, h, note, pill, plural, topicHref } from "../dom.js";
 import { nameOf } from "./overview.js";
 
 export const load = ({ containing, start, differing }, ask) => ask("topics", { contains: containing, start, differing });

@@ -11,8 +11,8 @@ import grpc
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.aio import Calls
 from groundwork.rich_errors import RichError
-from namesrv_console.observation import Observation
-from namesrv_console.observer import Observer, Timing
+from namesrv_console.fleet.observation import Observation
+from namesrv_console.fleet.observer import Observer, Timing
 
 ValueT = TypeVar("ValueT")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from namesrv_api.v1 import admin_service_pb2
 
-from namesrv_console.differences import Difference, SettledDifferences
-from namesrv_console.journal import caller_words, entry_json, merged
-from namesrv_console.observation import BrokerKey, Observation
+from namesrv_console.fleet.observation import BrokerKey, Observation
+from namesrv_console.pages.differences import Difference, SettledDifferences
+from namesrv_console.pages.journal import caller_words, entry_json, merged
 
 LATE_SHARE = 0.5
 """A broker that has used up this share of its timeout is shown as late: its agent has missed registrations."""

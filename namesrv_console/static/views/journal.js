@@ -1,6 +1,6 @@
 // What changed, who did it and why, at all name servers.
 
-import { h, note } from "./dom.js";
+import { h, note } from "../dom.js";
 import { entries, nameOf } from "./overview.js";
 
 export const load = ({ topic, broker, before }, ask) => ask("journal", { topic, broker, before });

@@ -12,8 +12,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.aio import Calls, pages
-from namesrv_console.fleet import Fleet
-from namesrv_console.questions import problem_json
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.pages.questions import problem_json
 
 PAGE = 100
 """Topics in a page."""

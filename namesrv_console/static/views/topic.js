@@ -1,6 +1,6 @@
 // One topic: its route drawn, and why it is so.
 
-import { agoTime, count, h, note, pill, plural, svg, table } from "./dom.js";
+import { agoTime, count, h, note, pill, plural, svg, table } from "../dom.js";
 import { nameOf } from "./overview.js";
 
 const DRAWN = 40; // groups in a picture; the table has all

@@ -1,6 +1,6 @@
 // Name servers side by side, and where they differ.
 
-import { agoTime, clockTime, count, h, note, pill, table } from "./dom.js";
+import { agoTime, clockTime, count, h, note, pill, table } from "../dom.js";
 import { nameOf, STATES } from "./overview.js";
 
 const CLOCK_MILLIS = 1000; // a clock that is further from the console's is told

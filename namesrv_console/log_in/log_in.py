@@ -26,10 +26,10 @@ from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
 from groundwork.files.hot_reload import HotReloaded
 from groundwork.flood_log import FloodLog
-from namesrv_console.guesses import Guesses
-from namesrv_console.people import MAX_PASSWORD_LENGTH, Person, Role, User, Users, is_password
-from namesrv_console.protection import problem
-from namesrv_console.proxy import TrustedProxy
+from namesrv_console.listener.protection import problem
+from namesrv_console.log_in.guesses import Guesses
+from namesrv_console.log_in.people import MAX_PASSWORD_LENGTH, Person, Role, User, Users, is_password
+from namesrv_console.log_in.proxy import TrustedProxy
 
 COOKIE = "namesrv_console"
 

@@ -9,9 +9,9 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from pydantic import BaseModel, ConfigDict, Field
 
 from groundwork.connections.call_errors import CallError
-from namesrv_console.fleet import Fleet
-from namesrv_console.people import Role
-from namesrv_console.questions import problem_json
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.log_in.people import Role
+from namesrv_console.pages.questions import problem_json
 
 MAX_WHY = 400
 """Longest comment of a viewer: a name server takes 500 characters, and who asked is added."""
