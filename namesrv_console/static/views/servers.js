@@ -1,7 +1,8 @@
 // Name servers side by side, and where they differ.
 
 import { agoTime, clockTime, count, h, note, pill, table } from "../dom.js";
-import { nameOf, STATES } from "./overview.js";
+import { brokerHref, topicHref } from "../place.js";
+import { nameOf, STATES } from "./parts.js";
 
 const CLOCK_MILLIS = 1000; // a clock that is further from the console's is told
 
@@ -59,7 +60,9 @@ function differences(overview) {
   const rows = found.map((difference) => ({
     key: difference.subject.join(" "),
     cells: [
-      [h("strong", null, difference.subject[0]), " ", difference.subject.slice(1).join(" ")],
+      [difference.kind === "broker"
+        ? h("a", { href: brokerHref(difference.subject.at(-1).replace(/^of /, ""), difference.subject[0]) }, difference.subject[0])
+        : h("strong", null, difference.subject[0]), " ", difference.subject.slice(1).join(" ")],
       agoTime(difference.since),
       ...difference.said.map((said) => said ?? "not compared"),
     ],
@@ -72,11 +75,16 @@ function differences(overview) {
 
 const KINDS = { WIPE_WRITE_PERM: "drained", ADD_WRITE_PERM: "write permission given", TOPIC_HOLD: "topic on hold" };
 
+function subject({ topic, broker, cluster }) {
+  if (topic) return h("a", { href: topicHref(topic) }, topic);
+  return cluster ? h("a", { href: brokerHref(cluster, broker) }, broker) : broker;
+}
+
 function intents(overview) {
   const rows = overview.intents.map((intent) => ({
     key: JSON.stringify([intent.kind, intent.cluster, intent.broker, intent.topic]),
     cells: [
-      intent.topic || intent.broker, KINDS[intent.kind] ?? intent.kind, intent.cluster ?? "every cluster",
+      subject(intent), KINDS[intent.kind] ?? intent.kind, intent.cluster ?? "every cluster",
       clockTime(intent.since), intent.until ? clockTime(intent.until) : "lifted", intent.caller, intent.comment,
       intent.servers.map((index) => nameOf(overview, index)).join(", "),
     ],

@@ -1,43 +1,31 @@
 // Topics, searched by the console: there may be a hundred thousand.
 
-import { count, h, note, pill, plural, topicHref } from "../dom.js";
-import { nameOf } from "./overview.js";
+import { checkbox, count, field, h, pill, plural } from "../dom.js";
+import { topicHref } from "../place.js";
+import { kindPill, nameOf, pager, problems, range } from "./parts.js";
 
-export const load = ({ containing, start, differing }, ask) => ask("topics", { contains: containing, start, differing });
+const KINDS = ["normal", "ordered", "retry", "dead-letter", "system"];
+
+export const load = ({ containing, start, differing, kind }, ask) => ask("topics", { contains: containing, start, differing, kind });
 
 export function render(found, { overview, parameters }) {
-  const { containing = "", differing } = parameters;
-  const last = found.start + found.topics.length;
-  const problems = found.problems.map((problem, index) => problem
-    && note("warn", `${nameOf(overview, index)} does not say which topics it has: ${problem.message || problem.reason}`));
+  const { containing = "", differing, kind = "" } = parameters;
   return [
     h("h1", { tabindex: "-1" }, "Topics"),
     h("form", { "data-view": "topics", role: "search", class: "search" },
-      h("label", { for: "containing" }, "Name has in it"),
       // Not "contains": a form's field of that name hides the form's own contains(), which scripts that look at a page call.
-      h("input", { id: "containing", name: "containing", type: "search", value: containing, maxlength: 255,
-        autocomplete: "off", autocapitalize: "off", spellcheck: "false" }),
-      overview.servers.length > 1 && h("label", { class: "check" },
-        h("input", { type: "checkbox", name: "differing", value: "1", checked: differing === "1" }),
-        "only those that are not at every name server")),
-    ...problems.filter(Boolean),
-    h("p", { role: "status" }, found.matched
-      ? `${count(found.start + 1)} to ${count(last)} of ${plural(found.matched, "topic")}`
-      : "No topic is like that.", found.matched !== found.total && ` (there are ${count(found.total)})`),
+      field("containing", "Name has in it", containing),
+      h("label", { for: "field-kind" }, "Kind"),
+      h("select", { id: "field-kind", name: "kind" }, h("option", { value: "" }, "all"), KINDS.map((one) =>
+        h("option", { value: one, selected: one === kind }, `${one.replace("-", " ")} (${count(found.kinds[one] ?? 0)})`))),
+      overview.servers.length > 1 && checkbox("differing", "only those that are not at every name server", differing === "1")),
+    ...problems(overview, found.problems, "say which topics it has"),
+    range(found, found.topics.length, "topic"),
+    found.matched !== found.total && h("p", { class: "quiet" }, `There are ${plural(found.total, "topic")} in all.`),
     h("ul", { class: "topics" }, found.topics.map((topic) => h("li", { "data-key": topic.name },
-      h("a", { href: topicHref(topic.name) }, topic.name),
+      h("a", { href: topicHref(topic.name) }, topic.name), kindPill(topic.kind),
       topic.missingAt.length > 0 && [" ", pill("warn",
         `not at ${topic.missingAt.map((index) => nameOf(overview, index)).join(", ")}`)]))),
-    pager(found, parameters),
+    pager(found, "topics", parameters),
   ].filter(Boolean);
-}
-
-function pager(found, parameters) {
-  const href = (start) => `#/topics?${new URLSearchParams({ ...parameters, start })}`;
-  const before = Math.max(0, found.start - found.pageSize);
-  const after = found.start + found.pageSize;
-  if (found.start === 0 && after >= found.matched) return null;
-  return h("nav", { class: "pager", "aria-label": "Pages" },
-    found.start > 0 && h("a", { href: href(before), "data-key": "before" }, "Page before"),
-    after < found.matched && h("a", { href: href(after), "data-key": "after" }, "Next page"));
 }
