@@ -13,7 +13,7 @@ from namesrv_console.fleet.observation import BrokerKey, Observation
 LATE_SHARE = 0.5
 """A broker that has used up this share of its timeout is shown as late: its agent has missed registrations."""
 
-PAGE = 100
+PAGE = 50
 """Brokers in a page of the list."""
 
 OPEN_ROWS = 60

@@ -14,8 +14,8 @@ from groundwork.namesrv_client.aio import Calls
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.pages.journal import Entry, cut_at, entry_json, merged
 
-JOURNAL_PAGE = 100
-"""Entries that are asked of each name server for one page."""
+JOURNAL_PAGE = 50
+"""Entries that are asked of each name server for one page: what somebody reads before asking for more."""
 
 Json = dict[str, Any]
 

@@ -122,7 +122,7 @@ export const pill = (kind, ...text) => h("span", { class: `pill ${kind}` }, h("i
 // the rows can be sorted by it; sorted is the order in force, with "-" before it for the other way round.
 export function table(caption, titles, rows, sorted = "") {
   const columns = titles.map((title) => (Array.isArray(title) ? title[0] : title));
-  const head = titles.map((title) => (Array.isArray(title) ? sortable(...title, sorted) : h("th", { scope: "col" }, title)));
+  const head = titles.map((title) => (Array.isArray(title) ? sortable(...title, sorted) : title === "" ? h("td") : h("th", { scope: "col" }, title)));
   const body = rows.map(({ key, kind, cells }) =>
     h("tr", { "data-key": key, class: kind },
       cells.map((cell, index) => index === 0

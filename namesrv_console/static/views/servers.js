@@ -68,7 +68,7 @@ function differences(overview) {
     ],
   }));
   return frame(
-    table("Differences", ["What", "Since", ...servers.map((server) => server.name)], rows),
+    table("What differs", ["What", "Since", ...servers.map((server) => server.name)], rows),
     differenceCount > found.length && note("info", `${count(differenceCount - found.length)} more are not shown.`),
     topics);
 }
@@ -92,6 +92,6 @@ function intents(overview) {
   return h("section", { "aria-labelledby": "title-intents", "data-key": "intents" },
     h("h2", { id: "title-intents" }, "What operators decided"),
     rows.length
-      ? table("What operators decided", ["What", "Decided", "Cluster", "Since", "Until", "By", "Why", "At"], rows)
+      ? table("Decisions in force", ["What", "Decided", "Cluster", "Since", "Until", "By", "Why", "At"], rows)
       : note("info", "Nothing is drained or on hold."));
 }

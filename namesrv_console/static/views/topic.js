@@ -143,7 +143,7 @@ function drawTall(topic, groups, width) {
 
 function asTable(answer, names) {
   const columns = ["Broker", "Cluster", "Permission", "Read queues", "Write queues", "Addresses"];
-  return table(`Route at ${names}`, columns, answer.groups.map((group) => ({
+  return table(`Queues at ${names}`, columns, answer.groups.map((group) => ({
     key: `${group.cluster} ${group.broker}`,
     cells: [
       h("a", { href: brokerHref(group.cluster, group.broker) }, group.broker), group.cluster, `${PERMISSIONS[group.perm & 7]}, ${WORDS[usable(group)]}`, count(group.read),

@@ -23,7 +23,5 @@ from groundwork.topic_kinds import TopicKind, kind_of
         ("east_REPLY_TOPIC", TopicKind.SYSTEM),
     ],
 )
-def test_a_kind_goes_by_conventions_and_the_names_of_clusters_and_brokers(
-    topic: str, kind: TopicKind
-) -> None:
+def test_a_kind_goes_by_conventions_and_the_names_of_clusters_and_brokers(topic: str, kind: TopicKind) -> None:
     assert kind_of(topic, {"east", "broker-a"}) is kind
