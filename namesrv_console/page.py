@@ -54,10 +54,10 @@ class Page:
         self._made = _Sight(-1, (), b"{}")
         self._making = asyncio.Lock()
 
-    async def overview(self, request: web.Request) -> web.Response:
-        """What every view shows of the fleet, and what who asks may do."""
+    async def overview(self, request: web.Request, place: Json) -> web.Response:
+        """What every view shows of the fleet, and what who asks may do; ``place`` says which fleets there are."""
         person = query.person_of(request)
-        may = {
+        may = place | {
             "person": person.name,
             "role": person.role.name.lower(),
             "permitLogOut": request.get(BY_COOKIE, False),

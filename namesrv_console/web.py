@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
 from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.fleets import NoSuchFleet, chosen, permitted
 from namesrv_console.listener.connections import Connections
 from namesrv_console.listener.events import Events
 from namesrv_console.listener.protection import check_requests, problem
@@ -26,7 +27,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(
-    fleet: Fleet,
+    fleets: Mapping[str, Fleet],
     *,
     permit_actions: bool,
     host_names: list[str],
@@ -34,7 +35,7 @@ def application(
     connections: Connections | None = None,
 ) -> tuple[web.Application, Events]:
     """The web application, and its event streams, to be closed before it is. Without a log-in it is for everybody."""
-    page, events = Page(fleet, permit_actions=permit_actions), Events(fleet)
+    pages, events = {name: Page(fleet, permit_actions=permit_actions) for name, fleet in fleets.items()}, Events()
     lets_in = (lambda _: True) if log_in is None else lambda request: request.path == PATH or log_in.lets_in(request)
     middlewares = [(connections or Connections()).middleware(), check_requests(host_names, lets_in)]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
@@ -42,11 +43,12 @@ def application(
         app.router.add_post(PATH, log_in.handle)
         app.router.add_get(PATH, log_in.ways)
         app.router.add_delete(PATH, log_in.log_out)
-    app.cleanup_ctx.append(_comparing(page))
-    for asked in (page.overview, page.clusters, page.brokers, page.broker, page.topics, page.route, page.journal):
-        app.router.add_get(f"/api/{asked.__name__}", _checked(asked))
-    app.router.add_get("/api/events", events.handle)
-    app.router.add_post("/api/actions", _checked(page.act))
+    app.cleanup_ctx.extend(_comparing(page) for page in pages.values())
+    for asked in (Page.clusters, Page.brokers, Page.broker, Page.topics, Page.route, Page.journal):
+        app.router.add_get(f"/api/{asked.__name__}", _checked(_of_a_page(pages, asked)))
+    app.router.add_get("/api/overview", _checked(_overview(pages)))
+    app.router.add_get("/api/events", _named(lambda request: events.handle(request, fleets[chosen(request, fleets)])))
+    app.router.add_post("/api/actions", _checked(_of_a_page(pages, Page.act)))
     for path, body, kind in _files(files("namesrv_console") / "static", "/"):
         app.router.add_get(path, _file(body, kind))
     return app, events
@@ -69,12 +71,40 @@ def _file(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Respo
     return handle
 
 
-def _checked(handler: Handler) -> Handler:
+def _of_a_page(pages: Mapping[str, Page], asked: Callable[[Page, web.Request], Awaitable[web.Response]]) -> Handler:
     async def handle(request: web.Request) -> web.Response:
+        return await asked(pages[chosen(request, pages)], request)
+
+    return handle
+
+
+def _overview(pages: Mapping[str, Page]) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        fleet = chosen(request, pages)
+        return await pages[fleet].overview(request, {"fleet": fleet, "fleets": permitted(request, pages)})
+
+    return handle
+
+
+def _checked(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.Response:
+        return _compressed(await handler(request))
+
+    return _named(handle)
+
+
+def _named(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Answers what the handler raises."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            return _compressed(await handler(request))
+            return await handler(request)
         except BadQuery as error:
             return problem(400, "INVALID_FIELD", str(error))
+        except NoSuchFleet as error:
+            return problem(404, "FLEET_NOT_FOUND", str(error))
 
     return handle
 

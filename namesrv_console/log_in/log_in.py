@@ -175,7 +175,7 @@ class LogIn:
             return None
         if self._doors.proxy is not None and (name := self._doors.proxy.name_in(request)) is not None:
             user = self._user(name)
-            return Person(name, self._doors.proxy_role if user is None else user.role)
+            return Person(name, self._doors.proxy_role) if user is None else Person(name, user.role, user.fleets)
         person = self._of_cookie(request)
         request[BY_COOKIE] = person is not None
         return person
@@ -192,7 +192,7 @@ class LogIn:
         if int(ends) <= self._wall_clock() or signature in self._ended:
             return None
         user = self._user(name)
-        return _bearer(request) if user is None else Person(name, user.role)
+        return _bearer(request) if user is None else Person(name, user.role, user.fleets)
 
     def _with_cookie(self, answer: web.Response, name: str) -> web.Response:
         ends = str(int(self._wall_clock()) + SESSION_SECONDS)

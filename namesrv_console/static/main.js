@@ -2,7 +2,7 @@
 
 import { showAccount } from "./account.js";
 import { openAction } from "./actions.js";
-import { ask } from "./api.js";
+import { address, ask } from "./api.js";
 import { clock, h, morph, plural, setClock, tick } from "./dom.js";
 import { change, place } from "./place.js";
 import * as broker from "./views/broker.js";
@@ -45,7 +45,7 @@ async function show({ moved = false } = {}) {
   } catch (error) {
     if (turn !== state.turn) return;
     if (!moved && !state.connected && state.shown === name) return; // the banner says it; what was there stays
-    nodes = [h("h1", { tabindex: "-1" }, "That did not work"), h("p", { class: "note bad" }, error.message)];
+    nodes = failure(error);
   }
   morph(main, nodes);
   state.shown = name;
@@ -56,6 +56,8 @@ async function show({ moved = false } = {}) {
     scrollTo(0, 0);
   }
 }
+
+const failure = (error) => [h("h1", { tabindex: "-1" }, "That did not work"), h("p", { class: "note bad" }, error.message)];
 
 function contentWidth() {
   const { paddingLeft, paddingRight } = getComputedStyle(main);
@@ -116,8 +118,9 @@ async function renewSoon() {
     wanted = false;
     try {
       await renew();
-    } catch {
+    } catch (error) {
       // The stream of events says whether the console answers, and comes with a reason to try again.
+      if (!state.overview && error.status && error.status !== 401) morph(main, failure(error));
     }
   }
   renewing = false;
@@ -134,7 +137,7 @@ function stopListening() {
 function listen() {
   stopListening();
   if (document.hidden) return;
-  const mine = (events = new EventSource("/api/events"));
+  const mine = (events = new EventSource(address("events")));
   const connected = (value) => {
     state.connected = value;
     showConnection();
