@@ -61,6 +61,8 @@ class Person(NamedTuple):
     name: str
     """For the journal: of the users file or the proxy; else the address."""
     role: Role
+    fleets: frozenset[str] | None = None
+    """Fleets that may be seen; None: all."""
 
 
 class User(NamedTuple):
@@ -69,6 +71,8 @@ class User(NamedTuple):
     role: Role
     password: str | None
     """Hashed; None for one whom only a proxy knows."""
+    fleets: frozenset[str] | None = None
+    """Fleets that may be seen; None: all."""
 
 
 def role_of(name: RoleName) -> Role:
@@ -115,6 +119,7 @@ class _Row(BaseModel):
 
     role: RoleName
     password: Annotated[str, AfterValidator(_checked_hash)] | None = None
+    fleets: list[str] | None = None
 
 
 class _File(BaseModel):
@@ -142,7 +147,11 @@ def read_users(path: Path) -> Users:
     for name in rows:
         if not is_name(name):
             raise CertificateError(f"users file {path}: {name[:64]!r} is no name: 1 to 64 of A-Z a-z 0-9 _ . @ + -")
-    return {name: User(role_of(row.role), row.password) for name, row in rows.items()}
+    return {name: _user(row) for name, row in rows.items()}
+
+
+def _user(row: _Row) -> User:
+    return User(role_of(row.role), row.password, None if row.fleets is None else frozenset(row.fleets))
 
 
 def reloaded_users(path: Path) -> HotReloaded[Users]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groundwork.connections.call_errors import CallError
-from namesrv_console.fleet import Fleet
-from namesrv_console.people import Role
-from namesrv_console.questions import problem_json
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.log_in.people import Role
+from namesrv_console.pages.questions import problem_json
 
 MAX_WHY = 400
 """Longest comment of a viewer: a name server takes 500 characters, and who asked is added."""
@@ -27,14 +27,22 @@ class Action(BaseModel):
 
     action: Literal["drain", "restore", "confirm"]
     """Take write permission from a broker group, give it back, or confirm that its unconfirmed brokers are gone."""
-    broker: str = Field(min_length=1, max_length=127)
-    """Name of the group."""
-    cluster: str = Field(min_length=1, max_length=127)
+    broker: str | None = Field(None, min_length=1, max_length=127)
+    """Name of the group. Without one, a loss is confirmed of all that the guard holds."""
+    cluster: str | None = Field(None, min_length=1, max_length=127)
     """Its cluster."""
     why: str = Field("", max_length=MAX_WHY)
     """For the journal."""
     preview: bool
     """Change nothing, say what would happen. Must be said: nobody drains by leaving something out."""
+
+    @model_validator(mode="after")
+    def _of_a_group(self) -> Self:
+        if (self.broker is None) != (self.cluster is None):
+            raise ValueError("broker and cluster belong together, and one of them is missing")
+        if self.broker is None and self.action != "confirm":
+            raise ValueError(f"broker is missing: {self.action} is about one group")
+        return self
 
     @property
     def needs(self) -> Role:

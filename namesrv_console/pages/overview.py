@@ -1,4 +1,4 @@
-"""The overview of the fleet that the page shows, made from what was observed."""
+"""What the page shows of the fleet everywhere, made from what was observed; its brokers are in ``broker_rows``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 from namesrv_api.v1 import admin_service_pb2
 
-from namesrv_console.differences import Difference, SettledDifferences
-from namesrv_console.journal import caller_words, entry_json, merged
-from namesrv_console.observation import BrokerKey, Observation
+from namesrv_console.fleet.observation import Observation
+from namesrv_console.pages.broker_rows import answering
+from namesrv_console.pages.differences import Difference, SettledDifferences
+from namesrv_console.pages.journal import caller_words, entry_json, merged
 
-LATE_SHARE = 0.5
-"""A broker that has used up this share of its timeout is shown as late: its agent has missed registrations."""
-
-LATEST_SHOWN = 12
+LATEST_SHOWN = 5
 """Entries of the journal in the overview."""
+
+GROUPS_NAMED = 8
+"""Groups that the guard holds, by name; the others are counted."""
 
 MOST_DIFFERENCES = 500
 """Differences that are shown: enough to see what is wrong."""
@@ -23,21 +24,25 @@ MOST_DIFFERENCES = 500
 Json = dict[str, Any]
 
 
-def overview(seen: Sequence[Observation], settled: SettledDifferences, now_millis: int) -> Json:
-    """The whole fleet. Times are by our clock, milliseconds since the Unix epoch.
+def overview(seen: Sequence[Observation], rows: Sequence[Json], settled: SettledDifferences, now_millis: int) -> Json:
+    """The whole fleet but for its brokers. Times are by our clock, milliseconds since the Unix epoch.
 
-    While a name server answers, what others said before they became unreachable says nothing about brokers. If none
-    answers, what they said last is shown and marked as stale.
+    If no name server answers, what they said last is shown and marked as stale.
+
+    Args:
+        seen: What is known of each name server.
+        rows: The brokers that are there.
+        settled: What is not the same everywhere.
+        now_millis: The time.
     """
-    stale = not any(view.reachable for view in seen)
-    shown = [index for index, view in enumerate(seen) if view.tables and (stale or view.reachable)]
-    keys = sorted({key for index in shown for key in _lives(seen[index])})
+    stale, shown = answering(seen)
     found = settled.of(seen, now_millis)
     return {
         "madeAt": now_millis,
         "stale": stale and all(view.asked for view in seen),
         "servers": [_server(view) for view in seen],
-        "brokers": [_broker(key, seen, shown, now_millis) for key in keys],
+        "guard": _guard(seen, shown),
+        "figures": _figures(seen, rows, stale=stale),
         "intents": _intents(seen, shown),
         "differences": [_difference(difference, since) for difference, since in found[:MOST_DIFFERENCES]],
         "differenceCount": len(found),
@@ -45,8 +50,39 @@ def overview(seen: Sequence[Observation], settled: SettledDifferences, now_milli
     }
 
 
-def _lives(view: Observation) -> Sequence[BrokerKey]:
-    return tuple(view.tables.lives) if view.tables else ()
+def _guard(seen: Sequence[Observation], shown: Sequence[int]) -> Json | None:
+    """What the mass-loss guard holds, at all name servers together; None if it holds nothing."""
+    servers, brokers, ends = [], 0, []
+    groups: set[tuple[str, str]] = set()
+    for index in shown:
+        status, tables = seen[index].status, seen[index].tables
+        if status is None or tables is None or not status.guard_tripped:
+            continue
+        held = [key for key, live in tables.lives.items() if live.unconfirmed]
+        servers.append(index)
+        brokers = max(brokers, status.guarded_broker_count or len(held))  # an older name server does not count them
+        groups.update((key.cluster, key.broker) for key in held)
+        if status.HasField("guard_ends_at_millis"):
+            ends.append(status.guard_ends_at_millis)
+    if not servers:
+        return None
+    return {
+        "servers": servers,
+        "brokers": brokers,
+        "groupCount": len(groups),
+        "groups": [{"cluster": cluster, "broker": broker} for cluster, broker in sorted(groups)[:GROUPS_NAMED]],
+        "endsAt": max(ends, default=None),
+    }
+
+
+def _figures(seen: Sequence[Observation], rows: Sequence[Json], *, stale: bool) -> Json:
+    counts = [view.status.topic_count for view in seen if view.status is not None and (stale or view.reachable)]
+    return {
+        "clusters": len({row["cluster"] for row in rows}),
+        "groups": len({(row["cluster"], row["broker"]) for row in rows}),
+        "brokers": len(rows),
+        "topics": max(counts, default=0),
+    }
 
 
 def _server(view: Observation) -> Json:
@@ -85,28 +121,6 @@ def _state(view: Observation) -> str:
         return "unreachable"
     assert view.status is not None
     return "ready" if view.status.warm else "warming"
-
-
-def _broker(key: BrokerKey, seen: Sequence[Observation], shown: Sequence[int], now_millis: int) -> Json:
-    having = [(index, tables) for index in shown if (tables := seen[index].tables) and key in tables.lives]
-    latest = max((tables for _, tables in having), key=lambda tables: tables.heard_at(key))
-    live, heard_at = latest.lives[key], latest.heard_at(key)
-    unconfirmed = all(tables.lives[key].unconfirmed for _, tables in having)
-    late = now_millis - heard_at > live.heartbeat_timeout_millis * LATE_SHARE
-    state = "unconfirmed" if unconfirmed else "late" if late else "partly" if len(having) < len(shown) else "live"
-    reported = latest.reported.get(key)
-    return {
-        "cluster": key.cluster,
-        "broker": key.broker,
-        "id": key.id,
-        "addr": key.addr,
-        "state": state,
-        "missingAt": [index for index in shown if index not in {having_index for having_index, _ in having}],
-        "heardAt": heard_at,
-        "timeout": live.heartbeat_timeout_millis,
-        "channel": live.has_channel,
-        "topicsVersion": reported.version if reported else live.data_version.counter,
-    }
 
 
 def _intents(seen: Sequence[Observation], shown: Sequence[int]) -> list[Json]:

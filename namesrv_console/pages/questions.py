@@ -11,11 +11,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.aio import Calls
-from namesrv_console.fleet import Fleet
-from namesrv_console.journal import Entry, cut_at, entry_json, merged
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.pages.journal import Entry, cut_at, entry_json, merged
 
-JOURNAL_PAGE = 100
-"""Entries that are asked of each name server for one page."""
+JOURNAL_PAGE = 50
+"""Entries that are asked of each name server for one page: what somebody reads before asking for more."""
 
 Json = dict[str, Any]
 

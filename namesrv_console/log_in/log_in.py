@@ -26,10 +26,10 @@ from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
 from groundwork.files.hot_reload import HotReloaded
 from groundwork.flood_log import FloodLog
-from namesrv_console.guesses import Guesses
-from namesrv_console.people import MAX_PASSWORD_LENGTH, Person, Role, User, Users, is_password
-from namesrv_console.protection import problem
-from namesrv_console.proxy import TrustedProxy
+from namesrv_console.listener.protection import problem
+from namesrv_console.log_in.guesses import Guesses
+from namesrv_console.log_in.people import MAX_PASSWORD_LENGTH, Person, Role, User, Users, is_password
+from namesrv_console.log_in.proxy import TrustedProxy
 
 COOKIE = "namesrv_console"
 
@@ -52,6 +52,12 @@ PATH = "/api/log-in"
 
 PERSON = web.RequestKey("person", Person)
 """Where a request that was let in has who asks."""
+
+BY_COOKIE = web.RequestKey("by_cookie", bool)
+"""Where a request has whether it came with a cookie, which a log-out ends."""
+
+MAX_ENDED = 10_000
+"""Log-outs that are remembered until their cookies would end; beyond it the oldest are forgotten."""
 
 _log = structlog.get_logger(__name__)
 
@@ -104,6 +110,8 @@ class LogIn:
         self._guesses = Guesses(monotonic)
         self._secret = secrets.token_bytes(32)
         self._token = HotReloaded([token_file], lambda: _read(token_file), on_kept=_kept) if token_file else None
+        self._ended: dict[str, None] = {}
+        """Signatures of cookies that were logged out, oldest first."""
         self._hashing = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self._waiting = 0
 
@@ -142,11 +150,23 @@ class LogIn:
         _log.info("logged_in", viewer=address, **({"name": asked.name} if asked.token is None else {}))
         return self._with_cookie(web.json_response({}), asked.name if asked.token is None else "")
 
+    async def log_out(self, request: web.Request) -> web.Response:
+        """Ends the session of a cookie, here and in the browser."""
+        if self.lets_in(request) and request[BY_COOKIE]:
+            self._ended[request.cookies[COOKIE].rpartition(".")[2]] = None
+            if len(self._ended) > MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+            _log.info("logged_out", viewer=request.remote, name=request[PERSON].name)
+        answer = web.json_response({})
+        answer.del_cookie(COOKIE, secure=self._over_tls, httponly=True, samesite="Strict")
+        return answer
+
     async def ways(self, _: web.Request) -> web.Response:
         """Tells the page what to ask for."""
         return web.json_response({"token": self._token is not None, "password": self._doors.users is not None})
 
     def _who(self, request: web.Request) -> Person | None:
+        request[BY_COOKIE] = False
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             if self._is_token(token.strip()):
@@ -155,8 +175,10 @@ class LogIn:
             return None
         if self._doors.proxy is not None and (name := self._doors.proxy.name_in(request)) is not None:
             user = self._user(name)
-            return Person(name, self._doors.proxy_role if user is None else user.role)
-        return self._of_cookie(request)
+            return Person(name, self._doors.proxy_role) if user is None else Person(name, user.role, user.fleets)
+        person = self._of_cookie(request)
+        request[BY_COOKIE] = person is not None
+        return person
 
     def _of_cookie(self, request: web.Request) -> Person | None:
         said, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
@@ -167,10 +189,10 @@ class LogIn:
         expected = self._signature(name, ends)
         if expected is None or not hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode()):
             return None
-        if int(ends) <= self._wall_clock():
+        if int(ends) <= self._wall_clock() or signature in self._ended:
             return None
         user = self._user(name)
-        return _bearer(request) if user is None else Person(name, user.role)
+        return _bearer(request) if user is None else Person(name, user.role, user.fleets)
 
     def _with_cookie(self, answer: web.Response, name: str) -> web.Response:
         ends = str(int(self._wall_clock()) + SESSION_SECONDS)

@@ -12,6 +12,15 @@ SAME_MILLIS = 2_000
 """Two name servers that say the same within this time speak of the same event: nobody's clock is better than that."""
 
 Entry = dict[str, Any]
+Json = dict[str, Any]
+
+_NAME = r"[%|a-zA-Z0-9_.-]+"
+_BROKER = re.compile(
+    rf"(?P<broker>{_NAME})(?P<told> \((?P<addr>[^();]*), id [0-9]+\))? of (?P<cluster>{_NAME})(?(told)|(?=[:;]|\Z))"
+)
+"""A broker of a summary, with its address; or its group, which stands for itself or before a colon."""
+_TOPICS = re.compile(rf"topics? (?:put|lost)[^();:]*\((?P<names>{_NAME}(?:, (?!and [0-9,]+ more){_NAME})*)")
+_LISTED = re.compile(rf"(?<![^ ]){_NAME}(?=,|\Z)")
 
 _ADDRESS = re.compile(r"\Aipv[46]:(.+):[0-9]+\Z")
 """A caller without a name. Its port is another one for each name server, and tells people nothing."""
@@ -22,6 +31,20 @@ def caller_words(caller: str) -> str:
     return _ADDRESS.sub(r"\1", caller)
 
 
+def mentions(summary: str) -> list[Json]:
+    """The brokers and topics that a summary names, each with where its name begins, for links."""
+    found: list[Json] = [
+        {"at": match.start("broker"), "broker": match["broker"], "cluster": match["cluster"], "addr": match["addr"]}
+        for match in _BROKER.finditer(summary)
+    ]
+    for listed in _TOPICS.finditer(summary):
+        found += [
+            {"at": listed.start("names") + match.start(), "topic": match[0]}
+            for match in _LISTED.finditer(listed["names"])
+        ]
+    return sorted(found, key=lambda mention: int(mention["at"]))
+
+
 def entry_json(entry: admin_service_pb2.AuditEntry, server: int) -> Entry:
     """An entry as the page gets it; ``servers`` are numbers of those that have it, ``revisions`` their revisions."""
     return {
@@ -29,6 +52,7 @@ def entry_json(entry: admin_service_pb2.AuditEntry, server: int) -> Entry:
         "cause": entry.cause,
         "caller": caller_words(entry.caller),
         "summary": entry.summary,
+        "mentions": mentions(entry.summary),
         "comment": entry.comment,
         "servers": [server],
         "revisions": [entry.revision],

@@ -10,8 +10,8 @@ from collections import Counter
 from aiohttp import web
 
 from groundwork.places import owner_of
-from namesrv_console.fleet import Fleet
-from namesrv_console.protection import HEADERS, problem
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.listener.protection import HEADERS, problem
 
 MAX_VIEWERS = 200
 """Most pages that are told at once; each costs a connection and a task."""
@@ -32,14 +32,13 @@ LEAST_PAUSE_SECONDS = 0.5
 class Events:
     """The event streams of all pages."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self) -> None:
         self._viewers: dict[asyncio.Event, str] = {}
         """Each with what ends it, and whose it is; the oldest first."""
         self._closing = asyncio.Event()
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One page's stream; lasts until the page goes away or the console ends."""
+    async def handle(self, request: web.Request, fleet: Fleet) -> web.StreamResponse:
+        """One page's stream of news of a fleet; lasts until the page goes away or the console ends."""
         if len(self._viewers) >= MAX_VIEWERS:
             self._end_one()
         if len(self._viewers) >= MAX_VIEWERS + MAX_ENDING:
@@ -52,7 +51,7 @@ class Events:
         try:
             await response.prepare(request)
             with contextlib.suppress(ConnectionError, TimeoutError):
-                await self._tell(response, ended)
+                await self._tell(response, fleet, ended)
         finally:
             del self._viewers[ended]
         return response
@@ -70,16 +69,16 @@ class Events:
             [(most, _)] = Counter(open_ones.values()).most_common(1)
             next(ended for ended, owner in open_ones.items() if owner == most).set()
 
-    async def _tell(self, response: web.StreamResponse, ended: asyncio.Event) -> None:
+    async def _tell(self, response: web.StreamResponse, fleet: Fleet, ended: asyncio.Event) -> None:
         version = -1
         closing = asyncio.create_task(ended.wait())
         try:
             while not closing.done():
-                news = asyncio.create_task(self._fleet.later_than(version))
+                news = asyncio.create_task(fleet.later_than(version))
                 await asyncio.wait((news, closing), timeout=QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 news.cancel()
-                version = self._fleet.version
-                event = json.dumps({"version": version, "now": self._fleet.timing.now_millis()})
+                version = fleet.version
+                event = json.dumps({"version": version, "now": fleet.timing.now_millis()})
                 async with asyncio.timeout(WRITE_SECONDS):
                     await response.write(f"retry: 2000\ndata: {event}\n\n".encode())
                 await asyncio.wait((closing,), timeout=LEAST_PAUSE_SECONDS)

@@ -1,7 +1,8 @@
 // What changed, who did it and why, at all name servers.
 
-import { h, note } from "./dom.js";
-import { entries, nameOf } from "./overview.js";
+import { field, h, note } from "../dom.js";
+import { entries } from "./entries.js";
+import { problems } from "./parts.js";
 
 export const load = ({ topic, broker, before }, ask) => ask("journal", { topic, broker, before });
 
@@ -13,19 +14,10 @@ export function render(found, { overview, parameters }) {
     h("h1", { tabindex: "-1" }, "Journal"),
     h("form", { "data-view": "journal", role: "search", class: "search" },
       field("topic", "Topic", topic), field("broker", "Broker", broker)),
-    ...found.problems.map((problem, index) => problem
-      && note("warn", `${nameOf(overview, index)} does not show its journal: ${problem.message || problem.reason}`)),
+    ...problems(overview, found.problems, "show its journal"),
     found.entries.length ? entries(overview, found.entries) : note("info", "There is nothing in it."),
     h("nav", { class: "pager", "aria-label": "Pages" },
       before && h("a", { href: `#/journal?${newest}`, "data-key": "newest" }, "Newest"),
       found.before !== null && h("a", { href: `#/journal?${older}`, "data-key": "older" }, "Older")),
   ].filter(Boolean);
-}
-
-function field(name, label, value) {
-  return [
-    h("label", { for: `journal-${name}` }, label),
-    h("input", { id: `journal-${name}`, name, type: "search", value, maxlength: 255, autocomplete: "off",
-      autocapitalize: "off", spellcheck: "false" }),
-  ];
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from namesrv_console.people import is_name
+from namesrv_console.log_in.people import is_name
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -11,8 +11,8 @@ import grpc
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.aio import Calls
 from groundwork.rich_errors import RichError
-from namesrv_console.observation import Observation
-from namesrv_console.observer import Observer, Timing
+from namesrv_console.fleet.observation import Observation
+from namesrv_console.fleet.observer import Observer, Timing
 
 ValueT = TypeVar("ValueT")
 
@@ -35,6 +35,12 @@ class Fleet:
     def seen(self) -> tuple[Observation, ...]:
         """What is known of each, in the order they were named."""
         return tuple(observer.seen for observer in self.observers)
+
+    @property
+    def group_names(self) -> frozenset[str]:
+        """Names of all clusters and broker groups that were seen."""
+        keys = {key[:2] for view in self.seen if view.tables for key in view.tables.lives}
+        return frozenset(name for key in keys for name in key)
 
     async def each(self, ask: Callable[[Calls], Awaitable[ValueT]]) -> list[ValueT | CallError]:
         """Every name server's answer or failure, asked at the same time, in the order they were named.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from namesrv_api.v1 import admin_service_pb2
 
-from namesrv_console.observation import BrokerKey, Observation, Tables
+from namesrv_console.fleet.observation import BrokerKey, Observation, Tables
 
 SETTLED_MILLIS = 5_000
 """A difference that is younger is not shown: a broker registers with one name server after the other, and they are not

@@ -1,7 +1,8 @@
 // Name servers side by side, and where they differ.
 
-import { agoTime, clockTime, count, h, note, pill, table } from "./dom.js";
-import { nameOf, STATES } from "./overview.js";
+import { agoTime, clockTime, count, h, note, pill, table } from "../dom.js";
+import { brokerHref, topicHref } from "../place.js";
+import { nameOf, STATES } from "./parts.js";
 
 const CLOCK_MILLIS = 1000; // a clock that is further from the console's is told
 
@@ -59,24 +60,31 @@ function differences(overview) {
   const rows = found.map((difference) => ({
     key: difference.subject.join(" "),
     cells: [
-      [h("strong", null, difference.subject[0]), " ", difference.subject.slice(1).join(" ")],
+      [difference.kind === "broker"
+        ? h("a", { href: brokerHref(difference.subject.at(-1).replace(/^of /, ""), difference.subject[0]) }, difference.subject[0])
+        : h("strong", null, difference.subject[0]), " ", difference.subject.slice(1).join(" ")],
       agoTime(difference.since),
       ...difference.said.map((said) => said ?? "not compared"),
     ],
   }));
   return frame(
-    table("Differences", ["What", "Since", ...servers.map((server) => server.name)], rows),
+    table("What differs", ["What", "Since", ...servers.map((server) => server.name)], rows),
     differenceCount > found.length && note("info", `${count(differenceCount - found.length)} more are not shown.`),
     topics);
 }
 
 const KINDS = { WIPE_WRITE_PERM: "drained", ADD_WRITE_PERM: "write permission given", TOPIC_HOLD: "topic on hold" };
 
+function subject({ topic, broker, cluster }) {
+  if (topic) return h("a", { href: topicHref(topic) }, topic);
+  return cluster ? h("a", { href: brokerHref(cluster, broker) }, broker) : broker;
+}
+
 function intents(overview) {
   const rows = overview.intents.map((intent) => ({
     key: JSON.stringify([intent.kind, intent.cluster, intent.broker, intent.topic]),
     cells: [
-      intent.topic || intent.broker, KINDS[intent.kind] ?? intent.kind, intent.cluster ?? "every cluster",
+      subject(intent), KINDS[intent.kind] ?? intent.kind, intent.cluster ?? "every cluster",
       clockTime(intent.since), intent.until ? clockTime(intent.until) : "lifted", intent.caller, intent.comment,
       intent.servers.map((index) => nameOf(overview, index)).join(", "),
     ],
@@ -84,6 +92,6 @@ function intents(overview) {
   return h("section", { "aria-labelledby": "title-intents", "data-key": "intents" },
     h("h2", { id: "title-intents" }, "What operators decided"),
     rows.length
-      ? table("What operators decided", ["What", "Decided", "Cluster", "Since", "Until", "By", "Why", "At"], rows)
+      ? table("Decisions in force", ["What", "Decided", "Cluster", "Since", "Until", "By", "Why", "At"], rows)
       : note("info", "Nothing is drained or on hold."));
 }

@@ -21,7 +21,7 @@ from tenacity import AsyncRetrying, retry_if_not_result
 from groundwork.backoff import Backoff
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.aio import Calls, pages
-from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
+from namesrv_console.fleet.observation import BrokerKey, Observation, Reported, Tables
 
 POLL_SECONDS = 1.0
 """Pause between two questions how a name server is: people see a change within about a second."""

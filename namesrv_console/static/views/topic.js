@@ -1,21 +1,25 @@
 // One topic: its route drawn, and why it is so.
 
-import { agoTime, count, h, note, pill, plural, svg, table } from "./dom.js";
-import { nameOf } from "./overview.js";
+import { agoTime, count, h, note, pill, plural, svg, table } from "../dom.js";
+import { brokerHref, href } from "../place.js";
+import { entries } from "./entries.js";
+import { kindPill, nameOf, PERMISSIONS, problems } from "./parts.js";
 
 const DRAWN = 40; // groups in a picture; the table has all
 const WRITE = 2;
 const READ = 4;
-const PERMISSIONS = ["---", "--I", "-W-", "-WI", "R--", "R-I", "RW-", "RWI"];
 
 export const load = ({ name = "" }, ask) => ask("route", { topic: name });
 
-export function render({ topic, answers }, { overview, width }) {
+export function render({ topic, kind, answers, history, historyProblems }, { overview, width }) {
   return [
-    h("h1", { tabindex: "-1", class: "mono" }, topic),
+    h("h1", { tabindex: "-1", class: "mono" }, topic, kindPill(kind)),
     ...sayings(answers).map(({ servers, answer }) => saying(topic, answer, servers, overview, width)),
     reasons(answers, overview),
-    h("p", { "data-key": "links", class: "after" }, h("a", { href: `#/journal?topic=${encodeURIComponent(topic)}` }, "Journal of this topic")),
+    h("section", { "aria-labelledby": "title-history", "data-key": "history" },
+      h("h2", { id: "title-history" }, "Journal ", h("small", null, h("a", { href: href("journal", { topic }) }, "all of it"))),
+      problems(overview, historyProblems, "show its journal"),
+      history.length ? entries(overview, history) : note("info", "There is nothing in it.")),
   ].filter(Boolean);
 }
 
@@ -45,7 +49,7 @@ function saying(topic, answer, servers, overview, width) {
       answer.order && `, ordered: ${answer.order}`),
     width < 560 ? drawTall(topic, answer.groups, width) : drawWide(topic, answer.groups, Math.min(width, 780)),
     answer.groups.length > DRAWN && note("info", `The picture has the first ${DRAWN}.`),
-    h("details", null, h("summary", null, "The same as a table"), asTable(answer, names)));
+    answer.groups.length > 0 && asTable(answer, names));
 }
 
 const total = (answer, queues, bit) =>
@@ -139,10 +143,10 @@ function drawTall(topic, groups, width) {
 
 function asTable(answer, names) {
   const columns = ["Broker", "Cluster", "Permission", "Read queues", "Write queues", "Addresses"];
-  return table(`Route at ${names}`, columns, answer.groups.map((group) => ({
+  return table(`Queues at ${names}`, columns, answer.groups.map((group) => ({
     key: `${group.cluster} ${group.broker}`,
     cells: [
-      group.broker, group.cluster, `${PERMISSIONS[group.perm & 7]}, ${WORDS[usable(group)]}`, count(group.read),
+      h("a", { href: brokerHref(group.cluster, group.broker) }, group.broker), group.cluster, `${PERMISSIONS[group.perm & 7]}, ${WORDS[usable(group)]}`, count(group.read),
       count(group.write),
       h("span", { class: "mono" }, group.addrs.map(({ id, addr }) => `${id}: ${addr}`).join(", ")),
     ],
@@ -160,7 +164,7 @@ function reasons(answers, overview) {
   const rows = [...found.values()].map((why) => ({
     key: why.key,
     cells: [
-      why.broker || "(none)", why.names.join(", "), pill(why.inRoute ? "good" : "idle", why.inRoute ? "yes" : "no"),
+      why.broker ? h("a", { href: brokerHref(why.cluster, why.broker) }, why.broker) : "(none)", why.names.join(", "), pill(why.inRoute ? "good" : "idle", why.inRoute ? "yes" : "no"),
       why.text, why.since === null ? "" : agoTime(why.since),
     ],
   }));
