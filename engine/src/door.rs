@@ -4,6 +4,7 @@
 //! takes a thread of its own, and the scheduler shares the processor between the two.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -18,7 +19,9 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
+use crate::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
 use crate::peer::{Peer, site_of};
 use crate::rates::Rates;
 use crate::shared::{Shared, Stage};
@@ -54,7 +57,7 @@ pub(crate) struct Arrived {
     pub(crate) wire: MovingWire,
     pub(crate) peer: Peer,
     pub(crate) place: Place,
-    pub(crate) tls: bool,
+    pub(crate) carrier: Carrier,
 }
 
 /// Whether a listening socket is one of TCP or of Unix.
@@ -150,7 +153,7 @@ impl Door {
             let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
         }
         match self.shared.tls_config().filter(|_| address.is_some()) {
-            None => self.hand_on(Wire::Plain(socket), peer, place, false),
+            None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
             Some(config) => {
                 if *self.handshakes.borrow() >= MAX_HANDSHAKES {
                     self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
@@ -163,38 +166,56 @@ impl Door {
     }
 
     async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, socket: Socket, mut peer: Peer, place: Place) {
-        let shaken = timeout(self.shared.limits.handshake_timeout, TlsAcceptor::from(config).accept(socket)).await;
+        let shaken = timeout(self.shared.limits.handshake_timeout, shake(config, socket)).await;
         *self.handshakes.borrow_mut() -= 1;
         match shaken {
-            Err(_) => self.refuse("handshake_timed_out", &peer, "the client does not get on with its handshake of TLS"),
-            Ok(Err(error)) => {
-                let text =
-                    format!("the handshake of TLS failed: {error}; does the client speak TLS, and know our authority?");
-                self.refuse("handshake_failed", &peer, &text);
+            Err(_) => {
+                let text = "the client does not get on with its handshake of TLS";
+                self.shared.turn_away(&peer, &Mistake::new("handshake_timed_out", text));
             }
-            Ok(Ok(stream)) => {
+            Ok(Err(error)) => self.shared.turn_away(&peer, &of_handshake(&error)),
+            Ok(Ok(Shaken::Nothing)) => {}
+            Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing),
+            Ok(Ok(Shaken::Tls(stream))) => {
                 let session = stream.get_ref().1;
-                if session.alpn_protocol() != Some(ALPN) {
-                    self.refuse("no_http2", &peer, "the client offers no HTTP/2 (ALPN h2), which gRPC needs");
-                    return;
-                }
+                let carrier =
+                    if session.alpn_protocol() == Some(ALPN) { Carrier::Tls } else { Carrier::TlsWithoutAlpn };
                 let certificate = session.peer_certificates().and_then(<[_]>::first);
                 peer.certificate = certificate.map(|der| Bytes::copy_from_slice(der));
-                self.hand_on(Wire::Tls(Box::new(stream)), peer, place, true);
+                self.hand_on(Wire::Tls(stream), peer, place, carrier);
             }
         }
     }
 
-    fn hand_on(&self, wire: Wire, peer: Peer, place: Place, tls: bool) {
+    fn hand_on(&self, wire: Wire, peer: Peer, place: Place, carrier: Carrier) {
         let Ok(wire) = wire.detach() else { return };
         let mut next = self.next.borrow_mut();
         *next = (*next + 1) % self.rooms.len();
         // A thread that has ended takes nobody; the connection closes.
-        let _ = self.rooms[*next].send(Arrived { wire, peer, place, tls });
+        let _ = self.rooms[*next].send(Arrived { wire, peer, place, carrier });
     }
 
     fn refuse(&self, kind: &'static str, peer: &Peer, text: &str) {
         self.shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
         self.shared.notices.tell(kind, &peer.address, text);
     }
+}
+
+/// What became of a handshake.
+enum Shaken {
+    /// The client said nothing before it went, as those do that only look whether a port is open.
+    Nothing,
+    /// It speaks something else, which whoever serves it will see.
+    NoTls(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+async fn shake(config: Arc<ServerConfig>, socket: Socket) -> io::Result<Shaken> {
+    match socket.peek().await {
+        Ok(Some(byte)) if begins_tls(byte) => {}
+        Ok(Some(_)) => return Ok(Shaken::NoTls(socket)),
+        Ok(None) | Err(_) => return Ok(Shaken::Nothing),
+    }
+    let stream = TlsAcceptor::from(config).accept(socket).await?;
+    Ok(Shaken::Tls(Box::new(stream)))
 }

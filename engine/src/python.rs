@@ -19,6 +19,7 @@ use crate::bridge::{CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Failure};
 use crate::engine::{Engine, Overloaded, Setup, status_trailers};
 use crate::limits::Limits;
+use crate::notices::Notice;
 use crate::shared::Method;
 
 const CALL: u8 = 0;
@@ -209,7 +210,9 @@ impl PyEngine {
                 Event::Message(id, message) => {
                     list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message))))?;
                 }
-                Event::Notice(kind, peer, text) => list.append((NOTICE, 0, (kind, peer, text)))?,
+                Event::Notice(Notice { kind, peer, text, not_told }) => {
+                    list.append((NOTICE, 0, (kind, peer, text, not_told)))?;
+                }
                 Event::Stopped => list.append((STOPPED, 0, py.None()))?,
             }
         }

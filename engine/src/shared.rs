@@ -12,7 +12,9 @@ use crate::cache::Cache;
 use crate::classes::Classes;
 use crate::limits::Limits;
 use crate::message::Assembling;
+use crate::mistakes::Mistake;
 use crate::notices::Notices;
+use crate::peer::Peer;
 use crate::status::{CODES, Status};
 
 /// One method that is served.
@@ -183,6 +185,12 @@ impl Shared {
             }
         }
         (counts, self.hits.iter().map(|hits| hits.nanos.load(Ordering::Relaxed)).collect())
+    }
+
+    /// Counts a connection that ends because its client makes a mistake, and tells of it.
+    pub(crate) fn turn_away(&self, peer: &Peer, mistake: &Mistake) {
+        self.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
+        self.notices.tell_of_peer(mistake.kind, &peer.address, &mistake.text);
     }
 
     pub(crate) fn tell(&self, event: Event) {

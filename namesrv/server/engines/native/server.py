@@ -241,7 +241,8 @@ class NativeServer(grpc.aio.Server):
             if kind == CALL:
                 self._on_call(number, what)
             elif kind == NOTICE:
-                _log.warning(what[0], peer=what[1], problem=what[2])
+                event, peer, problem, not_told = what
+                _log.warning(event, peer=peer, problem=problem, not_told=not_told)
             elif kind == STOPPED:
                 self._ended.set()
             elif (call := self._calls.get(number)) is not None:
