@@ -22,7 +22,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
-use crate::peer::{Peer, site_of};
+use crate::peer::{Owner, Peer, site_of};
+use crate::places::{NoPlace, Place};
 use crate::rates::Rates;
 use crate::shared::{Shared, Stage};
 use crate::tls::ALPN;
@@ -39,16 +40,6 @@ const MAX_HANDSHAKES: usize = 4_096;
 pub(crate) enum Listener {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener),
-}
-
-/// A place among the connections. Given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<Shared>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A connection that came in.
@@ -131,14 +122,11 @@ impl Door {
     }
 
     fn let_in(self: &Rc<Self>, socket: Socket, address: Option<SocketAddr>) {
-        let counts = &self.shared.counts;
-        let place = Place(Arc::clone(&self.shared));
         let peer = Peer::of(address);
-        if counts.connections.fetch_add(1, Ordering::Relaxed) >= self.shared.limits.max_connections {
-            let text = format!("more than {} connections; further ones are closed", self.shared.limits.max_connections);
-            self.refuse("too_many_connections", &peer, &text);
-            return;
-        }
+        let place = match self.shared.places.take(Owner::of(address)) {
+            Ok(place) => place,
+            Err(none) => return self.no_place(&peer, &none),
+        };
         if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()))) {
             let rate = self.shared.limits.max_connection_rate;
             self.refuse(
@@ -148,7 +136,7 @@ impl Door {
             );
             return;
         }
-        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        self.shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
         if let Socket::Tcp(stream) = &socket {
             let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
         }
@@ -195,6 +183,23 @@ impl Door {
         let _ = self.rooms[*next].send(Arrived { wire, peer, place, carrier });
     }
 
+    fn no_place(&self, peer: &Peer, none: &NoPlace) {
+        match none {
+            NoPlace::InAll(most) => {
+                let text = format!("{most} connections are open, which is all there may be; further ones are closed");
+                self.refuse("too_many_connections", peer, &text);
+            }
+            NoPlace::OfSite(most) => {
+                self.shared.counts.refused_of_address.fetch_add(1, Ordering::Relaxed);
+                let text = format!(
+                    "its address has {most} connections, which is all that one may have (caller_share_percent of \
+                     max_connections); further ones are closed"
+                );
+                self.refuse("too_many_connections_of_address", peer, &text);
+            }
+        }
+    }
+
     fn refuse(&self, kind: &'static str, peer: &Peer, text: &str) {
         self.shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
         self.shared.notices.tell(kind, &peer.address, text);
@@ -218,4 +223,54 @@ async fn shake(config: Arc<ServerConfig>, socket: Socket) -> io::Result<Shaken> 
     }
     let stream = TlsAcceptor::from(config).accept(socket).await?;
     Ok(Shaken::Tls(Box::new(stream)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::{Bridge, Event};
+    use crate::cache::Cache;
+    use crate::classes::Classes;
+    use crate::limits::Limits;
+    use crate::status::{Code, Status};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    fn door(limits: Limits) -> (Rc<Door>, UnboundedReceiver<Arrived>) {
+        let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
+        let overloaded = Status::new(Code::ResourceExhausted, "");
+        let rates = RefCell::new(Rates::new(limits.max_connection_rate));
+        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, Classes::new(false), bridge, overloaded, 1));
+        let (sender, room) = unbounded_channel();
+        let (next, handshakes) = (RefCell::new(0), RefCell::new(0));
+        (Rc::new(Door { shared, rooms: vec![sender], next, rates, handshakes }), room)
+    }
+
+    #[tokio::test]
+    async fn beyond_the_connections_of_an_address_one_more_is_closed_counted_and_told() {
+        let limits = Limits { max_connections: 10, max_site_connections: 2, kept_connections: 0, ..Limits::default() };
+        let (door, mut room) = door(limits);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut clients = Vec::new();
+        for from in ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "127.0.0.1:1"] {
+            clients.push(TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects"));
+            let (stream, _) = listener.accept().await.expect("accepts");
+            door.let_in(Socket::Tcp(stream), Some(from.parse().expect("an address")));
+        }
+        let mut there = Vec::new();
+        while let Ok(arrived) = room.try_recv() {
+            there.push(arrived);
+        }
+        let peers: Vec<_> = there.iter().map(|arrived| arrived.peer.address.as_str()).collect();
+        assert_eq!(peers, ["ipv4:10.0.0.1:1", "ipv4:10.0.0.1:2", "ipv4:10.0.0.2:1", "ipv4:127.0.0.1:1"]);
+        assert_eq!(door.shared.counts.refused_of_address.load(Ordering::Relaxed), 1);
+        assert_eq!(door.shared.counts.refused_connections.load(Ordering::Relaxed), 1);
+        assert_eq!(clients[2].read_u8().await.expect_err("closed").kind(), io::ErrorKind::UnexpectedEof);
+        let told = door.shared.bridge.take(9);
+        let [Event::Notice(notice)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((notice.kind, notice.peer.as_str()), ("too_many_connections_of_address", "ipv4:10.0.0.1:3"));
+        drop(there);
+        assert_eq!(door.shared.places.taken(), 0);
+    }
 }

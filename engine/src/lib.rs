@@ -38,6 +38,8 @@ mod pace;
 mod payload;
 #[cfg(not(feature = "loom"))]
 mod peer;
+#[cfg(not(feature = "loom"))]
+mod places;
 #[cfg(all(feature = "python", not(feature = "loom")))]
 mod python;
 #[cfg(not(feature = "loom"))]

@@ -103,7 +103,7 @@ impl PyEngine {
     #[new]
     #[pyo3(signature = (
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
-        max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
+        max_connections_of_address, kept_connections, max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, max_connection_age, overloaded,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
@@ -116,6 +116,8 @@ impl PyEngine {
         max_metadata: usize,
         max_streams: u32,
         max_connections: usize,
+        max_connections_of_address: usize,
+        kept_connections: usize,
         max_pending: usize,
         max_assembling: usize,
         max_waiting: usize,
@@ -135,6 +137,8 @@ impl PyEngine {
             max_metadata,
             max_streams,
             max_connections,
+            max_site_connections: max_connections_of_address,
+            kept_connections,
             max_pending,
             max_assembling,
             max_waiting,

@@ -15,6 +15,7 @@ use crate::message::Assembling;
 use crate::mistakes::Mistake;
 use crate::notices::Notices;
 use crate::peer::Peer;
+use crate::places::Places;
 use crate::status::{CODES, Status};
 
 /// One method that is served.
@@ -74,12 +75,13 @@ impl Hits {
     }
 }
 
-/// Numbers that only rise, and how many connections there are.
+/// Numbers that only rise, and what waits.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) refused_connections: AtomicU64,
+    /// Of those, the ones whose address had too many.
+    pub(crate) refused_of_address: AtomicU64,
     pub(crate) closed_for_waiting: AtomicU64,
     pub(crate) closed_for_cancels: AtomicU64,
     pub(crate) closed_for_floods: AtomicU64,
@@ -104,6 +106,7 @@ pub(crate) struct Shared {
     /// What a call is told that finds no room, and may find it later.
     pub(crate) overloaded: Status,
     pub(crate) counts: Counts,
+    pub(crate) places: Arc<Places>,
     pub(crate) notices: Notices,
     pub(crate) pending: AtomicUsize,
     pub(crate) threads: usize,
@@ -143,6 +146,7 @@ impl Shared {
             assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),
             overloaded,
             counts: Counts::default(),
+            places: Places::new(&limits),
             pending: AtomicUsize::new(0),
             threads,
             tls: RwLock::new(None),
