@@ -17,8 +17,8 @@ def test_one_address_may_have_a_share_of_the_connections_and_some_are_kept_for_t
     pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
     from namesrv.server.engines.native.server import NativeServer  # noqa: PLC0415 - as above
 
-    settings = NamesrvSettings(max_connections=1_000, caller_share_percent=caller, kept_share_percent=kept)
-    server = build_server("native", settings)
+    shares = {"max_connections": 1_000, "caller_share_percent": caller, "kept_share_percent": kept}
+    server = build_server("native", NamesrvSettings.load(None, shares))
     assert isinstance(server, NativeServer)
     bounds = server.options
     assert bounds.max_connections == 1_000, "there are descriptors for so many"
