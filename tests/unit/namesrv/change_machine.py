@@ -81,6 +81,7 @@ BEHAVIOURS = st.builds(
     mass_loss_min_brokers=st.integers(1, 3),
     mass_loss_settle_seconds=st.just(0.0),
     mass_loss_hold_seconds=st.just(200.0),
+    address_claim_seconds=st.sampled_from([0.0, 300.0]),
 )
 
 
