@@ -37,6 +37,8 @@ OLDEST_KUBERNETES = "1.28"
 """What docs/operating.md promises; the other version checked is the newest that the validator knows."""
 OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}
 """Of the Prometheus operator, which Kubernetes has no schema of."""
+OPERATOR_MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+"""The Go module that has the schemas of those."""
 UNITS = ("namesrv.service", "broker-agent@.service")
 MOST_EXPOSED = 25
 """What `systemd-analyze security` may count, in tenths: 0 is sealed, 96 is a service without any of its settings."""
@@ -78,6 +80,83 @@ def test_kubernetes_takes_what_kustomize_makes(tools: Path, tmp_path: Path, name
     printed = checked.stdout + checked.stderr
     assert checked.returncode == 0, printed
     assert printed.count(" passed for resource ") == len(known), printed
+
+
+def test_no_kustomization_goes_unchecked() -> None:
+    found = {path.parent: yaml.safe_load(path.read_text()) for path in DEPLOY.rglob("kustomization.yaml")}
+    whole = {folder for folder, text in found.items() if text["kind"] == "Kustomization"}
+    assert whole == {DEPLOY / "kubernetes" / name for name in KUSTOMIZATIONS}
+    parts = {(folder / name).resolve() for folder in whole for name in found[folder].get("components", ())}
+    assert parts == found.keys() - whole
+
+
+@pytest.fixture(scope="module")
+def operator_schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Schemas of the Prometheus operator's kinds, which allow no field that they do not name."""
+    if shutil.which("go") is None:
+        pytest.skip("go, which brings the Prometheus operator's schemas, is not installed")
+    folder = tmp_path_factory.mktemp("operator")
+    (folder / "go.mod").write_text("module schemas\n")
+    downloaded = subprocess.run(
+        ["go", "mod", "download", "-json", OPERATOR_MODULE], cwd=folder, check=False, capture_output=True, timeout=120
+    )
+    if downloaded.returncode != 0:
+        pytest.skip(f"the Prometheus operator's schemas cannot be had: {downloaded.stderr.decode()}")
+    schemas = {}
+    for kind in OPERATOR_KINDS:
+        crds = Path(json.loads(downloaded.stdout)["Dir"]) / "example/prometheus-operator-crd"
+        crd = yaml.safe_load((crds / f"monitoring.coreos.com_{kind.lower()}s.yaml").read_text())
+        (schema,) = (one["schema"]["openAPIV3Schema"] for one in crd["spec"]["versions"] if one["name"] == "v1")
+        schema["properties"]["metadata"]["x-kubernetes-preserve-unknown-fields"] = True
+        schemas[kind] = folder / f"{kind}.json"
+        schemas[kind].write_text(json.dumps(_closed(schema)))
+    return schemas
+
+
+def _closed(schema: Any) -> Any:
+    """A schema as Kubernetes takes it with ``--validate=strict``: what it does not name is not allowed."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # Patterns are of Go's syntax, which the checker has not.
+    closed = {key: _closed(value) for key, value in schema.items() if key != "pattern" or isinstance(value, dict)}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        closed.setdefault("additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields")))
+    return closed
+
+
+def test_the_prometheus_operator_takes_what_kustomize_makes(
+    tools: Path, tmp_path: Path, operator_schemas: dict[str, Path]
+) -> None:
+    text = run([str(tools / "kubectl"), "kustomize", str(DEPLOY / "kubernetes/overlays/production")])
+    items = [item for item in yaml.safe_load_all(text) if item["kind"] in OPERATOR_KINDS]
+    assert {item["kind"] for item in items} == OPERATOR_KINDS
+    for item in items:
+        _check(tools, operator_schemas[item["kind"]], item, tmp_path)
+    item["spec"]["no-such-field"] = True
+    with pytest.raises(CommandError, match="no-such-field"):
+        _check(tools, operator_schemas[item["kind"]], item, tmp_path)
+
+
+def _check(tools: Path, schema: Path, item: dict[str, Any], folder: Path) -> None:
+    (folder / "item.json").write_text(json.dumps(item))
+    run([str(tools / "check-jsonschema"), f"--schemafile={schema}", str(folder / "item.json")])
+
+
+@pytest.mark.parametrize("profiles", [(), ("--profile", "monitoring")], ids=["plain", "monitoring"])
+def test_what_compose_makes_of_the_file_keeps_to_the_specification_and_is_whole(
+    tools: Path, tmp_path: Path, profiles: tuple[str, ...]
+) -> None:
+    written = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    wanted = {name for name, service in written.items() if profiles or "profiles" not in service}
+    rendered = tmp_path / "compose.yaml"
+    rendered.write_text(run([str(tools / "podman-compose"), f"--file={DEPLOY / 'compose.yaml'}", *profiles, "config"]))
+    run([str(tools / "check-jsonschema"), "--builtin-schema=vendor.compose-spec", str(rendered)])
+    services = yaml.safe_load(rendered.read_text())["services"]
+    assert services.keys() == wanted
+    assert "${" not in rendered.read_text()
+    assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in services.values())
 
 
 def test_kubernetes_schemas_are_asked_strictly(tools: Path, tmp_path: Path) -> None:
