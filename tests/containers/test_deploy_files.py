@@ -19,7 +19,7 @@ import yaml
 from support.engines import present
 from support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient
-from support.registrations import identity, registration
+from support.registrations import identity, register, registration
 from tools.containers.engine import REPOSITORY, CommandError, run
 from tools.containers.images import cache_folder
 
@@ -201,13 +201,18 @@ def test_systemd_takes_the_socket_unit_and_starts_the_name_server_for_it(tmp_pat
 
 
 @contextmanager
-def prometheus_of(program: Path, folder: Path, targets: dict[str, str]) -> Iterator[str]:
-    """A Prometheus that scrapes one target a job each second, with our rules; yields where it answers."""
+def prometheus_of(
+    promtool: str, folder: Path, targets: dict[str, list[str]], rules: Path = MONITORING / "alerts.yaml"
+) -> Iterator[str]:
+    """A Prometheus that scrapes the targets of each job every second, with our rules; yields where it answers."""
+    program = Path(promtool).with_name("prometheus")
+    if not program.exists():
+        pytest.skip("there is no prometheus beside promtool")
     configuration = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    configuration["rule_files"] = [str(MONITORING / "alerts.yaml")]
+    configuration["rule_files"] = [str(rules)]
     for scrape in configuration["scrape_configs"]:
-        scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]]}]
+        scrape["static_configs"] = [{"targets": targets[scrape["job_name"]], "labels": {"fleet": "main"}}]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
     with socket.create_server(("127.0.0.1", 0)) as free:
         listen = f"127.0.0.1:{free.getsockname()[1]}"
@@ -249,9 +254,6 @@ CERTIFICATE_END = "_certificate_not_after_seconds"
 
 @pytest.mark.timeout(180)
 def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str, tmp_path: Path) -> None:
-    prometheus = Path(promtool).with_name("prometheus")
-    if not prometheus.exists():
-        pytest.skip("there is no prometheus beside promtool")
     dashboards = [json.loads(path.read_text()) for path in MONITORING.glob("*.dashboard.json")]
     panels = [panel for dashboard in dashboards for panel in dashboard["panels"]]
     expressions = {target["expr"] for panel in panels for target in panel.get("targets", [])}
@@ -265,11 +267,11 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
         RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
         BrokerAgentProcess(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
         prometheus_of(
-            prometheus,
+            promtool,
             tmp_path,
             {
-                "namesrv": namesrv.wait_for("namesrv_started")["metrics"],
-                "broker-agent": agent.wait_for("agent_started")["metrics"],
+                "namesrv": [namesrv.wait_for("namesrv_started")["metrics"]],
+                "broker-agent": [agent.wait_for("agent_started")["metrics"]],
             },
         ) as url,
     ):
@@ -294,3 +296,31 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
         rules = [rule for group in _ask(url, "rules")["groups"] for rule in group["rules"]]
         assert {rule["name"]: rule["health"] for rule in rules if rule["health"] == "err"} == {}
         assert len(rules) > 10
+
+
+@pytest.mark.timeout(180)
+def test_name_servers_with_as_many_brokers_that_are_others_raise_the_alert_and_a_killed_one_its_own(
+    promtool: str, tmp_path: Path
+) -> None:
+    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule.pop("for", None)  # what lasts for minutes in a fleet is told at once here
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    metrics = ("--metrics-listen", "127.0.0.1:0")
+    with NamesrvProcess(*metrics) as first, NamesrvProcess(*metrics) as second:
+        listen = [namesrv.wait_for("namesrv_started")["metrics"] for namesrv in (first, second)]
+        with prometheus_of(promtool, tmp_path, {"namesrv": listen, "broker-agent": []}, tmp_path / "rules.yaml") as url:
+
+            def fired() -> set[tuple[str, str]]:
+                alerts = [alert["labels"] for alert in _ask(url, "alerts")["alerts"]]
+                return {(labels["alertname"], labels.get("instance", "")) for labels in alerts}
+
+            eventually(lambda: _ask(url, "query", query="sum(namesrv_warm) == 2")["result"])
+            eventually(fired, lambda alerts: not alerts)  # NamesrvFewLeft, before both are scraped
+            for namesrv, name in ((first, "broker-a"), (second, "broker-b")):
+                with namesrv.connect() as client:
+                    register(client, "TopicTest", name=name)
+            # Samples are taken at full minutes.
+            eventually(fired, lambda alerts: ("NamesrvDisagree", "") in alerts, within_seconds=90)
+            second.kill()
+            eventually(fired, lambda alerts: {("NamesrvDown", listen[1]), ("NamesrvFewLeft", "")} <= alerts)
