@@ -238,6 +238,7 @@ def _sound(fields: Mapping[str, str]) -> dict[str, str]:
 
 def _remoting_registration(data: bytes, _: Path) -> None:
     body = run_sync(read_registration(data, 0, ()))
+    assert body.topic_configs is not None, "no mark is held"
     for topic, numbers in body.topic_configs.items():
         check_topic(topic)
         assert all(type(number) is int for number in numbers)

@@ -6,7 +6,7 @@ Writers give way after every topic or two; what else may happen then, happens, a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,7 @@ from namesrv.core.records.rows import (
     RemovalReason,
     ReportedQueues,
     StaticMapping,
+    TableMark,
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
@@ -83,9 +84,19 @@ INTENT_KEYS: st.SearchStrategy[IntentKey] = GROUPS | st.builds(HoldKey, TOPIC_NA
 OPERATOR = Cause("an operator's call", "an operator", "because")
 
 
+def mark_of(topics: Mapping[str, ReportedQueues]) -> TableMark:
+    """A mark that only an equal table has."""
+    return TableMark(0, repr(sorted(topics.items())).encode(), len(topics))
+
+
 class TablesAgreeWithTheModel(ReferenceMachine):
     behaviour = Behaviour(mass_loss_percent=100)
     """The guard is off: no more than all can be lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: dict[BrokerKey, Mapping[str, ReportedQueues]] = {}
+        """The last table of each group that came topic by topic, with its mark."""
 
     @initialize(acting_master=st.booleans(), exactly=st.booleans())
     def start(self, acting_master: bool, exactly: bool) -> None:
@@ -102,7 +113,8 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
     @rule(
         number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, table=TABLES, plan=PLANS,
-        kind=st.sampled_from(["whole", "increment", "topic by topic"]), mapping=st.none() | MAPPINGS,
+        kind=st.sampled_from(["whole", "increment", "topic by topic", "the same topic by topic"]),
+        mapping=st.none() | MAPPINGS,
     )  # fmt: skip
     def register_again(
         self,
@@ -114,21 +126,27 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         kind: str,
         mapping: StaticMapping | None,
     ) -> None:
+        partial = kind.endswith("topic by topic")
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+            said = self.said.get(broker.group, topics) if kind.startswith("the same") else topics
             registration = Registration(
                 broker.group,
                 broker.broker_id,
                 key.broker_addr,
                 version or broker.version,
-                topics if kind == "topic by topic" else table,
+                said if partial else table,
                 base_version=broker.version if kind == "increment" else None,
                 enable_acting_master=True,
-                topic_by_topic=kind == "topic by topic",
+                topic_by_topic=partial,
                 mappings={} if mapping is None else {"T1": mapping},
             )
             self.register_with(registration, plan)
 
     def register_with(self, registration: Registration, plan: Plan) -> None:
+        topics = registration.topic_configs
+        if registration.topic_by_topic and topics is not None and not registration.mappings:
+            self.said[registration.broker] = topics
+            registration = replace(registration, table_mark=mark_of(topics))
         refusal = self.model.refusal(registration)
         steps = self.manager.register_broker(registration)
         published: list[bool] = []
