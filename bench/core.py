@@ -205,7 +205,7 @@ def _read_and_registered(
     """What RegistrationServicer does, with the same checks, but for waiting between reading and registering."""
     registration = requests.registration(request)
     if manager.reads_topics(registration):
-        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table, {})
+        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table)
         registration = replace(registration, topic_configs=read)
     return (yield from manager.register_broker(registration))
 

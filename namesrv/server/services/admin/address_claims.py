@@ -8,6 +8,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
 from namesrv.core.liveness.address_claims import AddressClaim
+from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import LiveKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.slices import Sliced, sorted_in_slices
@@ -67,18 +68,21 @@ class AddressClaimChanges:
         field_rules.check_address("broker_addr", request.broker_addr)
         if len(request.comment) > limits.MAX_COMMENT_LENGTH:
             raise InvalidField("comment", f"has {len(request.comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
-        claims, key = self._manager.address_claims, LiveKey(request.cluster_name, request.broker_addr)
-        claim = claims.at(key)
-        if claim is not None and not request.validate_only:
-            claims.release(key)
+        key = LiveKey(request.cluster_name, request.broker_addr)
+        if request.validate_only:
+            claim = self._manager.address_claims.at(key)
+            return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
+        cause = Cause("ReleaseAddressClaim", caller_of(context), request.comment)
+        claim = self._manager.release_address_claim(key, cause)
+        if claim is not None:
             _log.info(
                 "address_claim_released",
                 cluster=key.cluster_name,
                 addr=key.broker_addr,
                 broker=claim.broker.broker_name,
                 id=claim.broker_id,
-                caller=caller_of(context),
-                comment=request.comment,
+                caller=cause.caller,
+                comment=cause.comment,
             )
         return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
 

@@ -136,7 +136,7 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     assert fleet.woken() == []
     assert fleet.watches.waiting_count == 0
     run_sync(fleet.manager.leftovers.clear_up())
-    assert fleet.watches._index._by_topic == fleet.watches._index._by_prefix == {}
+    assert len(fleet.watches._index._by_topic) == len(fleet.watches._index._by_prefix) == 0
 
 
 def test_wide_watches_that_end_together_leave_the_index_a_slice_at_a_time() -> None:
