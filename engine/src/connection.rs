@@ -72,9 +72,14 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
     tokio::task::yield_now().await; // the calls that it brought have their turn, too
     drop(turn);
     if first.is_pending() {
-        connection.await;
+        (&mut connection).await;
     }
+    // Thousands that end at once have so much to give back that others would wait for all of them.
+    let turn = room.leavers.acquire().await;
+    drop(connection);
     room.leave(&handle);
+    tokio::task::yield_now().await;
+    drop(turn);
 }
 
 fn builder(room: &Room) -> Builder {
