@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
-from bench.pauses import GENERATIONS, Pauses
+from bench.probes.pauses import GENERATIONS, Pauses
 from bench.workload import Profile, registration
 from namesrv.core.records.fragments import tag, varint
 from namesrv.core.records.rows import RegisterBrokerResult
