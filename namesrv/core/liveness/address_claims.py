@@ -16,7 +16,7 @@ MAX_CLAIMS_OF_GROUP = 16
 """Most claims of one group, more than any has brokers: nobody fills the table, or keeps a network's addresses from
 others, by registering one after the other. Beyond, the oldest goes."""
 
-SLICE = 1_000
+_SLICE = 1_000
 """Claims that are looked at before giving way: about a millisecond."""
 
 
@@ -98,7 +98,7 @@ class AddressClaims:
             claim = self.at(key)
             if claim is not None:
                 claims.append(claim)
-            if count % SLICE == 0:
+            if count % _SLICE == 0:
                 yield
         return claims
 

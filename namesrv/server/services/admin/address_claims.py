@@ -7,7 +7,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
-from namesrv.core.liveness.address_claims import SLICE, AddressClaim
+from namesrv.core.liveness.address_claims import AddressClaim
 from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import LiveKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
@@ -16,6 +16,9 @@ from namesrv.server.auth.callers import caller_of
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules
 from namesrv.server.services.paging import page_of
+
+_SLICE = 1_000
+"""Claims that are sorted or looked at before giving way."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +48,7 @@ class AddressClaimQueries:
             name = _name(claim)
             if name > after:
                 claims[name] = claim
-            if count % SLICE == 0:
+            if count % _SLICE == 0:
                 yield
         names = yield from sorted_in_slices(claims)
         return names[:limit]

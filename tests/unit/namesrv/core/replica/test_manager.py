@@ -171,7 +171,7 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     @rule()
     def lets_go_of_an_address(self) -> None:
         manager = self.fleet.manager
-        for claim in manager.address_claims.in_force()[:1]:
+        for claim in run_sync(manager.address_claims.in_force())[:1]:
             assert manager.release_address_claim(claim.key, _CAUSE) == claim
 
     @rule(topic=st.sampled_from(_TOPICS), value=st.none() | st.sampled_from(["broker-a:1", "broker-b:2"]))

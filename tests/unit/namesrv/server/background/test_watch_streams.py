@@ -180,7 +180,7 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
         await run_cooperatively(server.fleet.manager.leftovers.clear_up())
-        assert server.watchers.watches._index._by_topic == {}
+        assert len(server.watchers.watches._index._by_topic) == 0
 
 
 def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
