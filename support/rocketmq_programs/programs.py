@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -21,22 +22,26 @@ _OPTIONS = (
     "-XX:TieredStopAtLevel=1",
 )
 _SHOWN_CHARACTERS = 4_000
+_LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 Properties = Mapping[str, str]
 """System properties of Java."""
 
 
 def free_ports() -> int:
-    """A port that is free, together with the one above and the one two below, which a broker takes as well."""
+    """A port that is free, together with the one above and the one two below, which a broker takes as well.
+
+    Below those that the system gives to outgoing connections: a broker binds them seconds later, and some connection
+    would have one by then.
+    """
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port: int = listener.getsockname()[1]
-            try:
-                for other in (port + 1, port - 2):
-                    socket.create_server(("127.0.0.1", other)).close()
-            except (OSError, OverflowError):
-                continue
-            return port
+        port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
+        try:
+            for one in (port, port + 1, port - 2):
+                socket.create_server(("127.0.0.1", one)).close()
+        except OSError:
+            continue
+        return port
 
 
 class JavaProgram:

@@ -17,8 +17,8 @@ from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules
 from namesrv.server.services.paging import page_of
 
-NAMES_SLICE = 1_000
-"""Claims that are named before giving way: about a millisecond."""
+_SLICE = 1_000
+"""Claims that are sorted or looked at before giving way."""
 
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class AddressClaimQueries:
             name = _name(claim)
             if name > after:
                 claims[name] = claim
-            if count % NAMES_SLICE == 0:
+            if count % _SLICE == 0:
                 yield
         names = yield from sorted_in_slices(claims)
         return names[:limit]

@@ -15,16 +15,13 @@ from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration, RemovalReason, ReportedQueues
 from namesrv.core.slices import Sliced
 from namesrv.server.services import field_rules
-from namesrv.server.services.registration.mappings import static_mapping
+from namesrv.server.services.registration.mappings import MAPPED_SLICE, static_mapping
 
 KNOWN_IDENTITIES = 16_384
 """Brokers whose identity is not checked again: the checks take half the time of a heartbeat. Some 10 MB at most."""
 
 READ_SLICE = 150
 """Topics that are read before giving way: a quarter of a millisecond."""
-
-MAPPED_SLICE = 2_500
-"""Queues of mappings that are read before giving way: about a millisecond."""
 
 CRC32_SLICE = 500
 """Topics that a checksum is taken of before giving way: about a millisecond."""
@@ -157,7 +154,8 @@ def read_topics(
         if message.HasField("mapping"):
             before = read.mapped_queues
             read.add_mapped(len(message.mapping.topic_queue_ids))
-            read[topic] = (*checked, static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping))
+            mapping = yield from static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
+            read[topic] = (*checked, mapping)
             if before // MAPPED_SLICE != read.mapped_queues // MAPPED_SLICE:
                 yield
         else:

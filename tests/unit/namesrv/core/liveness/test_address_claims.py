@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.liveness.address_claims import _SLICE, MAX_CLAIMS_OF_GROUP, AddressClaim
+from namesrv.core.liveness.address_claims import MAX_CLAIMS_OF_GROUP, AddressClaim
 from namesrv.core.records.rows import BrokerKey, LiveKey
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
@@ -106,9 +106,9 @@ def test_many_claims_are_listed_in_slices() -> None:
     claims.load(
         (
             AddressClaim(LiveKey(CLUSTER, f"host-{number}:1"), BrokerKey(CLUSTER, f"broker-{number}"), 0, 0, 2**62)
-            for number in range(3 * _SLICE)
+            for number in range(3_000)
         ),
         DAY,
     )
     assert sum(1 for _ in claims.in_force()) == 3
-    assert len(run_sync(claims.in_force())) == 3 * _SLICE
+    assert len(run_sync(claims.in_force())) == 3_000

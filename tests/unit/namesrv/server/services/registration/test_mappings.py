@@ -12,6 +12,7 @@ from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.records.rows import ReportedQueues, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.server.services.registration import requests
+from namesrv.server.services.registration.mappings import MAPPED_SLICE
 from support.registrations import topic_config
 
 
@@ -88,7 +89,9 @@ def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
     }
 
 
-def test_large_mappings_are_read_in_slices() -> None:
-    ids = tuple(range(requests.MAPPED_SLICE))
+@pytest.mark.parametrize(("topics", "each"), [(1, 5), (5, 1), (10, 0.5)])
+def test_many_queues_are_read_in_slices_whether_they_are_of_one_mapping_or_of_many(topics: int, each: float) -> None:
+    ids = tuple(range(round(each * MAPPED_SLICE)))
     said = replace(GOOD, total=len(ids), topic_ids=ids, broker_ids=ids)
-    assert len(list(requests.read_topics([said.topic(f"T{number}") for number in range(5)], ()))) == 5
+    steps = requests.read_topics([said.topic(f"T{number}") for number in range(topics)], ())
+    assert len(list(steps)) >= 5
