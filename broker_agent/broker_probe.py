@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import structlog
 
@@ -18,10 +18,6 @@ from groundwork.files.bounded_read import open_regular
 
 ProbeKind = Literal["tcp", "pid", "none"]
 
-PROBE_PERIOD_SECONDS = 1.0
-"""Time from one look at the broker to the next: a broker is gone from the routes 3 to 5 s after it died."""
-FAILURES_UNTIL_DOWN = 3
-"""Failed looks in a row after which a broker counts as dead: one may be a full backlog, or a quick restart."""
 CONNECT_TIMEOUT_SECONDS = 1.0
 """Time for one attempt to connect; the broker is on this machine or next to it."""
 JOIN_SECONDS = 2.0
@@ -35,12 +31,25 @@ Check = Callable[[], None]
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
+class Rhythm(NamedTuple):
+    """How often the broker is looked at, and what its death is: by default it is told within three seconds."""
+
+    period_seconds: float = 1.0
+    """Time from one look at the broker to the next."""
+    failures: int = 3
+    """Failed looks in a row after which a broker counts as dead: one may be a full backlog, or a quick restart."""
+
+
+THREE_SECONDS = Rhythm()
+
+
 def broker_probe_of(
     kind: ProbeKind,
     *,
     broker_addr: Endpoint,
     broker_pid: str | None = None,
     timing: Timing,
+    rhythm: Rhythm = THREE_SECONDS,
     wait: Wait = threading.Event.wait,
 ) -> BrokerProbe:
     """The probe that settings describe.
@@ -50,6 +59,7 @@ def broker_probe_of(
         broker_addr: Where the broker listens.
         broker_pid: For ``pid``: the number of the process, or the path of a file that holds it and is read each time.
         timing: Clock.
+        rhythm: How often to look, and how many failures are the broker's death.
         wait: How to wait between two looks.
 
     Raises:
@@ -62,7 +72,7 @@ def broker_probe_of(
         check = connects_to(broker_addr)
     elif broker_pid is not None:
         check = process_runs(broker_pid)
-    return BrokerProbe(check, timing, wait)
+    return BrokerProbe(check, timing, rhythm, wait)
 
 
 def connects_to(broker_addr: Endpoint) -> Check:
@@ -94,21 +104,29 @@ def process_runs(broker_pid: str) -> Check:
 
 
 class BrokerProbe:
-    """Looks at the broker every second and says when it has died and when it is back.
+    """Looks at the broker again and again, and says when it has died and when it is back.
 
     At first the broker counts as alive, unless ``first_look`` has found otherwise.
     """
 
-    def __init__(self, check: Check | None, timing: Timing, wait: Wait = threading.Event.wait) -> None:
+    def __init__(
+        self,
+        check: Check | None,
+        timing: Timing,
+        rhythm: Rhythm = THREE_SECONDS,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
         """Creates it; the broker is not looked at before ``start``.
 
         Args:
             check: One look; None to take the broker for alive whatever happens.
             timing: Clock.
+            rhythm: How often to look, and how many failures are the broker's death.
             wait: How to wait between two looks.
         """
         self._check = check
         self._timing = timing
+        self._rhythm = rhythm
         self._failures = 0
         self._up = True
         self._on_down: Callable[[], None] | None = None
@@ -131,7 +149,7 @@ class BrokerProbe:
         try:
             self._check()
         except OSError as error:
-            self._up, self._failures = False, FAILURES_UNTIL_DOWN
+            self._up, self._failures = False, self._rhythm.failures
             _log.warning("broker_not_there_yet", error=str(error))
         return self._up
 
@@ -161,11 +179,11 @@ class BrokerProbe:
             self._failed(error)
         else:
             self._succeeded()
-        return max(0.0, PROBE_PERIOD_SECONDS - (self._timing.clock() - started))
+        return max(0.0, self._rhythm.period_seconds - (self._timing.clock() - started))
 
     def _failed(self, error: OSError) -> None:
         self._failures += 1
-        if self._up and self._failures >= FAILURES_UNTIL_DOWN:
+        if self._up and self._failures >= self._rhythm.failures:
             self._up = False
             _log.warning("broker_down", failures=self._failures, error=str(error))
             assert self._on_down is not None

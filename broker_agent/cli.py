@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import broker_probe_of
+from broker_agent.broker_probe import Rhythm, broker_probe_of
 from broker_agent.errors import StartError
 from broker_agent.listener.server import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
@@ -79,7 +79,10 @@ def _controller(settings: AgentSettings) -> BrokerController:
         raise StartError(f"setting namesrv: {error}") from error
     try:
         broker_addr = Endpoint.parse(settings.broker_addr)
-        probe = broker_probe_of(settings.probe, broker_addr=broker_addr, broker_pid=settings.broker_pid, timing=timing)
+        rhythm = Rhythm(settings.probe_period_millis / 1000, settings.probe_failures)
+        probe = broker_probe_of(
+            settings.probe, broker_addr=broker_addr, broker_pid=settings.broker_pid, timing=timing, rhythm=rhythm
+        )
     except ValueError as error:
         raise StartError(f"setting probe: {error}") from error
     return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)

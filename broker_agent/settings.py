@@ -157,6 +157,12 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         description="How the agent watches its broker: tcp connects to its address, pid asks for its process, none "
         "takes it for alive. A dead broker is unregistered.",
     )
+    probe_period_millis: int = Field(
+        1_000, ge=50, le=60_000, description="Time from one look at the broker to the next, for the probes tcp and pid."
+    )
+    probe_failures: int = Field(
+        3, ge=1, le=100, description="Failed looks in a row after which the broker counts as dead."
+    )
     broker_pid: str | None = Field(
         None, description="For the probe pid: number of the broker's process, or path of a file that holds it."
     )

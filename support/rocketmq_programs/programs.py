@@ -166,6 +166,7 @@ class Broker(JavaProgram):
             "registerNameServerPeriod=10000",
             *settings,
         ]
+        self.topics_file = store / "store/config/topics.json"
         config = store / "broker.conf"
         config.write_text("\n".join(lines) + "\n")
         main = "org.apache.rocketmq.broker.BrokerStartup"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from support.programs.agents import EXACTLY, Agent
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient
 from support.rocketmq_programs.programs import Broker, Shell
@@ -18,6 +19,8 @@ GONE_SECONDS = 5.0
 """The end of a connection is seen within milliseconds; the rest is a busy machine."""
 SYNCHRONISED_SECONDS = 60.0
 """A slave asks its master for topics every ten seconds."""
+NOTICED_SECONDS = 1.0
+"""Three looks of 250 ms, and the unregistration."""
 FLAGS = ("--support-acting-master", "--delete-topic-with-broker-registration")
 SETTINGS = (
     "enableSlaveActingMaster=true",
@@ -53,6 +56,32 @@ def group(home: Path) -> Iterator[Group]:
         assert namesrv.events("internal_defect") == []
 
 
+class Beside(NamedTuple):
+    """An agent of ours beside the master, and a name server that hears of it from that agent alone."""
+
+    agent: Agent
+    client: Client
+
+
+@pytest.fixture(scope="module")
+def beside(group: Group) -> Iterator[Beside]:
+    """The agent follows the topics of the master, and looks at it every 250 ms."""
+    quick = ("--broker-name", "broker-m", "--probe-period-millis", "250")
+    with (
+        NamesrvProcess(*EXACTLY) as namesrv,
+        namesrv.connect() as client,
+        Agent(
+            str(namesrv.endpoint),
+            *quick,
+            broker_addr=group.master.addr,
+            topics=group.master.topics_file,
+            probe="tcp",
+        ) as agent,
+    ):
+        eventually(lambda: client.addrs("broker-m"), lambda addrs: addrs == {0: group.master.addr})
+        yield Beside(agent, client)
+
+
 def make_topic(group: Group, shell: Shell, topic: str) -> None:
     made = shell.mqadmin(group.address, "updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2")
     assert "success" in made, made
@@ -81,15 +110,31 @@ def test_a_topic_that_only_its_broker_deletes_leaves_the_route_where_registratio
     assert group.client.addrs("Stays") == {0: group.master.addr, 1: group.slave.addr}
 
 
+def test_beside_an_agent_a_topic_that_the_broker_deletes_leaves_the_route_when_its_file_says_so(
+    group: Group, beside: Beside, shell: Shell
+) -> None:
+    """Upstream: 7884, too."""
+    for topic in ("DeletedBeside", "StaysBeside"):
+        make_topic(group, shell, topic)
+        eventually(lambda topic=topic: beside.client.addrs(topic) == {0: group.master.addr})  # type: ignore[misc]
+    with RemotingClient(group.master.addr) as broker:
+        assert broker.ask(DELETE_TOPIC_IN_BROKER, {"topic": "DeletedBeside"}).code == 0
+    eventually(lambda: beside.client.route("DeletedBeside"), lambda route: route is None)
+    assert beside.client.addrs("StaysBeside") == {0: group.master.addr}
+
+
 def test_a_slave_acts_for_a_master_that_is_killed_and_leaves_when_it_is_asked_to_end(
-    group: Group, shell: Shell
+    group: Group, beside: Beside, shell: Shell
 ) -> None:
     namesrv, address, client, master, slave = group
     make_topic(group, shell, "Ends")
     shell.messages("send", address, "Ends", "20")
     eventually(lambda: has_all_of(slave, master), within_seconds=SYNCHRONISED_SECONDS)
 
+    assert beside.client.addrs("broker-m") == {0: master.addr}
     master.kill()
+    eventually(lambda: beside.client.route("broker-m"), lambda route: route is None, NOTICED_SECONDS)
+    assert len(beside.agent.events("broker_down")) == 1
     eventually(lambda: client.addrs("Ends").get(0), lambda addr: addr == slave.addr, GONE_SECONDS)
     route = client.route("Ends")
     assert route is not None

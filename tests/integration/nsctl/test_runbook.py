@@ -58,6 +58,8 @@ def test_the_doctor_finds_the_state_and_the_runbooks_commands_show_it(state: Sta
         assert not codes_of(again).intersection(MENDS.get(told.command, ())), again
     if state.title == "Many brokers were lost at once":
         assert "BROKER_CAME_BACK" not in codes_of(doctor), "the guard keeps them; they are not back"
+    if state.title == "Drained and forgotten":
+        assert "disks)" in again.output, "the reason that was given first stays"
     shown = dict(sections())[state.title]
     if state.title in TOLD_IN_OTHER_WORDS:
         assert codes_of(doctor) <= {*re.findall(r"\b[A-Z_]+\b", shown), "BROKER_LOST"}

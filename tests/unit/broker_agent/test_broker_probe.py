@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.broker_probe import BrokerProbe, broker_probe_of, connects_to, process_runs
+from broker_agent.broker_probe import THREE_SECONDS, BrokerProbe, Rhythm, broker_probe_of, connects_to, process_runs
 from groundwork.endpoints import Endpoint
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
@@ -24,13 +24,13 @@ NOWHERE = Endpoint("127.0.0.1", 1)
 class Broker:
     """A broker that is there or not, as the test says, and a probe that watches it on virtual time."""
 
-    def __init__(self, time: VirtualClock) -> None:
+    def __init__(self, time: VirtualClock, rhythm: Rhythm = THREE_SECONDS) -> None:
         self.alive = True
         self.seconds_to_answer = 0.0
         self.looks: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.time = time
-        self.probe = BrokerProbe(self._check, agent_timing(time), time.wait)
+        self.probe = BrokerProbe(self._check, agent_timing(time), rhythm, time.wait)
 
     def _check(self) -> None:
         self.looks.append(self.time.seconds)
@@ -73,6 +73,18 @@ def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker:
     assert (broker.told, broker.probe.is_up) == ([("down", 1_008.0)], False)
     time.run(100.0)
     assert broker.told == [("down", 1_008.0)]
+
+
+def test_a_quicker_rhythm_finds_a_death_sooner(time: VirtualClock) -> None:
+    broker = Broker(time, Rhythm(period_seconds=0.25, failures=2))
+    broker.start()
+    time.run(1.0)
+    broker.alive = False
+    time.run(0.25)
+    assert broker.told == []
+    time.run(0.25)
+    broker.probe.stop()
+    assert broker.told == [("down", 1_001.5)]
 
 
 def test_a_single_success_brings_a_dead_broker_back(broker: Broker, time: VirtualClock) -> None:
