@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import shutil
 import tempfile
 import time
@@ -36,15 +37,16 @@ def main() -> None:
     parser.add_argument("endpoint", type=parse_endpoints)
     parser.add_argument("--workload", required=True)
     parser.add_argument("--attempts", type=int, default=4)
+    parser.add_argument("--store", help="a URL: measure only how fast logs on it are filled")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder:
         (endpoint,) = arguments.endpoint
-        for name, unit, value in figures(endpoint, Path(folder), arguments.attempts):
+        for name, unit, value in figures(endpoint, Path(folder), arguments.attempts, arguments.store):
             print(json.dumps(Sample(arguments.workload, name, unit, value)), flush=True)
             progress(f"{name}: {shown(value)} {unit}")
 
 
-def figures(endpoint: Endpoint, folder: Path, attempts: int) -> Iterator[tuple[str, str, float]]:
+def figures(endpoint: Endpoint, folder: Path, attempts: int, store: str | None) -> Iterator[tuple[str, str, float]]:
     """Name, unit and value of each figure."""
     with timed() as started, spark_session(f"local[{CORES}]", {"spark.driver.memory": DRIVER_MEMORY}) as spark:
         spark.range(1).count()
@@ -58,6 +60,8 @@ def figures(endpoint: Endpoint, folder: Path, attempts: int) -> Iterator[tuple[s
             "data source into Parquet": lambda: into_parquet(spark, endpoint, folder / "routes"),
             "ingest": lambda: ingest_once(spark, endpoint, folder / "log"),
         }
+        if store is not None:
+            works = {"ingest": lambda: ingest_into(spark, endpoint, f"{store}/{secrets.token_hex(4)}")}
         for name, work in works.items():
             for attempt in range(attempts):
                 when = "first time" if attempt == 0 else "again"
@@ -85,8 +89,13 @@ def into_parquet(spark: SparkSession, endpoint: Endpoint, target: Path) -> None:
 
 def ingest_once(spark: SparkSession, endpoint: Endpoint, folder: Path) -> None:
     """The first ingest of a log, which is then taken away."""
-    ingest(spark, [endpoint], RouteLog.create(folder), {"shards": str(CORES)})
+    ingest_into(spark, endpoint, str(folder))
     shutil.rmtree(folder)
+
+
+def ingest_into(spark: SparkSession, endpoint: Endpoint, place: str) -> None:
+    """The first ingest of a log."""
+    ingest(spark, [endpoint], RouteLog.create(place), {"shards": str(CORES)})
 
 
 class Timed:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,19 @@ def name_s3_server() -> None:
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of a server that runs."""
+    with running_s3_server(tmp_path_factory.mktemp("s3")) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def running_s3_server(folder: Path) -> Iterator[str]:
+    """Runs the server that the environment names, until the block is left; a real one keeps its files in the folder."""
     name_s3_server()
     endpoint = os.environ["ROUTE_TEST_S3"]
     port = endpoint.rpartition(":")[2]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
     if GATEWAY in os.environ:
-        command = _gateway(os.environ[GATEWAY], port, tmp_path_factory.mktemp("s3"))
+        command = _gateway(os.environ[GATEWAY], port, folder)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             eventually(lambda: _answers(int(port)), within_seconds=START_SECONDS)
@@ -64,8 +72,13 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def bucket(s3_server: str) -> str:
     """The name of a new bucket."""
+    return make_bucket(s3_server)
+
+
+def make_bucket(endpoint: str) -> str:
+    """Makes a bucket; its name."""
     name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    client(s3_server).call_s3("create_bucket", Bucket=name)
+    client(endpoint).call_s3("create_bucket", Bucket=name)
     return name
 
 
