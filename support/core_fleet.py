@@ -16,8 +16,8 @@ from namesrv.core.records.rows import (
     Registration,
     RemovalReason,
     RemovedBroker,
+    ReportedTopic,
     StaticMapping,
-    TopicConfig,
 )
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
@@ -48,7 +48,7 @@ class Fleet:
         self,
         addr: str = A,
         broker_id: int = 0,
-        topics: Iterable[str | TopicConfig] = ("TopicTest",),
+        topics: Iterable[str | ReportedTopic] = ("TopicTest",),
         *,
         name: str = "broker-a",
         cluster: str = CLUSTER,

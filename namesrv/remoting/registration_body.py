@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from groundwork.endpoints import Endpoint
-from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping
@@ -43,6 +43,8 @@ class RegistrationBody:
     filter_servers: tuple[str, ...] = ()
     mappings: dict[str, StaticMapping] = field(default_factory=dict)
     """Static topics' mappings by topic."""
+    mapped_queues: int = 0
+    """Queues in these mappings."""
     skipped: int = 0
     """Topics that break a rule."""
     problems: list[str] = field(default_factory=list)
@@ -161,6 +163,9 @@ class _Topics:
         except ValueError as error:
             return self._skip(str(topic), str(error))
         self.body.mappings[topic] = mapping
+        self.body.mapped_queues += len(mapping.queue_ids)
+        if self.body.mapped_queues > MAX_MAPPED_QUEUES:
+            raise LimitExceeded("queues in mappings of one registration", self.body.mapped_queues, MAX_MAPPED_QUEUES)
         return None
 
     def _add(self, topic: str, numbers: tuple[Any, Any, Any, Any]) -> None:

@@ -220,7 +220,7 @@ class Registration:
     broker_id: int
     broker_addr: str
     data_version: DataVersion
-    topic_configs: Mapping[str, QueueNumbers] | None
+    topic_configs: Mapping[str, ReportedQueues] | None
     """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None
@@ -235,7 +235,8 @@ class Registration:
     topic_by_topic: bool = False
     """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
     mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
-    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are."""
+    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are. A
+    whole table and its increments have a static topic's mapping in topic_configs."""
 
     @property
     def live_key(self) -> LiveKey:

@@ -8,7 +8,7 @@ from pathlib import Path
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import decode_topics
 from support.programs.processes import Process, eventually
-from tests.integration.agent import topics_writer
+from tests.integration.agent.topics import topics_writer
 
 REWRITES = 100
 

@@ -34,7 +34,7 @@ LINES = 40
 """A process is killed at the latest soon after so many contents are durable."""
 PAUSE_SECONDS = 0.01
 """How long after a line it is killed at most: about as long as a save takes."""
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 
 
 def save_kv_config(folder: Path, number: int) -> None:

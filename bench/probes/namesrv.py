@@ -1,4 +1,4 @@
-"""``namesrv serve`` with a probe in its event loop: ``python -m bench.probed_namesrv``, with the same flags.
+"""``namesrv serve`` with a probe in its event loop: ``python -m bench.probes.namesrv``, with the same flags.
 
 SIGUSR2 makes it log what the probe has seen since the last one, as the event ``loop_probed``.
 """
@@ -12,7 +12,7 @@ import structlog
 import typer
 import uvloop
 
-from bench.loop_probe import LoopProbe
+from bench.probes.loop import LoopProbe
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command
 from groundwork.program.stop_event import stop_event

@@ -7,7 +7,7 @@ import time
 from array import array
 from typing import NamedTuple
 
-from bench.pauses import Pauses
+from bench.probes.pauses import Pauses
 
 TICK_SECONDS = 0.001
 """How often the loop is asked. uvloop counts in whole milliseconds, so a tick of an idle loop is up to one late."""
