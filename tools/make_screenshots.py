@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/pictures/: the console's page in four states, and on a phone, from real name servers.
+"""Makes docs/pictures/: the console's page in several states, and on a phone, from real name servers.
 
 Starts name servers and consoles of its own on free ports of loopback, and ends them. Needs Chromium and playwright.
 """
@@ -91,6 +91,19 @@ def _shoot(page: Page, name: str) -> None:
     )
 
 
+def _guard(stack: ExitStack, browser: Browser, folder: str) -> None:
+    """Most of a fleet is lost at once."""
+    fleet = Fleet(stack, folder)
+    namesrv = ";".join(str(server.endpoint) for server in fleet.servers)
+    console = stack.enter_context(ConsoleProcess(namesrv, "--permit-actions"))
+    with _page(browser, console.page, WIDE) as page:
+        for broker in ("broker-b", "broker-c"):
+            fleet.lose(broker)
+        page.wait_for_selector("text=holds 4 brokers of 2 groups at ns-a, ns-b")
+        page.wait_for_selector("tr:has-text('unconfirmed') >> nth=3")
+        _shoot(page, "guard")
+
+
 def main() -> None:
     """Makes the pictures."""
     PICTURES.mkdir(exist_ok=True)
@@ -104,6 +117,8 @@ def main() -> None:
             _shoot(page, "healthy")
         with _page(browser, f"{console.page}#/topic?name=orders", WIDE) as page:
             _shoot(page, "route")
+        with _page(browser, f"{console.page}#/broker?cluster=east&name=broker-a", WIDE) as page:
+            _shoot(page, "broker")
         with _page(browser, console.page, PHONE, dark=True) as page:
             _shoot(page, "phone")
         with _page(browser, console.page, WIDE) as page:
@@ -123,6 +138,7 @@ def main() -> None:
             page.wait_for_selector("[role=alert] >> text=No name server is reachable.")
             page.wait_for_selector(".card >> text=unreachable >> nth=1")
             _shoot(page, "unreachable")
+        _guard(stack, browser, f"{folder}/held")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from namesrv_console.pages.broker_rows import answering
 from namesrv_console.pages.differences import Difference, SettledDifferences
 from namesrv_console.pages.journal import caller_words, entry_json, merged
 
-LATEST_SHOWN = 5
+LATEST_SHOWN = 4
 """Entries of the journal in the overview."""
 
 GROUPS_NAMED = 8

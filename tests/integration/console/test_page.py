@@ -177,3 +177,27 @@ def test_it_fits_a_phone_and_its_parts_have_names_for_screen_readers(browser: Br
             nameless += " !(part.ariaLabel || part.textContent || part.labels?.length)).length"
             assert page.evaluate(nameless) == 0
         channel.close()
+
+
+@pytest.mark.slow
+def test_what_the_guard_holds_is_told_and_an_admin_says_that_it_is_gone(browser: Browser, tmp_path: Path) -> None:
+    with (
+        NamesrvProcess("--data-dir", str(tmp_path)) as namesrv,
+        namesrv.connect() as client,
+        ConsoleProcess(str(namesrv.endpoint), "--permit-actions") as console,
+    ):
+        with namesrv.connect() as fleet:
+            channels = [register(fleet, f"broker-{name}", (f"topic-{name}",)) for name in "abcd"]
+        with opened(browser, console.page) as page:
+            banner = page.locator(".note:has-text('mass-loss guard')")
+            banner.get_by_text("holds 4 brokers of 4 groups").wait_for()
+            assert banner.locator("time").count() == 1
+            assert banner.get_by_role("link").all_text_contents() == [f"broker-{name}" for name in "abcd"]
+            banner.get_by_role("button", name="They are really gone").click()
+            page.get_by_role("heading", name="Confirm the loss of all that the guard holds").wait_for()
+            page.get_by_text("would be done").wait_for()
+            page.get_by_role("button", name="Confirm the loss of all").click()
+            banner.wait_for(state="detached")
+            assert client.route("topic-a") is None
+        for channel in channels:
+            channel.close()
