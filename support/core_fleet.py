@@ -16,9 +16,9 @@ from namesrv.core.records.rows import (
     Registration,
     RemovalReason,
     RemovedBroker,
+    ReportedTopic,
     StaticMapping,
     TableMark,
-    TopicConfig,
 )
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
@@ -49,7 +49,7 @@ class Fleet:
         self,
         addr: str = A,
         broker_id: int = 0,
-        topics: Iterable[str | TopicConfig] = ("TopicTest",),
+        topics: Iterable[str | ReportedTopic] = ("TopicTest",),
         *,
         name: str = "broker-a",
         cluster: str = CLUSTER,

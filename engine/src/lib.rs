@@ -29,6 +29,8 @@ mod limits;
 #[cfg(not(feature = "loom"))]
 mod message;
 #[cfg(not(feature = "loom"))]
+mod mistakes;
+#[cfg(not(feature = "loom"))]
 mod notices;
 #[cfg(not(feature = "loom"))]
 mod pace;
@@ -36,6 +38,8 @@ mod pace;
 mod payload;
 #[cfg(not(feature = "loom"))]
 mod peer;
+#[cfg(not(feature = "loom"))]
+mod places;
 #[cfg(all(feature = "python", not(feature = "loom")))]
 mod python;
 #[cfg(not(feature = "loom"))]
@@ -65,6 +69,8 @@ pub use bridge::{CallId, CallInfo, Command, Event};
 pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
 #[cfg(not(feature = "loom"))]
 pub use limits::Limits;
+#[cfg(not(feature = "loom"))]
+pub use notices::Notice;
 #[cfg(not(feature = "loom"))]
 pub use peer::Peer;
 #[cfg(not(feature = "loom"))]

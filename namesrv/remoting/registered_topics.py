@@ -7,7 +7,7 @@ from collections.abc import Container, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
-from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded
 from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping, TableMark
@@ -49,6 +49,8 @@ class RegistrationBody:
     filter_servers: tuple[str, ...] = ()
     mappings: dict[str, StaticMapping] = field(default_factory=dict)
     """Static topics' mappings by topic."""
+    mapped_queues: int = 0
+    """Queues in these mappings."""
     table_mark: TableMark | None = None
     """Of the topic table, if a mark can tell all that comes of it."""
     skipped: int = 0
@@ -126,6 +128,9 @@ class RegisteredTopics:
         except ValueError as error:
             return self._skip(str(topic), str(error))
         self.body.mappings[topic] = mapping
+        self.body.mapped_queues += len(mapping.queue_ids)
+        if self.body.mapped_queues > MAX_MAPPED_QUEUES:
+            raise LimitExceeded("queues in mappings of one registration", self.body.mapped_queues, MAX_MAPPED_QUEUES)
         return None
 
     def _add_found(self, topic: str, texts: tuple[str, ...]) -> None:

@@ -231,7 +231,7 @@ class Registration:
     broker_id: int
     broker_addr: str
     data_version: DataVersion
-    topic_configs: Mapping[str, QueueNumbers] | None
+    topic_configs: Mapping[str, ReportedQueues] | None
     """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no, or
     as the table of the same mark is held."""
     ha_server_addr: str | None = None
@@ -247,7 +247,8 @@ class Registration:
     topic_by_topic: bool = False
     """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
     mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
-    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are."""
+    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are. A
+    whole table and its increments have a static topic's mapping in topic_configs."""
     table_mark: TableMark | None = None
     """Topic by topic: of the table that topic_configs are, or would be. Never of one that comes with mappings."""
 

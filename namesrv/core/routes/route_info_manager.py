@@ -245,7 +245,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if registration.topic_by_topic:
             reported = yield from edit.with_mappings(broker, topic_configs, mappings)
         yield from edit.put_topics(broker, reported.items())
-        exactly = self.behaviour.delete_topic_with_broker_registration and not mappings  # as in RocketMQ
+        names_all = not (registration.topic_by_topic and mappings)  # as in RocketMQ
+        exactly = self.behaviour.delete_topic_with_broker_registration and names_all
         if exactly and registration.base_version is None:
             yield from edit.remove_topics_but(broker, topic_configs.keys())
 

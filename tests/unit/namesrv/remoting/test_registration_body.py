@@ -15,6 +15,7 @@ from namesrv.config import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.records.rows import DataVersion, StaticMapping, TableMark
 from namesrv.core.slices import run_sync
+from namesrv.remoting import registered_topics
 from namesrv.remoting.registered_topics import RegistrationBody
 from namesrv.remoting.registration_body import inflated, read_registration
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
@@ -127,12 +128,21 @@ def test_one_odd_topic_is_passed_over_and_counted(odd: Any) -> None:
     assert (found.skipped, len(found.problems)) == (1, 1)
 
 
+def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered_topics, "MAX_MAPPED_QUEUES", 3)
+    mappings = {name: {"currIdMap": {"0": 0, "1": 1}, "totalQueues": 2} for name in ("T", "U")}
+    with pytest.raises(LimitExceeded) as caught:
+        read(json.dumps(body({}, topicQueueMappingInfoMap=mappings)).encode())
+    assert caught.value.metadata == {"name": "queues in mappings of one registration", "value": "4", "limit": "3"}
+
+
 @pytest.mark.parametrize(
     "odd",
     [
         [],
         {"scope": 1},
         {"scope": "x" * 200},
+        {"scope": "a\nb"},
         {"totalQueues": "4"},
         {"epoch": 2**70},
         {"currIdMap": []},
