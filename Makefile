@@ -126,8 +126,8 @@ bench: setup  ## Measure beside other name servers, those that can run here (min
 bench-engine: setup  ## Measure the native engine on a quiet machine (ten minutes), into docs/performance.md
 	$(BIN)/python -m bench.engine --json bench/results/engine.json --page docs/performance.md
 
-bench-remoting: setup  ## Measure RocketMQ's own protocol beside Apache's name server on a quiet machine (eight minutes)
-	$(BIN)/python -m bench.remoting --json .bench/results/remoting.json
+bench-remoting: setup  ## Measure RocketMQ's own protocol beside Apache's name server on a quiet machine (eight minutes), into docs/performance.md
+	$(BIN)/python -m bench.remoting --json bench/results/remoting.json --page docs/performance.md
 
 bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
 	$(BIN)/python -m bench.peers --json bench/results/peers.json

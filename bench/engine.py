@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from bench import watchers
 from bench.figures import Figure, machine, machine_line, progress, shown, summarise
+from bench.page_block import ENGINE
 from bench.peers.servers import JAVA, NULL, TLS
 from bench.report.results import Record
 from bench.steps import Step, measure_steps, table_of
 
 NATIVE = "native"
 _PAGE = Path("docs/performance.md")
-_BEGIN, _END = "<!-- engine: written by `make bench-engine` -->", "<!-- engine: end -->"
 _WATCHED = watchers.Scale((1_000, 10_000), changes=10, topics=1_000, quiet_seconds=0.1)
 _TOLD = "one topic changes: told, p99"
 _MEMORY = "resident memory of the server, each"
@@ -74,9 +74,8 @@ def measure_all(results: Results, seconds: float | None, scale: float) -> None:
 
 
 def lines_of(results: Results) -> Iterator[str]:
-    """The block of the page."""
-    yield _BEGIN
-    yield f"\n{machine_line()}\n"
+    """The lines of the block of the page."""
+    yield f"{machine_line()}\n"
     yield from table_of(STEPS, results.records)
     yield "\nChanges told to watchers, and what an idle watch takes:\n"
     yield "| watchers | figure | measured |"
@@ -84,22 +83,6 @@ def lines_of(results: Results) -> Iterator[str]:
     for figure in results.told:
         if figure.name in {_TOLD, _MEMORY, "one topic changes: server CPU, each watcher"}:
             yield f"| {figure.workload} | {figure.name} | {shown(figure.median)} {figure.unit} |"
-    yield f"\n{_END}"
-
-
-def put_into(page: str, block: str) -> str:
-    """The page with the block between its marks; at its end if it has none."""
-    before, begin, rest = page.partition(_BEGIN)
-    if not begin:
-        return f"{page.rstrip()}\n\n## The native engine\n\n{block}\n"
-    return before + block + rest.partition(_END)[2]
-
-
-def block_of(page: str) -> str:
-    """The block that a page has; empty if it has none."""
-    _, begin, rest = page.partition(_BEGIN)
-    block, end, _ = rest.partition(_END)
-    return begin + block + end if end else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -114,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         measure_all(results, options.seconds, options.scale)
     finally:
-        block = "\n".join(lines_of(results))
+        block = ENGINE.of(lines_of(results))
         print(block)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         facts = {"machine": machine(), "records": results.records, "watchers": told}
         options.json.write_text(json.dumps(facts) + "\n")
     if options.page:
-        options.page.write_text(put_into(options.page.read_text(), block))
+        options.page.write_text(ENGINE.put_into(options.page.read_text(), block))
         progress(f"engine: {options.page} has the table")
 
 

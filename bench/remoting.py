@@ -1,6 +1,7 @@
 """RocketMQ's own protocol beside Apache's name server, on a quiet machine 8 minutes: ``python -m bench.remoting``.
 
-The same client asks both over that protocol, in turn within each round, each on one core. Prints a table.
+The same client asks both over that protocol, in turn within each round, each on one core. Prints a table, and writes it
+into a page, between two marks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.figures import machine, machine_line
+from bench.figures import machine, machine_line, progress
+from bench.page_block import REMOTING
 from bench.peers.servers import JAVA, NAMESRV_REMOTING
 from bench.report.results import Record
 from bench.steps import Step, measure_steps, table_of
@@ -37,16 +39,17 @@ STEPS = (
 
 
 def lines_of(records: Sequence[Record]) -> Iterator[str]:
-    """What is printed: rates and CPU beside Java of the same round, and gRPC with and without the front."""
+    """The lines of the block of the page: beside Java of the same round, and gRPC with and without the front."""
     yield f"{machine_line()}\n"
     yield from table_of(STEPS, records)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table, writes the file."""
+    """Measures, prints the table, writes the file and the page."""
     names = list(dict.fromkeys(step.workload for step in STEPS))
     parser = argparse.ArgumentParser(prog="python -m bench.remoting", description="Measures RocketMQ's protocol.")
     parser.add_argument("--json", type=Path, help="file for every run, with the facts of the machine")
+    parser.add_argument("--page", type=Path, help="page that gets the table, docs/performance.md for one")
     parser.add_argument("--seconds", type=float, help="for a trial: of each run, which then has one round")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables; default: %(default)s")
     parser.add_argument("--workload", action="append", choices=names, help="default: all")
@@ -56,10 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         measure_steps(steps, records, options.seconds, options.scale)
     finally:
-        print("\n".join(lines_of(records)))
+        block = REMOTING.of(lines_of(records))
+        print(block)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"machine": machine(), "records": records}) + "\n")
+    if options.page:
+        options.page.write_text(REMOTING.put_into(options.page.read_text(), block))
+        progress(f"remoting: {options.page} has the table")
 
 
 if __name__ == "__main__":

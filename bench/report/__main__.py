@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.engine import block_of, put_into
 from bench.figures import progress, shown
+from bench.page_block import BLOCKS
 from bench.peers.measure import UNPINNED
 from bench.report.plots import PLOTS
 from bench.report.results import Results
@@ -32,8 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.to.parent.mkdir(parents=True, exist_ok=True)
     pictures = [*_draw(results, options.to.parent / "pictures")]
     page = "\n".join(_page(results, pictures)) + "\n"
-    block = block_of(options.to.read_text()) if options.to.exists() else ""
-    options.to.write_text(put_into(page, block) if block else page)
+    before = options.to.read_text() if options.to.exists() else ""
+    for kind in BLOCKS:
+        if block := kind.found_in(before):
+            page = kind.put_into(page, block)
+    options.to.write_text(page)
     progress(f"report: {options.to} and {len(pictures)} pictures")
 
 

@@ -14,8 +14,10 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench import engine as engine_figures
 from bench import guard
+from bench import remoting as remoting_figures
 from bench.figures import Sample
 from bench.load import cpu_seconds
+from bench.page_block import BLOCKS, ENGINE, REMOTING
 from bench.peers import remoting
 from bench.peers.calls import Call, Grpc, Remoting
 from bench.peers.servers import VARIANTS, all_servers, askable_servers, described
@@ -214,14 +216,15 @@ def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
     assert before < cpu_seconds([os.getpid()]) <= time.process_time()
 
 
-def test_the_engine_s_block_takes_the_place_of_the_one_before_and_nothing_else() -> None:
-    first = "\n".join(engine_figures.lines_of(engine_figures.Results([], [])))
-    page = engine_figures.put_into("# Performance\n\ntext\n", first) + "\n## What follows\n"
-    assert page.startswith("# Performance\n\ntext\n")
-    again = engine_figures.put_into(page, first.replace("| watchers |", "| more watchers |"))
+def test_a_program_s_block_takes_the_place_of_the_one_before_and_nothing_else() -> None:
+    engine = ENGINE.of(engine_figures.lines_of(engine_figures.Results([], [])))
+    remoting = REMOTING.of(remoting_figures.lines_of([]))
+    page = REMOTING.put_into(ENGINE.put_into("# Performance\n\ntext\n", engine), remoting) + "\n## What follows\n"
+    assert page.startswith("# Performance\n\ntext\n\n## The native engine\n")
+    again = ENGINE.put_into(page, engine.replace("| watchers |", "| more watchers |"))
     assert again == page.replace("| watchers |", "| more watchers |")
-    assert engine_figures.block_of(page) == first
-    assert engine_figures.block_of("# Performance\n") == ""
+    assert [kind.found_in(again) for kind in BLOCKS] == [engine.replace("| watchers |", "| more watchers |"), remoting]
+    assert ENGINE.found_in("# Performance\n") == ""
 
 
 def test_variants_of_native_are_measured_only_if_they_are_asked_for() -> None:
