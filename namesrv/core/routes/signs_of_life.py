@@ -38,10 +38,16 @@ class SignsOfLife(RouteState):
         Raises:
             BrokerNotRegistered: There is no such broker here, or it is unconfirmed: it must register.
         """
+        if not self.hear_of(broker, broker_id, broker_addr):
+            raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
+
+    def hear_of(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> bool:
+        """Renews liveness as ``broker_heartbeat`` does. Whether there is such a broker, and it is confirmed."""
         live = self._live_broker(broker, broker_id, broker_addr)
         if live is None or live.unconfirmed:
-            raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
+            return False
         self._heard(live)
+        return True
 
     def query_by_address(
         self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion

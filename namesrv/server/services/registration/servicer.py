@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -21,6 +21,7 @@ from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.counters import RegistrationCounter, Result, kind_of
 from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered
 from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.repeated_calls import may_repeat
 from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.reader import RegistrationReader
@@ -96,7 +97,7 @@ class RegistrationServicer:
         return pb.UnregisterBrokerResponse(header=self._manager.header(), removed=removed is not None)
 
     async def QueryDataVersion(  # noqa: N802
-        self, request: pb.QueryDataVersionRequest, _context: Context
+        self, request: pb.QueryDataVersionRequest, context: Context
     ) -> bytes:
         """QUERY_DATA_VERSION, 322."""
         with self._tally.counting("query") as outcome:
@@ -104,16 +105,31 @@ class RegistrationServicer:
             version = requests.data_version("data_version", request.data_version)
             changed, held = self._manager.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
+        if not changed:  # else it registers now, and asks with another version
+            may_repeat(context, partial(self._query_again, identity, version))
+        return self._manager.header_fragment() + _after_header(held, changed=changed)
+
+    def _query_again(self, identity: requests.BrokerIdentity, version: DataVersion) -> bytes:
+        changed, held = self._manager.query_data_version(*identity, version)
+        self._tally.count("query", _result(changed=changed))
         return self._manager.header_fragment() + _after_header(held, changed=changed)
 
     async def BrokerHeartbeat(  # noqa: N802
-        self, request: pb.BrokerHeartbeatRequest, _context: Context
+        self, request: pb.BrokerHeartbeatRequest, context: Context
     ) -> bytes:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
-            self._manager.broker_heartbeat(*requests.broker_identity(request.broker))
+            identity = requests.broker_identity(request.broker)
+            self._manager.broker_heartbeat(*identity)
             outcome.result = "unchanged"
+        may_repeat(context, partial(self._heartbeat_again, identity))
         return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
+
+    def _heartbeat_again(self, identity: requests.BrokerIdentity) -> bytes | None:
+        if not self._manager.hear_of(*identity):
+            return None
+        self._tally.count("heartbeat", "unchanged")
+        return self._manager.header_fragment()
 
     async def RegisterTopic(  # noqa: N802
         self, request: pb.RegisterTopicRequest, context: Context
