@@ -60,6 +60,12 @@ impl PyCall {
         &self.0.peer.address
     }
 
+    /// The number by which its request is known.
+    #[getter]
+    fn known(&self) -> Option<u64> {
+        self.0.known
+    }
+
     /// The certificate of the connection, DER.
     #[getter]
     fn certificate<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {

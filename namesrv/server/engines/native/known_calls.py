@@ -37,6 +37,8 @@ class KnownCalls:
             again: Answers it.
             has_room: Whether nobody would be refused one more of its kind.
         """
+        if (before := call.call.known) is not None:
+            self._again.pop(before, None)
         if len(self._again) >= self._most:
             self.forget()
         number = next(self._numbers)

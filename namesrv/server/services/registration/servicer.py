@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -18,7 +18,7 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRe
 from namesrv.server.auth.callers import caller_of, owner, sharer_of
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.counters import RegistrationCounter, Result, kind_of
+from namesrv.server.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.rpc.repeated_calls import may_repeat
@@ -105,14 +105,10 @@ class RegistrationServicer:
             version = requests.data_version("data_version", request.data_version)
             changed, held = self._manager.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
+        after_header = _after_header(held, changed=changed)
         if not changed:  # else it registers now, and asks with another version
-            may_repeat(context, partial(self._query_again, identity, version))
-        return self._manager.header_fragment() + _after_header(held, changed=changed)
-
-    def _query_again(self, identity: requests.BrokerIdentity, version: DataVersion) -> bytes:
-        changed, held = self._manager.query_data_version(*identity, version)
-        self._tally.count("query", _result(changed=changed))
-        return self._manager.header_fragment() + _after_header(held, changed=changed)
+            self._may_repeat(context, identity, "query", after_header)
+        return self._manager.header_fragment() + after_header
 
     async def BrokerHeartbeat(  # noqa: N802
         self, request: pb.BrokerHeartbeatRequest, context: Context
@@ -122,14 +118,8 @@ class RegistrationServicer:
             identity = requests.broker_identity(request.broker)
             self._manager.broker_heartbeat(*identity)
             outcome.result = "unchanged"
-        may_repeat(context, partial(self._heartbeat_again, identity))
+        self._may_repeat(context, identity, "heartbeat", b"")
         return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
-
-    def _heartbeat_again(self, identity: requests.BrokerIdentity) -> bytes | None:
-        if not self._manager.hear_of(*identity):
-            return None
-        self._tally.count("heartbeat", "unchanged")
-        return self._manager.header_fragment()
 
     async def RegisterTopic(  # noqa: N802
         self, request: pb.RegisterTopicRequest, context: Context
@@ -172,6 +162,18 @@ class RegistrationServicer:
             channel_grace_millis=round(self._manager.behaviour.channel_grace_seconds * 1000),
             broker_count=brokers,
         )
+
+    def _may_repeat(self, context: Context, identity: requests.BrokerIdentity, kind: Kind, after_header: bytes) -> None:
+        """A broker was heard of; as long as its row is the same, so is the answer, but for the header."""
+        manager, tally, live = self._manager, self._tally, self._manager.row_of(*identity)
+
+        def again() -> bytes | None:
+            if live is None or not manager.heard_again(live):
+                return None
+            tally.count(kind, "unchanged")
+            return manager.header_fragment() + after_header
+
+        may_repeat(context, again)
 
     def _order_topic_config(self) -> Mapping[str, str]:
         wanted = self._manager.behaviour.return_order_topic_config_to_broker

@@ -18,10 +18,10 @@ class _Engine:
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
 
-    def know(self, call: str, number: int) -> bool:
-        if len(call) > 10:
+    def know(self, call: Any, number: int) -> bool:
+        if len(call.text) > 10:
             return False
-        self.known[call] = number
+        self.known[call.text] = number
         return True
 
     def forget_known(self) -> None:
@@ -36,7 +36,7 @@ class _World:
         self.has_room = True
 
     def learn(self, text: str, again: Any) -> None:
-        call: Any = SimpleNamespace(call=text)
+        call: Any = SimpleNamespace(call=SimpleNamespace(text=text, known=self.engine.known.get(text)))
         self.calls.learn(call, again, self.is_open)
 
     def is_open(self) -> bool:
@@ -88,6 +88,14 @@ def test_beyond_the_bound_all_are_learned_anew() -> None:
         world.learn(text, lambda: b"one")
     assert list(world.engine.known) == ["c"]
     assert world.ask("c") == [b"one"]
+
+
+def test_a_call_that_is_learned_again_takes_the_place_of_what_it_was_known_by() -> None:
+    world = _World(most=2)
+    world.learn("a", lambda: b"one")
+    for _ in range(5):
+        world.learn("b", lambda: b"two")
+    assert world.ask("a", "b") == [b"one", b"two"]
 
 
 def test_what_the_engine_does_not_take_is_not_kept() -> None:
