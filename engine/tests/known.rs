@@ -5,7 +5,9 @@ mod harness;
 
 use std::time::{Duration, Instant};
 
-use harness::raw::{ENHANCE_YOUR_CALM, Frame, GOAWAY, RST_STREAM, Raw};
+use harness::raw::{
+    DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, field,
+};
 use harness::{AGAIN, Served, call};
 use namesrv_engine::Limits;
 
@@ -37,6 +39,18 @@ async fn a_call_that_comes_again_comes_by_its_number_and_is_counted_when_it_is_a
     served.engine.forget_known();
     let (answer, _) = call(&mut client, AGAIN, b"again", "10S").await;
     assert_eq!(&answer[5..], b"first");
+}
+
+#[tokio::test]
+async fn one_that_its_caller_traces_is_seen_as_a_whole() {
+    let served = learned(Limits::default()).await;
+    let mut raw = Raw::connect(served.address).await;
+    let traced = field("traceparent", &format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)));
+    raw.send(HEADERS, END_HEADERS, 1, &[block(AGAIN, "10S"), traced].concat()).await;
+    raw.send(DATA, END_STREAM, 1, ASKED).await;
+    assert_eq!(&raw.until(|frame| frame.kind == DATA).await.payload[5..], b"first");
+    raw.call(3, AGAIN, ASKED, "10S").await;
+    assert_eq!(&raw.until(|frame| frame.kind == DATA).await.payload[5..], b"again 7");
 }
 
 #[tokio::test]
