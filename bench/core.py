@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
-from bench.pauses import GENERATIONS, Pauses
+from bench.probes.pauses import GENERATIONS, Pauses
 from bench.workload import Profile, registration
 from namesrv.core.records.fragments import tag, varint
 from namesrv.core.records.rows import RegisterBrokerResult
@@ -205,7 +205,7 @@ def _read_and_registered(
     """What RegistrationServicer does, with the same checks, but for waiting between reading and registering."""
     registration = requests.registration(request)
     if manager.reads_topics(registration):
-        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table, {})
+        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table)
         registration = replace(registration, topic_configs=read)
     return (yield from manager.register_broker(registration))
 

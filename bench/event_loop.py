@@ -22,9 +22,9 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 
 from bench.figures import Figure, Sample, machine_line, progress, shown, summarise, table, write_json
 from bench.load import CLIENT_OPTIONS, REGISTER_BROKER
-from bench.loop_probe import LoopFigures
 from bench.peers.servers import own_engines
-from bench.probed_namesrv import PROBE_SIGNAL
+from bench.probes.loop import LoopFigures
+from bench.probes.namesrv import PROBE_SIGNAL
 from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
 from bench.workload import Profile, part, registration
 from support.programs.processes import OpenedChannel, Process, eventually
@@ -86,7 +86,7 @@ class ProbedNamesrv(Process):
 
     def __init__(self, engine: str, *arguments: str) -> None:
         options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0", *arguments)
-        super().__init__([sys.executable, "-m", "bench.probed_namesrv", "--engine", engine, *options])
+        super().__init__([sys.executable, "-m", "bench.probes.namesrv", "--engine", engine, *options])
         try:
             self.target = str(self.wait_for("namesrv_started")["listen"])
         except BaseException:

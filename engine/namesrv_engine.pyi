@@ -45,6 +45,8 @@ class Engine:
         max_metadata: int,
         max_streams: int,
         max_connections: int,
+        max_connections_of_address: int,
+        kept_connections: int,
         max_pending: int,
         max_assembling: int,
         max_waiting: int,

@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from groundwork.connect_problems import hint_of
+
 DETAILS_KEY = "grpc-status-details-bin"
 """Trailing metadata key of the serialized google.rpc.Status."""
 
@@ -68,9 +70,11 @@ class RichError:
         """Reads the error of a failed call.
 
         Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
-        broken, or if a proxy changed the text.
+        broken, or if a proxy changed the text. Where no connection came about, the message says what to look at.
         """
         code, message = call.code(), call.details() or ""
+        if code is grpc.StatusCode.UNAVAILABLE and (hint := hint_of(message)):
+            message += f"; {hint}"
         status = status_pb2.Status()
         for key, value in call.trailing_metadata() or ():
             if key == DETAILS_KEY and isinstance(value, bytes):

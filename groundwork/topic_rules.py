@@ -13,6 +13,10 @@ MAX_RETRY_TOPIC_LENGTH = 255
 MAX_QUEUE_NUMS = 65_535
 """Most queues of a topic on a broker. Every client makes an object for each; a slip must not make it millions."""
 
+MAX_MAPPED_QUEUES = 100_000
+"""Most queues in the mappings of all static topics of one registration: each takes some hundred bytes of memory,
+and all of them are in routes."""
+
 MAX_PERM = 7
 """All permission bits: read 4, write 2, inherit 1 (RocketMQ: PermName)."""
 

@@ -114,7 +114,7 @@ def console_user(
     role: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
 ) -> None:
     """Ask for a password, and print the lines of the console's users file for a person."""
-    people = importlib.import_module("namesrv_console.people")
+    people = importlib.import_module("namesrv_console.log_in.people")
     password = typer.prompt("Password", hide_input=True, confirmation_prompt=sys.stdin.isatty(), err=True)
     try:
         typer.echo(people.user_line(name, role, password))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import structlog
@@ -19,12 +20,12 @@ from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stop_event import stop_event
-from namesrv_console.connections import WAITING_CONNECTIONS, Connections, http_logger
-from namesrv_console.fleet import Fleet
-from namesrv_console.listener_tls import PageTls
-from namesrv_console.log_in import Doors, LogIn
-from namesrv_console.people import reloaded_users, role_of
-from namesrv_console.proxy import TrustedProxy
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.listener.connections import WAITING_CONNECTIONS, Connections, http_logger
+from namesrv_console.listener.tls import PageTls
+from namesrv_console.log_in.log_in import Doors, LogIn
+from namesrv_console.log_in.people import reloaded_users, role_of
+from namesrv_console.log_in.proxy import TrustedProxy
 from namesrv_console.settings import ConsoleSettings
 from namesrv_console.web import application
 
@@ -89,13 +90,14 @@ def console(settings: ConsoleSettings) -> None:
 async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
     stop = stop_event()
     timeout_seconds = settings.call_timeout_millis / 1000
-    servers = [
-        AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION) for endpoint in settings.endpoints
-    ]
-    fleet = Fleet(servers)
+    servers = {
+        name: [AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION) for endpoint in endpoints]
+        for name, endpoints in settings.fleets.items()
+    }
+    fleets = {name: Fleet(members) for name, members in servers.items()}
     connections = Connections()
     app, events = application(
-        fleet,
+        fleets,
         permit_actions=settings.permit_actions,
         host_names=settings.host_name,
         log_in=page.log_in,
@@ -111,13 +113,14 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
             connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
         )
         _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
-        await _until(stop, fleet.run(), connections.watch(), *((page.tls.watch(),) if page.tls else ()))
+        watching = (connections.watch(), *((page.tls.watch(),) if page.tls else ()))
+        await _until(stop, *watching, *(fleet.run() for fleet in fleets.values()))
     finally:
         if listener is not None:
             listener.close()
         events.close()
         await runner.cleanup()
-        for server in servers:
+        for server in chain.from_iterable(servers.values()):
             await server.close()
 
 
@@ -136,7 +139,7 @@ def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
         "console_started",
         page=f"{'https' if settings.listen_tls_cert else 'http'}://{listen}/",
         listen=str(listen),
-        namesrv=settings.namesrv,
+        namesrv=settings.fleet or settings.namesrv,
         permit_actions=settings.permit_actions,
         log_in=settings.has_log_in,
     )

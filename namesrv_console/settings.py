@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,11 +15,29 @@ from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.program.logs import LogFormat, LogLevel
 from groundwork.program.settings import ProgramSettings
-from namesrv_console.people import RoleName
-from namesrv_console.proxy import Network
+from namesrv_console.log_in.people import RoleName
+from namesrv_console.log_in.proxy import Network
 
 MAX_NAME_SERVERS = 16
 """Most name servers of one console: each is a column of the page, and is asked every second."""
+
+
+MAX_FLEETS = 16
+"""Most fleets of one console: each name server of each is asked every second."""
+
+
+def _checked_endpoints(texts: Sequence[str]) -> tuple[Endpoint, ...]:
+    endpoints = parse_endpoints(texts)
+    if len(endpoints) > MAX_NAME_SERVERS:
+        raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
+    return endpoints
+
+
+def _fleet(text: str) -> tuple[str, tuple[Endpoint, ...]]:
+    name, _, namesrv = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise ValueError(f"{text[:80]!r} is not NAME=HOST:PORT;…, with a NAME of 1 to 64 of A-Z a-z 0-9 _ . -")
+    return name, _checked_endpoints([namesrv])
 
 
 class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
@@ -26,7 +45,10 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_CONSOLE_")
 
-    namesrv: list[str] = Field(description="Name servers, HOST:PORT;HOST:PORT;…")
+    namesrv: list[str] = Field([], description="Name servers, HOST:PORT;HOST:PORT;…")
+    fleet: list[str] = Field(
+        [], description="In place of namesrv: NAME=HOST:PORT;HOST:PORT;… of one of several fleets; may be repeated."
+    )
     listen: str = Field(
         "127.0.0.1:9880", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
     )
@@ -71,10 +93,18 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     @field_validator("namesrv")
     @classmethod
     def _name_servers(cls, value: list[str]) -> list[str]:
-        endpoints = parse_endpoints(value)
-        if len(endpoints) > MAX_NAME_SERVERS:
-            raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
-        return [str(endpoint) for endpoint in endpoints]
+        return [str(endpoint) for endpoint in _checked_endpoints(value)] if value else []
+
+    @field_validator("fleet")
+    @classmethod
+    def _fleets(cls, value: list[str]) -> list[str]:
+        if len(value) > MAX_FLEETS:
+            raise ValueError(f"there are {len(value)} fleets, at most {MAX_FLEETS}")
+        names = [_fleet(text)[0] for text in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"there are two fleets {name!r}")
+        return value
 
     @field_validator("proxy_address")
     @classmethod
@@ -90,6 +120,14 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     @classmethod
     def _listener(cls, value: str) -> str:
         return str(Endpoint.parse(value, allow_port_zero=True))
+
+    @model_validator(mode="after")
+    def _has_name_servers(self) -> Self:
+        if bool(self.namesrv) == bool(self.fleet):
+            raise ValueError(
+                f"namesrv and fleet: one of them is needed, and {'both are' if self.fleet else 'none is'} set"
+            )
+        return self
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
@@ -127,9 +165,9 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
         return tuple(ipaddress.ip_network(address) for address in self.proxy_address)
 
     @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """The name servers."""
-        return parse_endpoints(self.namesrv)
+    def fleets(self) -> Mapping[str, tuple[Endpoint, ...]]:
+        """The name servers of each fleet; the only one of ``namesrv`` has no name."""
+        return dict(map(_fleet, self.fleet)) if self.fleet else {"": parse_endpoints(self.namesrv)}
 
     @property
     def listen_endpoint(self) -> Endpoint:

@@ -23,7 +23,7 @@ from groundwork.printable import say
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
-from nsctl.handshake import tls_problem
+from nsctl.handshake import TlsProblem, tls_problem
 from nsctl.name_servers import AGENT_SERVICES, Answer, AnswerT, NameServers
 from nsctl.output import Format, Row, show
 
@@ -96,20 +96,20 @@ class Session:
 
     def failed(self, error: CallError) -> None:
         """Tells of a name server or agent that did not do what was asked: one that gave a reason did answer."""
-        self.note(str(error))
-        if error.unreachable and not error.error.reason:
-            self.found(UNREACHABLE)
-            self._look_at_tls(error.endpoint)
-        else:
+        if not error.unreachable or error.error.reason:
+            self.note(str(error))
             self.found(REFUSED)
+            return
+        problem = self._tls_problem(error.endpoint)
+        self.note(str(error) if problem is None else f"{error.endpoint}: {problem.what}: {problem.do}")
+        self.found(UNREACHABLE)
 
-    def _look_at_tls(self, endpoint: Endpoint) -> None:
-        """Says what is wrong with TLS, if that is why it did not answer. Others than those asked speak no TLS."""
+    def _tls_problem(self, endpoint: Endpoint) -> TlsProblem | None:
+        """What is wrong with TLS, if that is why it did not answer. Others than those asked speak no TLS."""
+        if endpoint not in {server.endpoint for server in self.servers.all}:
+            return None
         files = None if self.security is None else self.security.files
-        if endpoint in {server.endpoint for server in self.servers.all}:
-            problem = tls_problem(endpoint, files, self.timeout_seconds)
-            if problem is not None:
-                self.note(f"{endpoint}: {problem.what}: {problem.do}")
+        return tls_problem(endpoint, files, self.timeout_seconds)
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
         """Asks all; tells of those that failed."""

@@ -116,7 +116,7 @@ def ingest_command(
     with _failures():
         check_sink(sink)
         check_java()
-        log = RouteLog.create(out)
+        log = _create(out)
         with _spark(master, {**QUICK_START, **session_settings(sink, jars)}) as spark:
             _say(f"reading {', '.join(map(str, endpoints))} ...")
             mirror = DeltaMirror(spark, log) if sink == DELTA else None
@@ -146,7 +146,7 @@ def follow_command(
     with _failures():
         check_sink(sink)
         check_java()
-        log = RouteLog.create(out)
+        log = _create(out)
         with _spark(master, session_settings(sink, jars)) as spark:
             _say(f"following {', '.join(map(str, endpoints))} every {every:g} s; end it with Ctrl-C")
             mirror = DeltaMirror(spark, log) if sink == DELTA else None
@@ -332,6 +332,13 @@ def _moment(text: str) -> datetime:
     except ValueError:
         _exit_with(f"TIME {text!r} is not a time such as 2026-11-21T10:00:00", EXIT_BAD_INPUT)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _create(out: str) -> RouteLog:
+    """A log to write to. What is wrong with its commits is told before Spark takes its seconds to start."""
+    log = RouteLog.create(out)
+    log.state()
+    return log
 
 
 def _open(log_url: str) -> RouteLog:

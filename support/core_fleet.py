@@ -16,8 +16,9 @@ from namesrv.core.records.rows import (
     Registration,
     RemovalReason,
     RemovedBroker,
+    ReportedTopic,
     StaticMapping,
-    TopicConfig,
+    TableMark,
 )
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
@@ -48,7 +49,7 @@ class Fleet:
         self,
         addr: str = A,
         broker_id: int = 0,
-        topics: Iterable[str | TopicConfig] = ("TopicTest",),
+        topics: Iterable[str | ReportedTopic] = ("TopicTest",),
         *,
         name: str = "broker-a",
         cluster: str = CLUSTER,
@@ -62,6 +63,8 @@ class Fleet:
         enable_acting_master: bool | None = None,
         topic_by_topic: bool = False,
         mappings: Mapping[str, StaticMapping] | None = None,
+        mark: TableMark | None = None,
+        is_read: bool = True,
         owner: str = "",
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
@@ -70,7 +73,7 @@ class Fleet:
             broker_id=broker_id,
             broker_addr=addr,
             data_version=version,
-            topic_configs=configs,
+            topic_configs=configs if is_read else None,
             ha_server_addr=ha,
             filter_servers=filter_servers,
             channel_id=channel_id,
@@ -80,6 +83,7 @@ class Fleet:
             enable_acting_master=enable_acting_master,
             topic_by_topic=topic_by_topic,
             mappings=mappings or {},
+            table_mark=mark,
         )
         return run_sync(self.manager.register_broker(registration, owner=owner))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import broker_agent.timing.clock
-import namesrv_console.observer
+import namesrv_console.fleet.observer
 from support.virtual_clock import VirtualClock
 
 
@@ -21,6 +21,6 @@ def agent_timing(clock: VirtualClock) -> broker_agent.timing.clock.Timing:
     return broker_agent.timing.clock.Timing(clock, clock.wall, random.Random(1))
 
 
-def console_timing(clock: VirtualClock) -> namesrv_console.observer.Timing:
+def console_timing(clock: VirtualClock) -> namesrv_console.fleet.observer.Timing:
     """The console's, where chance draws what lies in the middle."""
-    return namesrv_console.observer.Timing(clock.wall_millis, clock, clock.sleep, MeanChance())
+    return namesrv_console.fleet.observer.Timing(clock.wall_millis, clock, clock.sleep, MeanChance())

@@ -95,6 +95,8 @@ _SCALAR_TYPES = {
     FieldDescriptorProto.TYPE_STRING: "string",
     FieldDescriptorProto.TYPE_UINT32: "uint32",
 }
+_LANGUAGES = {".go": "go", ".mjs": "js", ".py": "python"}
+"""What a block of Markdown with a program is marked with, by the file's suffix."""
 _REFERENCES = (FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_ENUM)
 
 
@@ -189,7 +191,7 @@ class Page:
 
     def text(self) -> str:
         """The whole page."""
-        parts = [NOTICE, INTRO.read_text(encoding="utf-8").strip()]
+        parts = [NOTICE, _with_programs(INTRO.read_text(encoding="utf-8").strip())]
         for name in SERVICE_FILES:
             self._package = self._files[name].package
             parts += self._service(self._files[name])
@@ -314,6 +316,16 @@ class Page:
             return f"[{word}](#{_anchor(heading)})" if heading and word != own else f"`{word}`"
 
         return _CODE_WORD.sub(marked, text)
+
+
+def _with_programs(text: str) -> str:
+    """The text with each program whole that it names in a comment on a line of its own, ``<!-- program: FILE -->``."""
+
+    def shown(match: re.Match[str]) -> str:
+        file = DOCS.parent / match[1]
+        return f"```{_LANGUAGES[file.suffix]}\n{file.read_text(encoding='utf-8').rstrip()}\n```"
+
+    return re.sub(r"^<!-- program: (\S+) -->$", shown, text, flags=re.MULTILINE)
 
 
 def _keys(metadata: dict[str, str]) -> str:

@@ -11,6 +11,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.settings import AgentSettings
+from broker_agent.topics.static_topic import TopicQueueMapping
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, changed_topics
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
@@ -165,6 +166,7 @@ class Registration:
             write_queue_nums=topic.write_queue_nums,
             perm=topic.perm & self.broker.permission if downgraded else topic.perm,
             topic_sys_flag=topic.topic_sys_flag,
+            mapping=None if topic.mapping is None else _mapping_message(topic.mapping),
         )
 
 
@@ -189,6 +191,17 @@ def _split(topics: Iterable[route_data_pb2.TopicConfig]) -> Iterator[list[route_
         part.append(topic)
         size += topic_size
     yield part
+
+
+def _mapping_message(mapping: TopicQueueMapping) -> route_data_pb2.StaticTopicMapping:
+    return route_data_pb2.StaticTopicMapping(
+        scope=mapping.scope,
+        total_queue_nums=mapping.total_queues,
+        epoch=mapping.epoch,
+        dirty=mapping.is_dirty,
+        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in mapping.queue_ids],
+        broker_queue_ids=[broker_queue_id for _, broker_queue_id in mapping.queue_ids],
+    )
 
 
 def _data_version(version: DataVersion) -> route_data_pb2.DataVersion:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -20,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from broker_agent.auth.admission import AgentAdmission
 from broker_agent.error_codes import FAILURES
 from broker_agent.errors import StartError
+from broker_agent.listener.call_threads import CallThreads
 from broker_agent.listener.limits import (
     CONNECTION_AGE_GRACE_SECONDS,
     KEEPALIVE_SECONDS,
@@ -83,7 +83,7 @@ class AgentServer:
         except OSError as error:
             raise StartError(f"setting {setting}: {error}") from error
         self._accepted = self._stopping = False
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-agent-server")
+        self._threads = CallThreads(THREADS, "broker-agent-server")
         self._freed_memory: asyncio.Task[None] | None = None
         """Gives back what floods have left, on either listener."""
         self._runner = LoopThread("broker-agent-operators")
@@ -93,7 +93,7 @@ class AgentServer:
             port = self._runner.run(self._bind(listen, handlers, services, tls))
         except RuntimeError as error:
             self._runner.close()
-            self._pool.shutdown()
+            self._threads.shutdown()
             raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
         self.endpoint = Endpoint(listen.host, port)
         """Where it listens."""
@@ -127,7 +127,7 @@ class AgentServer:
         if not self._runner.has_started:
             self._runner.run(self._server.start())  # otherwise gRPC does not give the port back
         self._runner.stop(self._stop())
-        self._pool.shutdown(wait=False)
+        self._threads.shutdown()
 
     async def _bind(
         self,
@@ -141,7 +141,7 @@ class AgentServer:
         await self._set_health(_Status.NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         for service, part in services:
-            handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._pool))
+            handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._threads))
         if tls is None:
             return self._server.add_insecure_port(str(listen))
         return self._server.add_secure_port(str(listen), tls.credentials())
@@ -162,16 +162,16 @@ class AgentServer:
 
 
 class _InThreads:
-    """The calls of a part that blocks: each runs in a thread of a pool."""
+    """The calls of a part that blocks: each runs in a thread."""
 
-    def __init__(self, part: object, methods: Iterable[MethodDescriptor], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, part: object, methods: Iterable[MethodDescriptor], threads: CallThreads) -> None:
         for method in methods:
-            setattr(self, method.name, _in_thread(getattr(part, method.name), pool))
+            setattr(self, method.name, _in_thread(getattr(part, method.name), threads))
 
 
-def _in_thread(call: Callable[[Any, Any], Message], pool: ThreadPoolExecutor) -> Any:
+def _in_thread(call: Callable[[Any, Any], Message], threads: CallThreads) -> Any:
     async def answer(request: Message, context: object) -> Message:
-        return await asyncio.get_running_loop().run_in_executor(pool, call, request, context)
+        return await threads.run(call, request, context)
 
     return answer
 

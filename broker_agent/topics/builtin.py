@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_agent.topics.table import TopicConfig
+from groundwork.topic_kinds import AUTO_CREATE_TOPIC, is_system_name
 from groundwork.topic_rules import MAX_NAME_LENGTH, SYNC_MEMBER_TOPIC_PREFIX
-
-AUTO_CREATE_TOPIC = "TBW102"
-"""The template of topics that are made by sending to them (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC)."""
 
 _INHERIT, _READ_WRITE = 1, 6
 _DEFAULT_QUEUES = 16
@@ -18,20 +16,6 @@ _SCHEDULE_QUEUES = 18
 """One for each level of delay (SCHEDULE_TOPIC_QUEUE_NUM)."""
 _REVIVE_QUEUES = 8
 """RocketMQ 5's reviveQueueNum."""
-_SYSTEM_PREFIX = "rmq_sys_"
-_SYSTEM_TOPICS = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +66,7 @@ def built_in_topics(config: BuiltInTopicsConfig) -> tuple[TopicConfig, ...]:
 
 def is_system_topic(name: str, built_in: frozenset[str]) -> bool:
     """Whether a topic is the broker's own, which no call may change (RocketMQ: TopicValidator.isSystemTopic)."""
-    return name in _SYSTEM_TOPICS or name in built_in or name.startswith(_SYSTEM_PREFIX)
+    return name in built_in or is_system_name(name)
 
 
 def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, TypeVar
 
 import structlog
 
 from broker_agent.errors import AgentError
+from broker_agent.topics.json_fields import integer_of, object_of, parsed, text_of
+from broker_agent.topics.static_topic import TopicQueueMapping
 from groundwork.files.bounded_read import open_regular, read_as_it_is
 from groundwork.files.checksums import is_damaged
 from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
@@ -26,8 +27,9 @@ MAX_STATE_VERSION = 2**62
 LOGGED_TOPICS = 20
 """Most skipped topics that are named in the log."""
 
+ContentT = TypeVar("ContentT")
+
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
-_MISSING = object()
 _ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
 _TOPIC_FIELDS = frozenset(
@@ -102,6 +104,8 @@ class TopicConfig:
     """Attributes of RocketMQ 5; None in a file of RocketMQ 4."""
     unknown: Mapping[str, Any] | None = field(default=None, hash=False)
     """Fields of its JSON object that this version does not know: they are written back as they came."""
+    mapping: TopicQueueMapping | None = None
+    """Of a static topic: which of its queues are here. From a file of its own, and never in this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,11 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
         BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
             value and rule.
     """
+    return load_file(path, lambda content: decode_topics(content, on_bad_topic))
+
+
+def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
+    """Reads a file of the broker's and decodes it. Raises as ``load_topic_config_table``."""
     try:
         with open_regular(path) as stream:
             content = read_as_it_is(stream, MAX_FILE_BYTES)
@@ -177,7 +186,7 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
     if is_damaged(path, content):
         raise BrokenTopics(f"{path}: does not match its checksum")
     try:
-        return decode_topics(content, on_bad_topic)
+        return decode(content)
     except BrokenTopics as error:
         raise BrokenTopics(f"{path}: {error}") from error
 
@@ -188,6 +197,15 @@ def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicC
     Raises:
         BrokenTopics: It is not a topics.json, or has a topic that breaks a rule and bad topics are refused.
     """
+    return decoded(content, lambda text: _table(parsed(text), on_bad_topic))
+
+
+def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
+    """What a function reads from the text of a file; its ValueErrors become errors about the file.
+
+    Raises:
+        BrokenTopics: The content is too large, not UTF-8, empty, no JSON, or breaks a rule.
+    """
     if len(content) > MAX_FILE_BYTES:
         raise BrokenTopics(f"the file is larger than {MAX_FILE_BYTES} bytes")
     try:
@@ -197,7 +215,7 @@ def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicC
     if not text.strip():
         raise BrokenTopics("the file is empty")
     try:
-        return _table(_parsed(text), on_bad_topic)
+        return read(text)
     except json.JSONDecodeError as error:
         raise BrokenTopics(f"not JSON, or cut off: {error}") from error
     except (ValueError, RecursionError) as error:
@@ -212,19 +230,10 @@ def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
         _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names)
 
 
-def _parsed(text: str) -> object:
-    return json.loads(
-        text,
-        object_pairs_hook=_object_without_duplicates,
-        parse_constant=_no_number,
-        parse_float=_finite,
-    )
-
-
 def _table(document: object, on_bad_topic: OnBadTopic) -> TopicConfigTable:
-    root = _object("the file", document)
-    version = _object("dataVersion", root.get("dataVersion"))
-    values = _object("topicConfigTable", root.get("topicConfigTable"))
+    root = object_of("the file", document)
+    version = object_of("dataVersion", root.get("dataVersion"))
+    values = object_of("topicConfigTable", root.get("topicConfigTable"))
     topics: list[TopicConfig] = []
     skipped: dict[str, Any] = {}
     for name, value in values.items():
@@ -235,18 +244,19 @@ def _table(document: object, on_bad_topic: OnBadTopic) -> TopicConfigTable:
                 raise
             skipped[name] = value
     return TopicConfigTable(
-        _version(version),
+        version_of(version),
         tuple(topics),
         UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None),
     )
 
 
-def _version(version: Mapping[str, Any]) -> DataVersion:
+def version_of(version: Mapping[str, Any]) -> DataVersion:
+    """The dataVersion of a file. Raises ValueError."""
     try:
         return DataVersion(
-            timestamp_millis=_integer(version, "timestamp", _MAX_INT64),
-            counter=_integer(version, "counter", _MAX_INT64 - 1),  # there is always a next one
-            state_version=_integer(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
+            timestamp_millis=integer_of(version, "timestamp", _MAX_INT64),
+            counter=integer_of(version, "counter", _MAX_INT64 - 1),  # there is always a next one
+            state_version=integer_of(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
         )
     except ValueError as error:
         raise ValueError(f"dataVersion: {error}") from error
@@ -264,7 +274,7 @@ def _checked_topic(name: str, value: object) -> TopicConfig:
         check_topic(name)
     except ValueError as error:
         raise ValueError(f"topicName {error}") from error
-    topic = _object("its value", value)
+    topic = object_of("its value", value)
     if topic.get("topicName", name) != name:
         raise ValueError(f"topicName is {topic['topicName']!r:.40}, must be the topic's key in topicConfigTable")
     order = topic.get("order", False)
@@ -272,12 +282,12 @@ def _checked_topic(name: str, value: object) -> TopicConfig:
         raise ValueError(f"order is {order!r:.40}, must be true or false")
     return TopicConfig(
         topic_name=name,
-        read_queue_nums=_integer(topic, "readQueueNums", MAX_QUEUE_NUMS),
-        write_queue_nums=_integer(topic, "writeQueueNums", MAX_QUEUE_NUMS),
-        perm=_integer(topic, "perm", MAX_PERM),
-        topic_sys_flag=_integer(topic, "topicSysFlag", _MAX_INT32) if "topicSysFlag" in topic else 0,
+        read_queue_nums=integer_of(topic, "readQueueNums", MAX_QUEUE_NUMS),
+        write_queue_nums=integer_of(topic, "writeQueueNums", MAX_QUEUE_NUMS),
+        perm=integer_of(topic, "perm", MAX_PERM),
+        topic_sys_flag=integer_of(topic, "topicSysFlag", _MAX_INT32) if "topicSysFlag" in topic else 0,
         order=order,
-        topic_filter_type=_text("topicFilterType", topic.get("topicFilterType", "SINGLE_TAG")),
+        topic_filter_type=text_of("topicFilterType", topic.get("topicFilterType", "SINGLE_TAG")),
         attributes=_attributes(topic.get("attributes")),
         unknown=_unknown(topic, _TOPIC_FIELDS),
     )
@@ -286,53 +296,13 @@ def _checked_topic(name: str, value: object) -> TopicConfig:
 def _attributes(value: object) -> Mapping[str, str] | None:
     if value is None:
         return None
-    attributes = _object("attributes", value)
+    attributes = object_of("attributes", value)
     for key, text in attributes.items():
-        _text(f"attributes[{key[:MAX_NAME_LENGTH]!r}]", text)
+        text_of(f"attributes[{key[:MAX_NAME_LENGTH]!r}]", text)
     return attributes
-
-
-def _text(field: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{field} is {value!r:.40}, must be a text")  # noqa: TRY004 - bad input, not a bad call
-    return value
-
-
-def _object(field: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        shown = "missing" if value is None else repr(value)[:40]
-        raise ValueError(f"{field} is {shown}, must be a JSON object")  # noqa: TRY004 - bad input, not a bad call
-    return value
-
-
-def _integer(values: Mapping[str, Any], field: str, highest: int) -> int:
-    value = values.get(field, _MISSING)
-    if type(value) is int and 0 <= value <= highest:  # a JSON true is an int, too, to isinstance
-        return value
-    shown = "missing" if value is _MISSING else f"{value!r:.40}"
-    raise ValueError(f"{field} is {shown}, must be an integer from 0 to {highest}")
 
 
 def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any] | None:
     if values.keys() <= known:
         return None
     return {key: value for key, value in values.items() if key not in known}
-
-
-def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuses a key that is given twice: JSON does not define what it means."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:MAX_NAME_LENGTH]!r} is there twice in one JSON object")
-    return members
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text[:40]} is no number that JSON has room for")

@@ -16,6 +16,7 @@ use rustix::io;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::notices::Notice;
 use crate::peer::Peer;
 
 /// Number of a call: which thread has it, and which of its calls it is.
@@ -69,7 +70,7 @@ pub enum Event {
     /// A message of a request that streams; None: there is no other.
     Message(CallId, Option<Bytes>),
     /// Something that an operator should read: what, who, and the words.
-    Notice(&'static str, String, String),
+    Notice(Notice),
     /// All connections have ended.
     Stopped,
 }

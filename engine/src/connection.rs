@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::call;
 use crate::door::Arrived;
+use crate::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
 use crate::pace::{PREFACE, Paced, Signs};
 use crate::payload::Payload;
 use crate::peer::Peer;
@@ -41,21 +42,23 @@ const METADATA_FACTOR: usize = 2;
 const FAREWELL: Duration = Duration::from_secs(1);
 const MAX_UNREAD: u64 = 64 << 10;
 
-const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
-
 const HTTP_1_ANSWER: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\ncontent-length: 46\r\n\
     connection: close\r\n\r\nThis port speaks gRPC, which is HTTP/2, alone\n";
 
+/// What clients of TLS know for sure as no TLS, and name in their error: empty SETTINGS, as HTTP/2 would begin.
+const PLAIN_ANSWER: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+
 /// Serves a connection to its end.
 pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
-    let Arrived { wire, peer, place: _place, tls } = arrived;
+    let Arrived { wire, peer, place: _place, carrier } = arrived;
     let Ok(mut wire) = wire.attach() else { return };
     let patience = room.shared.limits.handshake_timeout;
-    match timeout(patience, read_preface(&mut wire)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(foreign)) => return turn_away(&room, wire, &peer, &foreign, tls).await,
-        Err(_) => return,
+    let mut came = Vec::with_capacity(PREFACE.len());
+    let greeting = read_greeting(&mut wire, &mut came);
+    let read = timeout(if carrier.may_carry() { patience } else { FAREWELL }, greeting).await;
+    if !carrier.may_carry() || came != PREFACE {
+        return turn_away(&room, wire, &peer, came, read.is_ok(), carrier).await;
     }
     let Ok(turn) = room.newcomers.acquire().await else { return };
     let signs = Rc::new(Signs::default());
@@ -69,9 +72,14 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
     tokio::task::yield_now().await; // the calls that it brought have their turn, too
     drop(turn);
     if first.is_pending() {
-        connection.await;
+        (&mut connection).await;
     }
+    // Thousands that end at once have so much to give back that others would wait for all of them.
+    let turn = room.leavers.acquire().await;
+    drop(connection);
     room.leave(&handle);
+    tokio::task::yield_now().await;
+    drop(turn);
 }
 
 fn builder(room: &Room) -> Builder {
@@ -92,46 +100,27 @@ fn builder(room: &Room) -> Builder {
     builder
 }
 
-/// Reads what every connection begins with. What else came, if it is not that.
-async fn read_preface(wire: &mut Wire) -> Result<(), Vec<u8>> {
-    let mut got = [0; PREFACE.len()];
-    let mut have = 0;
-    while have < got.len() {
-        match wire.read(&mut got[have..]).await {
-            Ok(more) if more > 0 => have += more,
-            _ => return Err(Vec::new()),
-        }
-        if !PREFACE.starts_with(&got[..have]) {
-            return Err(got[..have].to_vec());
-        }
-    }
-    Ok(())
+/// Reads what every connection begins with, or so much that it is seen not to be that.
+async fn read_greeting(wire: &mut Wire, came: &mut Vec<u8>) {
+    let mut wire = wire.take(PREFACE.len() as u64);
+    while PREFACE.starts_with(came) && wire.read_buf(came).await.is_ok_and(|more| more > 0) {}
 }
 
 /// Ends a connection that speaks something else, and says what it should.
-async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, came: &[u8], tls: bool) {
-    const TLS_HANDSHAKE: u8 = 22;
-    let notices = &room.shared.notices;
-    if came.first() == Some(&TLS_HANDSHAKE) && !tls {
-        notices.tell(
-            "client_speaks_tls",
-            &peer.address,
-            "a client speaks TLS, and this listener has none: set tls_cert, or connect without",
-        );
-    } else if HTTP_1_METHODS.iter().any(|method| came.starts_with(method)) {
-        notices.tell(
-            "client_speaks_http_1",
-            &peer.address,
-            "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone",
-        );
-        let _ = timeout(FAREWELL, wire.write_all(HTTP_1_ANSWER)).await; // whoever went needs no answer
-    } else if !came.is_empty() {
-        notices.tell(
-            "client_speaks_no_http_2",
-            &peer.address,
-            "a client speaks neither HTTP/2 nor anything that is known here",
-        );
+async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, mut came: Vec<u8>, went: bool, carrier: Carrier) {
+    if !PREFACE.starts_with(&came) && came.len() < TELLING {
+        let mut more = (&mut wire).take((TELLING - came.len()) as u64);
+        let _ = timeout(FAREWELL, more.read_to_end(&mut came)).await; // else that little must do
     }
+    if let Some(mistake) = of_greeting(&came, went, carrier) {
+        room.shared.turn_away(peer, &mistake);
+    }
+    let answer = match came.first() {
+        Some(&byte) if begins_tls(byte) => PLAIN_ANSWER,
+        _ if is_http_1(&came) => HTTP_1_ANSWER,
+        _ => &[],
+    };
+    let _ = timeout(FAREWELL, wire.write_all(answer)).await; // whoever went needs no answer
     // What has not been read makes the system reset the connection, and the client lose our answer.
     let goodbye = async {
         wire.shutdown().await?;

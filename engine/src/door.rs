@@ -4,6 +4,7 @@
 //! takes a thread of its own, and the scheduler shares the processor between the two.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -18,8 +19,11 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
-use crate::peer::{Peer, site_of};
+use crate::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
+use crate::peer::{Owner, Peer, site_of};
+use crate::places::{NoPlace, Place};
 use crate::rates::Rates;
 use crate::shared::{Shared, Stage};
 use crate::tls::ALPN;
@@ -38,23 +42,13 @@ pub(crate) enum Listener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// A place among the connections. Given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<Shared>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A connection that came in.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) wire: MovingWire,
     pub(crate) peer: Peer,
     pub(crate) place: Place,
-    pub(crate) tls: bool,
+    pub(crate) carrier: Carrier,
 }
 
 /// Whether a listening socket is one of TCP or of Unix.
@@ -128,14 +122,11 @@ impl Door {
     }
 
     fn let_in(self: &Rc<Self>, socket: Socket, address: Option<SocketAddr>) {
-        let counts = &self.shared.counts;
-        let place = Place(Arc::clone(&self.shared));
         let peer = Peer::of(address);
-        if counts.connections.fetch_add(1, Ordering::Relaxed) >= self.shared.limits.max_connections {
-            let text = format!("more than {} connections; further ones are closed", self.shared.limits.max_connections);
-            self.refuse("too_many_connections", &peer, &text);
-            return;
-        }
+        let place = match self.shared.places.take(Owner::of(address)) {
+            Ok(place) => place,
+            Err(none) => return self.no_place(&peer, &none),
+        };
         if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()))) {
             let rate = self.shared.limits.max_connection_rate;
             self.refuse(
@@ -145,12 +136,12 @@ impl Door {
             );
             return;
         }
-        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        self.shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
         if let Socket::Tcp(stream) = &socket {
             let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
         }
         match self.shared.tls_config().filter(|_| address.is_some()) {
-            None => self.hand_on(Wire::Plain(socket), peer, place, false),
+            None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
             Some(config) => {
                 if *self.handshakes.borrow() >= MAX_HANDSHAKES {
                     self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
@@ -163,38 +154,123 @@ impl Door {
     }
 
     async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, socket: Socket, mut peer: Peer, place: Place) {
-        let shaken = timeout(self.shared.limits.handshake_timeout, TlsAcceptor::from(config).accept(socket)).await;
+        let shaken = timeout(self.shared.limits.handshake_timeout, shake(config, socket)).await;
         *self.handshakes.borrow_mut() -= 1;
         match shaken {
-            Err(_) => self.refuse("handshake_timed_out", &peer, "the client does not get on with its handshake of TLS"),
-            Ok(Err(error)) => {
-                let text =
-                    format!("the handshake of TLS failed: {error}; does the client speak TLS, and know our authority?");
-                self.refuse("handshake_failed", &peer, &text);
+            Err(_) => {
+                let text = "the client does not get on with its handshake of TLS";
+                self.shared.turn_away(&peer, &Mistake::new("handshake_timed_out", text));
             }
-            Ok(Ok(stream)) => {
+            Ok(Err(error)) => self.shared.turn_away(&peer, &of_handshake(&error)),
+            Ok(Ok(Shaken::Nothing)) => {}
+            Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing),
+            Ok(Ok(Shaken::Tls(stream))) => {
                 let session = stream.get_ref().1;
-                if session.alpn_protocol() != Some(ALPN) {
-                    self.refuse("no_http2", &peer, "the client offers no HTTP/2 (ALPN h2), which gRPC needs");
-                    return;
-                }
+                let carrier =
+                    if session.alpn_protocol() == Some(ALPN) { Carrier::Tls } else { Carrier::TlsWithoutAlpn };
                 let certificate = session.peer_certificates().and_then(<[_]>::first);
                 peer.certificate = certificate.map(|der| Bytes::copy_from_slice(der));
-                self.hand_on(Wire::Tls(Box::new(stream)), peer, place, true);
+                self.hand_on(Wire::Tls(stream), peer, place, carrier);
             }
         }
     }
 
-    fn hand_on(&self, wire: Wire, peer: Peer, place: Place, tls: bool) {
+    fn hand_on(&self, wire: Wire, peer: Peer, place: Place, carrier: Carrier) {
         let Ok(wire) = wire.detach() else { return };
         let mut next = self.next.borrow_mut();
         *next = (*next + 1) % self.rooms.len();
         // A thread that has ended takes nobody; the connection closes.
-        let _ = self.rooms[*next].send(Arrived { wire, peer, place, tls });
+        let _ = self.rooms[*next].send(Arrived { wire, peer, place, carrier });
+    }
+
+    fn no_place(&self, peer: &Peer, none: &NoPlace) {
+        match none {
+            NoPlace::InAll(most) => {
+                let text = format!("{most} connections are open, which is all there may be; further ones are closed");
+                self.refuse("too_many_connections", peer, &text);
+            }
+            NoPlace::OfSite(most) => {
+                self.shared.counts.refused_of_address.fetch_add(1, Ordering::Relaxed);
+                let text = format!(
+                    "its address has {most} connections, which is all that one may have (caller_share_percent of \
+                     max_connections); further ones are closed"
+                );
+                self.refuse("too_many_connections_of_address", peer, &text);
+            }
+        }
     }
 
     fn refuse(&self, kind: &'static str, peer: &Peer, text: &str) {
         self.shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
         self.shared.notices.tell(kind, &peer.address, text);
+    }
+}
+
+/// What became of a handshake.
+enum Shaken {
+    /// The client said nothing before it went, as those do that only look whether a port is open.
+    Nothing,
+    /// It speaks something else, which whoever serves it will see.
+    NoTls(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+async fn shake(config: Arc<ServerConfig>, socket: Socket) -> io::Result<Shaken> {
+    match socket.peek().await {
+        Ok(Some(byte)) if begins_tls(byte) => {}
+        Ok(Some(_)) => return Ok(Shaken::NoTls(socket)),
+        Ok(None) | Err(_) => return Ok(Shaken::Nothing),
+    }
+    let stream = TlsAcceptor::from(config).accept(socket).await?;
+    Ok(Shaken::Tls(Box::new(stream)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::{Bridge, Event};
+    use crate::cache::Cache;
+    use crate::classes::Classes;
+    use crate::limits::Limits;
+    use crate::status::{Code, Status};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    fn door(limits: Limits) -> (Rc<Door>, UnboundedReceiver<Arrived>) {
+        let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
+        let overloaded = Status::new(Code::ResourceExhausted, "");
+        let rates = RefCell::new(Rates::new(limits.max_connection_rate));
+        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, Classes::new(false), bridge, overloaded, 1));
+        let (sender, room) = unbounded_channel();
+        let (next, handshakes) = (RefCell::new(0), RefCell::new(0));
+        (Rc::new(Door { shared, rooms: vec![sender], next, rates, handshakes }), room)
+    }
+
+    #[tokio::test]
+    async fn beyond_the_connections_of_an_address_one_more_is_closed_counted_and_told() {
+        let limits = Limits { max_connections: 10, max_site_connections: 2, kept_connections: 0, ..Limits::default() };
+        let (door, mut room) = door(limits);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut clients = Vec::new();
+        for from in ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "127.0.0.1:1"] {
+            clients.push(TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects"));
+            let (stream, _) = listener.accept().await.expect("accepts");
+            door.let_in(Socket::Tcp(stream), Some(from.parse().expect("an address")));
+        }
+        let mut there = Vec::new();
+        while let Ok(arrived) = room.try_recv() {
+            there.push(arrived);
+        }
+        let peers: Vec<_> = there.iter().map(|arrived| arrived.peer.address.as_str()).collect();
+        assert_eq!(peers, ["ipv4:10.0.0.1:1", "ipv4:10.0.0.1:2", "ipv4:10.0.0.2:1", "ipv4:127.0.0.1:1"]);
+        assert_eq!(door.shared.counts.refused_of_address.load(Ordering::Relaxed), 1);
+        assert_eq!(door.shared.counts.refused_connections.load(Ordering::Relaxed), 1);
+        assert_eq!(clients[2].read_u8().await.expect_err("closed").kind(), io::ErrorKind::UnexpectedEof);
+        let told = door.shared.bridge.take(9);
+        let [Event::Notice(notice)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((notice.kind, notice.peer.as_str()), ("too_many_connections_of_address", "ipv4:10.0.0.1:3"));
+        drop(there);
+        assert_eq!(door.shared.places.taken(), 0);
     }
 }

@@ -239,9 +239,10 @@ impl Engine {
         use std::sync::atomic::Ordering::Relaxed;
         let (counts, cache) = (&self.shared.counts, &self.shared.cache);
         vec![
-            ("connections", counts.connections.load(Relaxed) as u64),
+            ("connections", self.shared.places.taken() as u64),
             ("accepted_connections", counts.accepted.load(Relaxed)),
             ("refused_connections", counts.refused_connections.load(Relaxed)),
+            ("refused_of_address", counts.refused_of_address.load(Relaxed)),
             ("closed_for_waiting", counts.closed_for_waiting.load(Relaxed)),
             ("closed_for_cancels", counts.closed_for_cancels.load(Relaxed)),
             ("closed_for_floods", counts.closed_for_floods.load(Relaxed)),

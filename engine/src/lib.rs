@@ -31,6 +31,8 @@ mod limits;
 #[cfg(not(feature = "loom"))]
 mod message;
 #[cfg(not(feature = "loom"))]
+mod mistakes;
+#[cfg(not(feature = "loom"))]
 mod notices;
 #[cfg(not(feature = "loom"))]
 mod pace;
@@ -40,6 +42,8 @@ mod parked;
 mod payload;
 #[cfg(not(feature = "loom"))]
 mod peer;
+#[cfg(not(feature = "loom"))]
+mod places;
 #[cfg(all(feature = "python", not(feature = "loom")))]
 mod python;
 #[cfg(not(feature = "loom"))]
@@ -69,6 +73,8 @@ pub use bridge::{CallId, CallInfo, Command, Event};
 pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
 #[cfg(not(feature = "loom"))]
 pub use limits::Limits;
+#[cfg(not(feature = "loom"))]
+pub use notices::Notice;
 #[cfg(not(feature = "loom"))]
 pub use peer::Peer;
 #[cfg(not(feature = "loom"))]

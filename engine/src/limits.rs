@@ -15,6 +15,10 @@ pub struct Limits {
     pub max_streams: u32,
     /// Connections open at once; those above are closed at once.
     pub max_connections: usize,
+    /// Connections open at once of one address other than this machine's own; those above are closed at once.
+    pub max_site_connections: usize,
+    /// Of the connections, those that only programs of this machine may have.
+    pub kept_connections: usize,
     /// Calls that Python has, or that wait for it, at once; more are refused.
     pub max_pending: usize,
     /// Bytes of all messages together that are still coming in.
@@ -47,6 +51,8 @@ impl Default for Limits {
             max_metadata: 16 << 10,
             max_streams: 200,
             max_connections: 20_000,
+            max_site_connections: 10_000,
+            kept_connections: 4_000,
             max_pending: 100_000,
             max_assembling: 128 << 20,
             max_waiting: 128 << 20,

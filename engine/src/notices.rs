@@ -1,42 +1,104 @@
-//! Things that an operator should read, a line for each kind at a time, however often they happen.
+//! Things that an operator should read: each of a few peers is named, and in a flood a line stands for many.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::bridge::{Bridge, Event};
 
 /// Between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// Lines about peers that may come at once: each of a few is named.
+const BURST: u32 = 20;
+
+/// Something that an operator should read.
+#[derive(Debug)]
+pub struct Notice {
+    /// Its kind, which is the event in the log.
+    pub kind: &'static str,
+    /// Whom it is about, as gRPC writes addresses; empty: nobody.
+    pub peer: String,
+    /// What is wrong, and what to do.
+    pub text: String,
+    /// How many of this kind were not told since the last.
+    pub not_told: u64,
+}
+
+/// When the next line of one kind may be told.
+#[derive(Debug)]
+struct Pace {
+    next: Instant,
+    not_told: u64,
+}
+
+impl Pace {
+    /// How many were not told before this one; None if this one is not to be told either.
+    fn admit(&mut self, now: Instant, burst: u32) -> Option<u64> {
+        if now + PAUSE * (burst - 1) < self.next {
+            self.not_told += 1;
+            return None;
+        }
+        self.next = self.next.max(now) + PAUSE;
+        Some(std::mem::take(&mut self.not_told))
+    }
+}
+
 /// Tells Python what it should log.
 #[derive(Debug)]
 pub(crate) struct Notices {
     bridge: Arc<Bridge>,
-    told: Mutex<HashMap<&'static str, (Instant, u64)>>,
+    paces: Mutex<HashMap<&'static str, Pace>>,
 }
 
 impl Notices {
     pub(crate) fn new(bridge: Arc<Bridge>) -> Self {
-        Self { bridge, told: Mutex::default() }
+        Self { bridge, paces: Mutex::default() }
     }
 
-    /// Tells something about a peer, unless the same kind was told of just before.
+    /// Tells of something that concerns all, once in a while however often it happens.
     pub(crate) fn tell(&self, kind: &'static str, peer: &str, text: &str) {
+        self.tell_at_pace(kind, peer, text, 1);
+    }
+
+    /// Tells what one peer does wrong: one line for each of a few, and in a flood a line in a while.
+    pub(crate) fn tell_of_peer(&self, kind: &'static str, peer: &str, text: &str) {
+        self.tell_at_pace(kind, peer, text, BURST);
+    }
+
+    fn tell_at_pace(&self, kind: &'static str, peer: &str, text: &str, burst: u32) {
         let now = Instant::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let not_told = match told.get_mut(kind) {
-            Some((at, not_told)) if now.duration_since(*at) < PAUSE => {
-                *not_told += 1;
-                return;
-            }
-            Some((_, not_told)) => *not_told,
-            None => 0,
-        };
-        told.insert(kind, (now, 0));
-        drop(told);
-        let text =
-            if not_told == 0 { text.to_owned() } else { format!("{text} ({not_told} more since the last line)") };
-        self.bridge.tell(Event::Notice(kind, peer.to_owned(), text));
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now, burst);
+        drop(paces);
+        if let Some(not_told) = admitted {
+            self.bridge.tell(Event::Notice(Notice { kind, peer: peer.to_owned(), text: text.to_owned(), not_told }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_a_few_peers_has_a_line_and_a_line_stands_for_the_rest_of_a_flood() {
+        let mut pace = Pace { next: Instant::now(), not_told: 0 };
+        let told = |pace: &mut Pace| (0..100).filter_map(|_| pace.admit(Instant::now(), BURST)).collect::<Vec<_>>();
+        assert_eq!(told(&mut pace), vec![0; 20]);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(told(&mut pace), [80], "those that were not told are in the next line");
+        tokio::time::advance(PAUSE * BURST).await;
+        assert_eq!(told(&mut pace).len(), 20, "after a pause, each of a few again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_concerns_all_has_a_line_in_a_while() {
+        let mut pace = Pace { next: Instant::now(), not_told: 0 };
+        assert_eq!((0..9).filter_map(|_| pace.admit(Instant::now(), 1)).count(), 1);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(pace.admit(Instant::now(), 1), Some(8));
     }
 }

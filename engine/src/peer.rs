@@ -43,6 +43,25 @@ pub(crate) fn site_of(address: IpAddr) -> u64 {
     }
 }
 
+/// Whose connections are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// All programs of this machine.
+    Machine,
+    /// Everybody at one address, or of one IPv6 site.
+    Site(u64),
+}
+
+impl Owner {
+    pub(crate) fn of(address: Option<SocketAddr>) -> Self {
+        match address.map(|address| address.ip().to_canonical()) {
+            None => Self::Machine,
+            Some(ip) if ip.is_loopback() => Self::Machine,
+            Some(ip) => Self::Site(site_of(ip)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +80,15 @@ mod tests {
             assert_eq!(Peer::of(Some(address(told))).address, written);
         }
         assert_eq!(Peer::of(None).address, "unix:");
+    }
+
+    #[test]
+    fn programs_of_this_machine_are_one_owner() {
+        assert_eq!(Owner::of(None), Owner::Machine, "a Unix socket");
+        for told in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(Owner::of(Some(address(told))), Owner::Machine, "{told}");
+        }
+        assert_eq!(Owner::of(Some(address("10.0.0.1:1"))), Owner::of(Some(address("[::ffff:10.0.0.1]:2"))));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::bridge::{CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Failure};
 use crate::engine::{Engine, Overloaded, Setup, status_trailers};
 use crate::limits::Limits;
+use crate::notices::Notice;
 use crate::shared::Method;
 
 const CALL: u8 = 0;
@@ -125,7 +126,7 @@ impl PyEngine {
     #[new]
     #[pyo3(signature = (
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
-        max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
+        max_connections_of_address, kept_connections, max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, max_connection_age, overloaded,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
@@ -138,6 +139,8 @@ impl PyEngine {
         max_metadata: usize,
         max_streams: u32,
         max_connections: usize,
+        max_connections_of_address: usize,
+        kept_connections: usize,
         max_pending: usize,
         max_assembling: usize,
         max_waiting: usize,
@@ -157,6 +160,8 @@ impl PyEngine {
             max_metadata,
             max_streams,
             max_connections,
+            max_site_connections: max_connections_of_address,
+            kept_connections,
             max_pending,
             max_assembling,
             max_waiting,
@@ -234,7 +239,9 @@ impl PyEngine {
                 Event::Message(id, message) => {
                     list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message))))?;
                 }
-                Event::Notice(kind, peer, text) => list.append((NOTICE, 0, (kind, peer, text)))?,
+                Event::Notice(Notice { kind, peer, text, not_told }) => {
+                    list.append((NOTICE, 0, (kind, peer, text, not_told)))?;
+                }
                 Event::Stopped => list.append((STOPPED, 0, py.None()))?,
             }
         }

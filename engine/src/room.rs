@@ -25,6 +25,9 @@ use crate::shared::{Pending, Shared, Stage};
 /// New connections that have their first turn at once. However many come, others wait for so many of them, and not for all.
 const NEWCOMERS: usize = 4;
 
+/// Connections that are taken apart at once.
+const LEAVERS: usize = 4;
+
 /// What the thread knows of one of its connections, and how it reaches it.
 #[derive(Debug)]
 pub(crate) struct Handle {
@@ -105,6 +108,8 @@ pub(crate) struct Room {
     pub(crate) unpacking: Semaphore,
     /// Whose turn it is to be new: between a few of these, all that are there have theirs.
     pub(crate) newcomers: Semaphore,
+    /// Whose turn it is to end, the same way.
+    pub(crate) leavers: Semaphore,
     /// Where keys for the cache are built.
     pub(crate) key: RefCell<Vec<u8>>,
 }
@@ -123,6 +128,7 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         waiting: Rc::default(),
         unpacking: Semaphore::new(1),
         newcomers: Semaphore::new(NEWCOMERS),
+        leavers: Semaphore::new(LEAVERS),
         key: RefCell::default(),
     });
     let local = LocalSet::new();

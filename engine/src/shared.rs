@@ -13,7 +13,10 @@ use crate::classes::Classes;
 use crate::known::Known;
 use crate::limits::Limits;
 use crate::message::Assembling;
+use crate::mistakes::Mistake;
 use crate::notices::Notices;
+use crate::peer::Peer;
+use crate::places::Places;
 use crate::status::{CODES, Status};
 
 /// One method that is served.
@@ -79,12 +82,13 @@ impl Hits {
     }
 }
 
-/// Numbers that only rise, and how many connections there are.
+/// Numbers that only rise, and what waits.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) refused_connections: AtomicU64,
+    /// Of those, the ones whose address had too many.
+    pub(crate) refused_of_address: AtomicU64,
     pub(crate) closed_for_waiting: AtomicU64,
     pub(crate) closed_for_cancels: AtomicU64,
     pub(crate) closed_for_floods: AtomicU64,
@@ -110,6 +114,7 @@ pub(crate) struct Shared {
     /// What a call is told that finds no room, and may find it later.
     pub(crate) overloaded: Status,
     pub(crate) counts: Counts,
+    pub(crate) places: Arc<Places>,
     pub(crate) notices: Notices,
     pub(crate) pending: AtomicUsize,
     pub(crate) threads: usize,
@@ -150,6 +155,7 @@ impl Shared {
             assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),
             overloaded,
             counts: Counts::default(),
+            places: Places::new(&limits),
             pending: AtomicUsize::new(0),
             threads,
             tls: RwLock::new(None),
@@ -192,6 +198,12 @@ impl Shared {
             }
         }
         (counts, self.hits.iter().map(|hits| hits.nanos.load(Ordering::Relaxed)).collect())
+    }
+
+    /// Counts a connection that ends because its client makes a mistake, and tells of it.
+    pub(crate) fn turn_away(&self, peer: &Peer, mistake: &Mistake) {
+        self.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
+        self.notices.tell_of_peer(mistake.kind, &peer.address, &mistake.text);
     }
 
     pub(crate) fn tell(&self, event: Event) {

@@ -25,6 +25,15 @@ enum Detached {
 }
 
 impl Socket {
+    /// Its first byte, which stays to be read; None if it ends without one.
+    pub(crate) async fn peek(&self) -> io::Result<Option<u8>> {
+        let mut byte = [0];
+        match self {
+            Self::Tcp(stream) => Ok((stream.peek(&mut byte).await? > 0).then_some(byte[0])),
+            Self::Unix(_) | Self::Moving => Err(io::ErrorKind::Unsupported.into()), // no TLS is talked there
+        }
+    }
+
     fn detach(&mut self) -> io::Result<Detached> {
         match std::mem::replace(self, Self::Moving) {
             Self::Tcp(stream) => Ok(Detached::Tcp(stream.into_std()?)),

@@ -65,7 +65,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         ge=1,
         le=100,
         description="Most that one caller (its identity, or its address where there are no permits) may hold of each "
-        "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way.",
+        "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way. Of connections, "
+        "most of one address; native engine only.",
     )
     kept_share_percent: int = Field(
         20,

@@ -36,9 +36,6 @@ IDLE_SECONDS = 120.0
 HANDSHAKE_SECONDS = 10.0
 """Time for TLS to agree."""
 
-MAX_KEPT_BYTES = 32 * 1024 * 1024
-"""Most bytes of whole answers that are kept. Beyond it all are dropped, and made again as they are asked for."""
-
 MAX_PIECES = 200_000
 """Most pieces that are kept: each is about 300 bytes."""
 

@@ -17,7 +17,8 @@ from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory
-from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls
+from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
+from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
 from namesrv.server.counters import FrontCounter
 
 SWEEP_SECONDS = 5.0
@@ -222,7 +223,7 @@ class RemotingListener:
         except (OSError, ssl.SSLError, TimeoutError) as error:
             connected.close()
             self._give_back(connection)
-            self.broken(peer, f"TLS: {getattr(error, 'reason', None) or error}")
+            self.broken(peer, f"TLS: {handshake_problem(error)}")
         except BaseException:
             connected.close()
             self._give_back(connection)
@@ -234,17 +235,22 @@ class RemotingListener:
             self._shares.give_back(sharer)
 
     async def _wants_tls(self, connected: socket.socket) -> bool:
-        if self._tls_mode != "permissive":
-            return self._tls_mode == "enforcing"
+        """Whether a connection is to be with TLS. Raises ConnectionError if it should be and is not."""
+        if self._tls_mode == "disabled":
+            return False
+        is_wanted = self._tls_mode == "enforcing"
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(connected, readable.set)
         try:
-            async with asyncio.timeout(IDLE_SECONDS):
+            async with asyncio.timeout(HANDSHAKE_SECONDS if is_wanted else IDLE_SECONDS):
                 await readable.wait()
         finally:
             loop.remove_reader(connected)
-        return connected.recv(1, socket.MSG_PEEK) == bytes([CLIENT_HELLO])
+        begun = connected.recv(TELLING_BYTES, socket.MSG_PEEK)
+        if is_wanted and begun and begun[0] != CLIENT_HELLO:
+            raise ConnectionError(foreign(begun) or "it speaks none, which this port wants (--remoting-tls)")
+        return is_wanted or begun[:1] == bytes([CLIENT_HELLO])
 
     async def _sweep(self) -> None:
         while True:

@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Container
-from dataclasses import dataclass, field
-from typing import Any
 
 from groundwork.endpoints import Endpoint
-from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping
+from namesrv.core.records.rows import DataVersion, TableMark
 from namesrv.core.slices import Sliced
 from namesrv.remoting.limits import MAX_INFLATED_BYTES
-from namesrv.remoting.static_mapping import mapping_of
+from namesrv.remoting.registered_topics import READ_SLICE, RegisteredTopics, RegistrationBody
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
-
-READ_SLICE = 250
-"""Topics that are read before giving way: about a millisecond."""
 
 BYTES_SLICE = 256 * 1024
 """Bytes that are unpacked, or a checksum is taken of, before giving way: about half a millisecond."""
 
-SKIPPED_NAMED = 3
-"""Topics that are passed over and named in the log; the others are counted."""
-
 _ZLIB = 0x78
 _CRC32_MASK = 0x7FFF_FFFF
-_HIGHEST_INT = 2**31 - 1
 _HIGHEST_LONG = 2**63 - 1
-_COMPRESSED_FIELDS = 5
-"""Name, read queues, write queues, permission, filter type; attributes may follow."""
 
 
-@dataclass(slots=True)
-class RegistrationBody:
-    """The body of a registration: what of it this name server keeps."""
-
-    data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
-    topic_configs: dict[str, QueueNumbers] = field(default_factory=dict)
-    filter_servers: tuple[str, ...] = ()
-    mappings: dict[str, StaticMapping] = field(default_factory=dict)
-    """Static topics' mappings by topic."""
-    skipped: int = 0
-    """Topics that break a rule."""
-    problems: list[str] = field(default_factory=list)
-    """What is wrong with the first of them."""
+class _ReadWhole(Exception):
+    """A body says more of topics than a table whose mark is held."""
 
 
-def read_registration(data: bytes, crc32: int, known_topics: Container[str]) -> Sliced[RegistrationBody]:
+def read_registration(
+    data: bytes, crc32: int, known_topics: Container[str], held: TableMark | None = None
+) -> Sliced[RegistrationBody]:
     """Reads a body in steps.
 
     One odd topic does not refuse the others, as RocketMQ's name server checks no names: it is passed over.
@@ -58,6 +38,7 @@ def read_registration(data: bytes, crc32: int, known_topics: Container[str]) -> 
         data: The body. Its first byte says whether it is compressed, whatever the header says.
         crc32: What its sender took of it (RocketMQ: bodyCrc32); 0: nothing.
         known_topics: Names that have been checked before.
+        held: The mark of a table that need not be read again; None: of no table.
 
     Raises:
         Crc32NotMatch: Another checksum comes out.
@@ -69,17 +50,19 @@ def read_registration(data: bytes, crc32: int, known_topics: Container[str]) -> 
     if crc32:
         yield from _check_crc32(data, crc32)
     body = RegistrationBody()
-    topics = _Topics(body, known_topics)
     if data[0] == _ZLIB:
+        topics = RegisteredTopics(body, known_topics)
         yield from _read_compressed((yield from inflated(data)), topics)
-    else:
-        try:
-            reader = ObjectReader(data.decode())
-        except UnicodeDecodeError:
-            raise InvalidField("body", "is no UTF-8") from None
-        yield from _read_members(reader, topics)
-        reader.check_ended()
-    return body
+        body.topic_configs = topics.configs
+        return body
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidField("body", "is no UTF-8") from None
+    try:
+        return (yield from _read_text(text, known_topics, held))
+    except _ReadWhole:
+        return (yield from _read_text(text, known_topics, None))
 
 
 def inflated(data: bytes, limit: int = MAX_INFLATED_BYTES) -> Sliced[bytes]:
@@ -121,112 +104,53 @@ def data_version_of(value: object) -> DataVersion:
     return DataVersion(*parts)
 
 
-class _Topics:
-    """Takes topics, one by one, into a body."""
-
-    def __init__(self, body: RegistrationBody, known_topics: Container[str]) -> None:
-        self.body = body
-        self._known = known_topics
-        self._shared: dict[QueueNumbers, QueueNumbers] = {}
-
-    def add(self, key: str, value: object) -> None:
-        """Adds a TopicConfig, or counts it as passed over."""
-        if not isinstance(value, dict):
-            return self._skip(key, "is no object")
-        numbers = (
-            value.get("readQueueNums", 0),
-            value.get("writeQueueNums", 0),
-            value.get("perm", 0),
-            value.get("topicSysFlag", 0),
-        )
-        topic = value.get("topicName") or key
-        return self._add(topic if isinstance(topic, str) else key, numbers)
-
-    def add_text(self, text: str) -> None:
-        """Adds a TopicConfig in the form of compressed bodies: parts between blanks."""
-        parts = text.split(" ", _COMPRESSED_FIELDS)
-        try:
-            read, write, perm = (int(part) for part in parts[1:4])
-        except ValueError:
-            return self._skip(parts[0], "has other numbers than read queues, write queues and permission")
-        return self._add(parts[0], (read, write, perm, 0))
-
-    def add_mapping(self, key: str, value: object) -> None:
-        """Adds a TopicQueueMappingInfo, or counts its topic as passed over."""
-        topic = value.get("topic") or key if isinstance(value, dict) else key
-        try:
-            mapping = mapping_of(value)
-            if topic not in self._known and topic not in self.body.topic_configs:
-                check_topic(topic)
-        except ValueError as error:
-            return self._skip(str(topic), str(error))
-        self.body.mappings[topic] = mapping
-        return None
-
-    def _add(self, topic: str, numbers: tuple[Any, Any, Any, Any]) -> None:
-        checked = self._shared.get(numbers) if _are_numbers(numbers) else None
-        if checked is None:
-            problem = _problem_of(numbers)
-            if problem is not None:
-                return self._skip(topic, problem)
-            self._shared[numbers] = checked = numbers
-        if topic not in self._known:
-            try:
-                check_topic(topic)
-            except ValueError as error:
-                return self._skip(topic, str(error))
-        configs = self.body.topic_configs
-        configs[topic] = checked
-        if len(configs) > limits.MAX_TOPICS_PER_REGISTRATION:
-            raise LimitExceeded("topics of one registration", len(configs), limits.MAX_TOPICS_PER_REGISTRATION)
-        return None
-
-    def _skip(self, topic: str, problem: str) -> None:
-        self.body.skipped += 1
-        if len(self.body.problems) < SKIPPED_NAMED:
-            self.body.problems.append(f"{topic[:40]!r} {problem}")
-
-
-def _are_numbers(numbers: tuple[object, object, object, object]) -> bool:
-    first, second, third, fourth = numbers  # of each topic of a large table, so without a loop
-    return type(first) is type(second) is type(third) is type(fourth) is int
-
-
-def _problem_of(numbers: tuple[Any, Any, Any, Any]) -> str | None:
-    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-    for name, number, highest in zip(
-        names, numbers, (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS, MAX_PERM, _HIGHEST_INT), strict=True
-    ):
-        if type(number) is not int or not 0 <= number <= highest:
-            return f"has a {name} that is no number from 0 to {highest}"
-    return None
-
-
 def _check_crc32(data: bytes, stated: int) -> Sliced[None]:
     actual = 0
     for start in range(0, len(data), BYTES_SLICE):
+        if start:
+            yield
         actual = zlib.crc32(memoryview(data)[start : start + BYTES_SLICE], actual)
-        yield
     if actual & _CRC32_MASK != stated:
         raise Crc32NotMatch(stated, actual & _CRC32_MASK)
 
 
-def _read_members(reader: ObjectReader, topics: _Topics) -> Sliced[None]:
+class _Reading:
+    """The reading of one body."""
+
+    def __init__(self, topics: RegisteredTopics, held: TableMark | None) -> None:
+        self.topics = topics
+        self.held = held
+        self.tables = 0
+        """Topic tables so far: honest bodies have one."""
+
+
+def _read_text(text: str, known_topics: Container[str], held: TableMark | None) -> Sliced[RegistrationBody]:
+    """Reads a body that is JSON."""
+    body, reader = RegistrationBody(), ObjectReader(text)
+    reading = _Reading(RegisteredTopics(body, known_topics), held)
+    yield from _read_members(reader, reading)
+    reader.check_ended()
+    if body.topic_configs is not None:
+        body.topic_configs = reading.topics.configs
+    if body.skipped or body.mappings or reading.tables != 1:
+        body.table_mark = None
+        if body.topic_configs is None:
+            raise _ReadWhole
+    return body
+
+
+def _read_members(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
     """Reads a RegisterBrokerBody, or the wrapper in it. Versions before 3.0.11 send the wrapper alone."""
+    topics = reading.topics
     body = topics.body
     for key in reader:
         match key:
             case "topicConfigSerializeWrapper":
                 inner = reader.opened()
-                yield from _read_members(inner, topics)
+                yield from _read_members(inner, reading)
                 reader.close(inner)
             case "topicConfigTable":
-                inner = reader.opened()
-                for count, topic in enumerate(inner, 1):
-                    topics.add(topic, inner.take())
-                    if count % READ_SLICE == 0:
-                        yield
-                reader.close(inner)
+                yield from _read_table(reader, reading)
             case "topicQueueMappingInfoMap" | "topicQueueMappingDetailMap":
                 yield from _read_mappings(reader, topics, keep=key == "topicQueueMappingInfoMap")
             case "dataVersion":
@@ -237,7 +161,41 @@ def _read_members(reader: ObjectReader, topics: _Topics) -> Sliced[None]:
                 reader.take()
 
 
-def _read_mappings(reader: ObjectReader, topics: _Topics, *, keep: bool) -> Sliced[None]:
+def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
+    """Reads a topic table, or passes over the one whose mark is held.
+
+    Text with that mark was read as one whole value before, so it is one here, too.
+    """
+    topics, held, began = reading.topics, reading.held, reader.at
+    body = topics.body
+    reading.tables += 1
+    if held is not None and (yield from _digest(reader.text, began, held.size)) == held.digest:
+        reader.at += held.size
+        body.topic_configs, body.table_mark = None, held
+        return
+    inner = reader.opened()
+    for count, topic in enumerate(inner, 1):
+        topics.add(topic, inner.take())
+        yield from topics.add_plain(inner)
+        if count % READ_SLICE == 0:
+            yield
+    reader.close(inner)
+    size = reader.at - began
+    digest = yield from _digest(reader.text, began, size)
+    body.table_mark = TableMark(size, digest, len(topics.configs))
+
+
+def _digest(text: str, at: int, size: int) -> Sliced[bytes]:
+    """The digest of a part of a text."""
+    digest = hashlib.sha256()
+    for start in range(at, at + size, BYTES_SLICE):
+        if start > at:
+            yield
+        digest.update(text[start : min(start + BYTES_SLICE, at + size)].encode())
+    return digest.digest()
+
+
+def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool) -> Sliced[None]:
     inner = reader.opened()
     for count, topic in enumerate(inner, 1):
         mapping = inner.take()
@@ -262,7 +220,7 @@ def _filter_servers(value: object) -> tuple[str, ...]:
     return addresses
 
 
-def _read_compressed(data: bytes, topics: _Topics) -> Sliced[None]:
+def _read_compressed(data: bytes, topics: RegisteredTopics) -> Sliced[None]:
     """Reads what RegisterBrokerBody.encode writes: parts with their lengths before them."""
     parts, body = _Parts(data), topics.body
     body.data_version = data_version_of(read_json(parts.text()))

@@ -1,6 +1,6 @@
-"""Routes as RocketMQ's JSON, joined from pieces that are kept, or kept whole by their layout.
+"""Routes as RocketMQ's JSON, joined from pieces that are kept.
 
-A route does not name its topic, so all topics with the same queues on the same groups have the same answer.
+Most routes are the rows of their queues and groups and nothing else: these are joined by two lookups a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from namesrv.core.records.changes import Change, FilterServersPut, GroupPut, Gro
 from namesrv.core.records.rows import BrokerData, BrokerKey, TopicQueues
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.remoting.limits import MAX_KEPT_BYTES, MAX_PIECES
+from namesrv.remoting.limits import MAX_PIECES
 
 _ROUTE = route_data_pb2.TopicRouteData
 _QUEUE_DATAS = _ROUTE.QUEUE_DATAS_FIELD_NUMBER
@@ -39,16 +39,40 @@ class _Piece(NamedTuple):
     """Of a group's queues of a static topic: its mapping, before the topic's name and after it."""
 
 
+class _Rows:
+    """The rows of routes as JSON, by the fragment of queues that the topic table has."""
+
+    def __init__(self) -> None:
+        self.queues: dict[bytes, bytes] = {}
+        """These queues."""
+        self.groups: dict[bytes, bytes] = {}
+        """Their group."""
+
+    def route(self, queues: TopicQueues) -> bytes:
+        """The route that has these queues. Raises KeyError if some of them are not known."""
+        groups, rows = self.groups, self.queues
+        return b"".join(
+            (
+                b'{"brokerDatas":[',
+                b",".join([groups[fragment] for fragment in queues]),
+                b'],"filterServerTable":{},"queueDatas":[',
+                b",".join([rows[fragment] for fragment in queues]),
+                b"]}",
+            )
+        )
+
+
 class RouteJson:
     """Routes and broker groups of one manager, as RocketMQ's clients read them."""
 
-    def __init__(self, manager: RouteInfoManager, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+    def __init__(self, manager: RouteInfoManager, max_pieces: int = MAX_PIECES) -> None:
         self._manager = manager
-        self._max_kept_bytes = max_kept_bytes
-        self._kept: tuple[dict[TopicQueues, bytes], dict[TopicQueues, bytes]] = ({}, {})
-        """Whole answers by layout: in standard JSON, and with numbers as keys without quotes."""
-        self._kept_bytes = 0
+        self._max_pieces = max_pieces
         self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})
+        """Rows by their fragment: in standard JSON, and with numbers as keys without quotes."""
+        self._rows = _Rows(), _Rows()
+        self._known_by_name: dict[str, list[bytes]] = {}
+        """What is in ``_rows``, by the name of the group."""
         manager.change_log.listen(self._on_change)
 
     def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
@@ -62,29 +86,23 @@ class RouteJson:
         queues = self._manager.tables.topic_queue_table.get(topic)
         if queues is None:
             return None
-        kept = self._kept[bare_keys]
-        is_plain = zone_name is None and not self._has_more_than_its_layout(topic)
-        if is_plain:
-            body = kept.get(queues)
-            if body is not None:
-                return body
+        if zone_name is None and not self._has_more_than_its_rows(topic):
+            rows = self._rows[bare_keys]
+            try:
+                return rows.route(queues)
+            except KeyError:
+                if self._learn(queues, rows, bare_keys=bare_keys):
+                    return rows.route(queues)
         fragments = self._manager.route_fragments(topic, zone_name)
         assert fragments is not None, "the topic is there"
-        body, names_topic = self._of_fragments(topic, fragments, bare_keys=bare_keys)
-        if is_plain and not names_topic:
-            self._kept_bytes += len(body)
-            if self._kept_bytes > self._max_kept_bytes:
-                self._drop_kept()
-                self._kept_bytes = len(body)
-            kept[queues] = body
-        return body
+        return self._of_fragments(topic, fragments, bare_keys=bare_keys)
 
     def of_encoded(self, topic: str, route: bytes, *, bare_keys: bool = False) -> bytes:
         """A topic's encoded TopicRouteData as JSON."""
-        return self._of_fragments(topic, (field for _, field, _ in _fields(route)), bare_keys=bare_keys)[0]
+        return self._of_fragments(topic, (field for _, field, _ in _fields(route)), bare_keys=bare_keys)
 
-    def _of_fragments(self, topic: str, fragments: Iterable[bytes], *, bare_keys: bool) -> tuple[bytes, bool]:
-        """The same of the fields of the message, and whether it names the topic."""
+    def _of_fragments(self, topic: str, fragments: Iterable[bytes], *, bare_keys: bool) -> bytes:
+        """The same of the fields of the message."""
         groups: list[_Piece] = []
         queues: list[_Piece] = []
         filters: dict[str, bytes] = {}
@@ -110,7 +128,7 @@ class RouteJson:
             groups = [group for group in groups if shown.get(group.name) == group.cluster_name]
             queues = [queue for queue in queues if shown.get(queue.name) == queue.cluster_name]
         mappings = [queue.mapping for queue in queues if queue.mapping is not None]
-        body = b"".join(
+        return b"".join(
             (
                 b'{"brokerDatas":[',
                 _joined(groups),
@@ -125,7 +143,6 @@ class RouteJson:
                 b"}",
             )
         )
-        return body, bool(mappings)
 
     def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
         """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
@@ -150,7 +167,7 @@ class RouteJson:
 
     # Details
 
-    def _has_more_than_its_layout(self, topic: str) -> bool:
+    def _has_more_than_its_rows(self, topic: str) -> bool:
         """Whether the topic's route depends on more than its queues and their groups."""
         if topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
             return True
@@ -158,22 +175,61 @@ class RouteJson:
         enabled = manager.behaviour.order_message_enable
         return enabled and manager.kv_config.get(ORDER_TOPIC_CONFIG, topic) is not None
 
-    def _on_change(self, change: Change) -> None:
-        if any(isinstance(row, GroupPut | GroupRemoved | FilterServersPut) for row in change.rows):
-            self._drop_kept()
+    def _learn(self, queues: TopicQueues, rows: _Rows, *, bare_keys: bool) -> bool:
+        """Has rows know queues and their groups as routes show them now.
 
-    def _drop_kept(self) -> None:
-        for kept in self._kept:
-            kept.clear()
-        self._kept_bytes = 0
+        Returns:
+            Whether they know all of them. They never know what takes more than joining: filter servers, static topics,
+            and names that two clusters have.
+        """
+        tables = self._manager.tables
+        in_force = tables.queue_datas.in_force
+        for fragment in queues:
+            if fragment in rows.queues:
+                continue
+            queue_data = tables.queue_datas.by_fragment[fragment]
+            group, name = tables.broker_addr_table[queue_data.broker], queue_data.broker.broker_name
+            if group.filter_fragment or queue_data.mapping is not None or len(tables.clusters_by_name[name]) > 1:
+                return False
+            if len(rows.queues) >= self._max_pieces:
+                self._forget_rows()
+            shown = group.acting_fragment if in_force and group.acting_fragment else group.fragment
+            rows.queues[fragment] = self._json(in_force.get(fragment, fragment), bare_keys=bare_keys)
+            rows.groups[fragment] = self._json(shown, bare_keys=bare_keys)
+            self._known_by_name.setdefault(name, []).append(fragment)
+        return queues[0] in rows.queues  # unless there was no room for all of them
+
+    def _on_change(self, change: Change) -> None:
+        for row in change.rows:
+            match row:
+                case GroupPut(_, group) | GroupRemoved(group, _):
+                    self._forget(group.key.broker_name)
+                case FilterServersPut():
+                    self._forget(row.broker.broker_name)
+
+    def _forget(self, name: str) -> None:
+        """A group of the name is shown otherwise from now on, or not at all."""
+        for fragment in self._known_by_name.pop(name, ()):
+            for rows in self._rows:
+                rows.queues.pop(fragment, None)
+                rows.groups.pop(fragment, None)
+
+    def _forget_rows(self) -> None:
+        self._known_by_name.clear()
+        for rows in self._rows:
+            rows.queues.clear()
+            rows.groups.clear()
 
     def _group(self, group: BrokerData, *, bare_keys: bool) -> bytes:
-        return (self._pieces[bare_keys].get(group.fragment) or self._piece(group.fragment, bare_keys=bare_keys)).json
+        return self._json(group.fragment, bare_keys=bare_keys)
+
+    def _json(self, fragment: bytes, *, bare_keys: bool) -> bytes:
+        return (self._pieces[bare_keys].get(fragment) or self._piece(fragment, bare_keys=bare_keys)).json
 
     def _piece(self, fragment: bytes, *, bare_keys: bool) -> _Piece:
         """Makes a piece, and keeps it."""
         pieces = self._pieces[bare_keys]
-        if len(pieces) >= MAX_PIECES:
+        if len(pieces) >= self._max_pieces:
             pieces.clear()
         ((number, _, payload),) = _fields(fragment)
         piece = pieces[fragment] = (_queue_data if number == _QUEUE_DATAS else _broker_data)(payload, bare_keys)

@@ -19,7 +19,7 @@ def mapping_of(value: object) -> StaticMapping:
     if not isinstance(value, dict):
         raise ValueError("has a mapping that is no object")  # noqa: TRY004 - it is input, and not our mistake
     scope, ids = value.get("scope", ""), value.get("currIdMap", {})
-    if not isinstance(scope, str) or len(scope) > MAX_NAME_LENGTH or not scope.isascii():
+    if not (isinstance(scope, str) and len(scope) <= MAX_NAME_LENGTH and scope.isascii() and scope.isprintable()):
         raise ValueError(f"has a mapping whose scope is no name of at most {MAX_NAME_LENGTH} characters")
     total, epoch = _number(value, "totalQueues", _HIGHEST_INT), _number(value, "epoch", _HIGHEST_LONG)
     if not isinstance(ids, dict) or len(ids) > MAX_QUEUE_NUMS:

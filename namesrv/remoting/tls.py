@@ -12,6 +12,27 @@ CLIENT_HELLO = 0x16
 """First byte of a TLS connection. As the first of a frame's length it would make that 352 MiB, which none has."""
 
 
+_PROBLEMS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, which tls_client_ca asks for",
+    "NO_SHARED_CIPHER": "client and server have no cipher in common",
+    "UNSUPPORTED_PROTOCOL": "the client speaks no TLS 1.2 or 1.3",
+    "WRONG_VERSION_NUMBER": "what the client sends is no TLS",
+}
+"""By OpenSSL's reasons."""
+
+
+def handshake_problem(error: Exception) -> str:
+    """Why a handshake failed, for an operator."""
+    if isinstance(error, TimeoutError):
+        return "the client does not get on with its handshake"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is refused: {error.verify_message}"
+    reason = str(getattr(error, "reason", None) or error)
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        return f"the client does not accept our certificate ({reason})"
+    return _PROBLEMS.get(reason, reason)
+
+
 class RemotingTls:
     """What the listener shows. Each new connection gets the files as they are."""
 
@@ -31,6 +52,7 @@ class RemotingTls:
         read_key_pair(files.certificate, files.key)  # says clearly what is wrong
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["h2", "http/1.1"])  # RocketMQ offers none; clients of these go on, and are told
         context.load_cert_chain(files.certificate, files.key)
         if files.client_authorities is not None:
             context.load_verify_locations(cadata=read_authorities(files.client_authorities).decode("ascii", "ignore"))

@@ -21,6 +21,7 @@ from groundwork.program.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.routes.digests import RouteDigests
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity
 from namesrv.core.snapshot.pins import Pins
@@ -29,6 +30,7 @@ from namesrv.server.auth.security import Security, product_env_security
 from namesrv.server.background.channel_notices import ChannelNotices
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.clearing_up import clear_up
+from namesrv.server.background.digest_samples import DigestSamples
 from namesrv.server.background.expiry_scanner import ExpiryScanner
 from namesrv.server.background.pin_expiry import drop_expired_pins
 from namesrv.server.background.stall_detector import StallDetector
@@ -121,6 +123,8 @@ class NamesrvServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._registrations = RegistrationCounter()
         self._front_counter = FrontCounter()
+        digests = RouteDigests(self._manager.tables, self._manager.change_log)
+        self._digest_samples = DigestSamples(digests, clock.wall_millis)
         self._observation = self._observed(settings, product_env_credentials)
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)
@@ -152,6 +156,7 @@ class NamesrvServer:
             self._registrations,
             partial(certificates, self._security.tls, client),
             self._durable.snapshot_age_seconds,
+            self._digest_samples,
             self._front_counter if settings.remoting_listen else None,
             self._shares,
         )
@@ -206,6 +211,7 @@ class NamesrvServer:
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
+            *((self._digest_samples.run(),) if self._observation.observers else ()),
             *(() if self._engine.name == "native" else (GrownProcess().run(),)),  # native has better gauges
             *((self._front.run(),) if self._front is not None else ()),
         ]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from groundwork.files.replacement import replace_durably
 from namesrv.core.liveness.address_claims import AddressClaim
 from namesrv.core.records.rows import BrokerKey, LiveKey
-from namesrv.storage.durable_file import BrokenFile, DurableFile
+from namesrv.storage.durable_file import DurableFile, read_model
 
 ADDRESS_CLAIMS_FILE = "address_claims.json"
 """Name of the file. RocketMQ has no such file: there an address is for whoever registers it."""
@@ -54,7 +54,7 @@ class AddressClaimsFile(DurableFile[list[AddressClaim]]):
 
 
 def _encode(claims: list[AddressClaim]) -> bytes:
-    rows = [
+    rows = (
         _Row(
             cluster_name=claim.key.cluster_name,
             broker_addr=claim.key.broker_addr,
@@ -64,18 +64,13 @@ def _encode(claims: list[AddressClaim]) -> bytes:
             ends_at_millis=claim.ends_at_millis,
         )
         for claim in claims
-    ]
-    return f"{_Content(version=1, claims=rows).model_dump_json(indent=1)}\n".encode()
+    )
+    lines = ",\n".join(row.model_dump_json() for row in rows)  # one by one: no call keeps other threads from running
+    return f'{{"version": 1, "claims": [\n{lines}\n]}}\n'.encode()
 
 
 def _decode(content: bytes) -> list[AddressClaim]:
-    try:
-        rows = _Content.model_validate_json(content).claims
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "content"
-        reason = " ".join(first["msg"].split())  # the error quotes the file, which may contain line breaks
-        raise BrokenFile(f"does not hold address claims of version 1: {place}: {reason}") from error
+    rows = read_model(_Content, content, "address claims of version 1").claims
     return [
         AddressClaim(
             LiveKey(row.cluster_name, row.broker_addr),

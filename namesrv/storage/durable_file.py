@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import structlog
+from pydantic import BaseModel, ValidationError
 
 from groundwork.files import disk
 from groundwork.files.checksums import is_damaged
@@ -15,6 +16,7 @@ from groundwork.files.replacement import replace_durably
 from namesrv.storage.data_dir import DataDirError
 
 ContentT = TypeVar("ContentT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _WHAT_TO_DO = "restore one of them, or remove both to start without it"
 
@@ -23,6 +25,26 @@ _log = structlog.get_logger(__name__)
 
 class BrokenFile(Exception):
     """A file does not hold what it should. The text says why, and continues the file's name: ``is not JSON``."""
+
+
+def read_model(model: type[ModelT], content: bytes, what: str) -> ModelT:
+    """The content of a JSON file that a model describes.
+
+    Args:
+        model: What the file should hold.
+        content: The bytes of the file.
+        what: The same in words, for the error: ``intents of version 1``.
+
+    Raises:
+        BrokenFile: It holds something else. The text names the first place that is wrong.
+    """
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "content"
+        reason = " ".join(first["msg"].split())  # the error quotes the file, which may contain line breaks
+        raise BrokenFile(f"does not hold {what}: {place}: {reason}") from error
 
 
 class DurableFile(Generic[ContentT]):

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from groundwork.files.replacement import replace_durably
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
 from namesrv.core.records.rows import BrokerKey
-from namesrv.storage.durable_file import BrokenFile, DurableFile
+from namesrv.storage.durable_file import BrokenFile, DurableFile, read_model
 
 INTENTS_FILE = "intents.json"
 """Name of the file. RocketMQ has no such file: its operators decide again after every restart."""
@@ -94,13 +94,7 @@ def _row(intent: Intent) -> _PermissionRow | _HoldRow:
 
 
 def _decode(content: bytes) -> IntentTable:
-    try:
-        rows = _Content.model_validate_json(content).intents
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "content"
-        reason = " ".join(first["msg"].split())  # the error quotes the file, which may contain line breaks
-        raise BrokenFile(f"does not hold intents of version 1: {place}: {reason}") from error
+    rows = read_model(_Content, content, "intents of version 1").intents
     table = IntentTable.of(_intent(row) for row in rows)
     if len(table.intents) < len(rows):
         raise BrokenFile("holds two intents about the same thing")

@@ -1,37 +1,28 @@
 // Drain, restore and confirm a loss: first what it would do, then doing it.
 
+import { send } from "./api.js";
 import { count, h, morph, note, pill, plural, table } from "./dom.js";
 
 const SAMPLES = 5; // topics that are named
 const dialog = document.getElementById("dialog");
 
-async function send(action) {
-  const response = await fetch("/api/actions", {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-Namesrv-Console": "1" },
-    body: JSON.stringify(action),
-  });
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.problem.message);
-  return answer.results;
-}
-
 const WORDS = {
   drain: ["Drain", "takes write permission from the group until it is restored: producers go elsewhere, consumers read on."],
   restore: ["Restore", "gives write permission back to the group."],
-  confirm: ["Confirm the loss of", "takes the group's unconfirmed brokers out of the routes: say so only if they are really gone."],
+  confirm: ["Confirm the loss of", "takes unconfirmed brokers out of the routes: say so only if they are really gone."],
 };
+const EVERYTHING = "all that the guard holds";
 
 export function openAction({ act, broker, cluster }, overview, done) {
   const [verb, meaning] = WORDS[act];
-  const title = h("h2", { id: "dialog-title", tabindex: "-1" }, `${verb} ${broker} of ${cluster}`);
+  const title = h("h2", { id: "dialog-title", tabindex: "-1" }, `${verb} ${broker ? `${broker} of ${cluster}` : EVERYTHING}`);
   const cancel = h("button", { type: "button", "data-key": "cancel" }, "Cancel");
-  const go = h("button", { type: "submit", class: "strong", disabled: true, "data-key": "go" }, `${verb} ${broker}`);
+  const go = h("button", { type: "submit", class: "strong", disabled: true, "data-key": "go" }, `${verb} ${broker ?? EVERYTHING}`);
   const why = h("input", { id: "why", name: "why", maxlength: 400, autocomplete: "off" });
   const outcome = h("div", { class: "outcome", role: "status" }, h("p", null, "Asking what it would do."));
   const form = h("form", { method: "dialog" }, title, h("p", null, `It ${meaning}`),
     h("label", { for: "why" }, "Why, for the journal"), why, outcome, h("p", { class: "buttons" }, cancel, go));
-  const act_ = (preview) => send({ action: act, broker, cluster, why: why.value, preview });
+  const act_ = async (preview) => (await send("actions", { action: act, broker, cluster, why: why.value, preview })).results;
   const tell = (nodes) => morph(outcome, nodes);
   cancel.addEventListener("click", () => dialog.close());
   form.addEventListener("submit", async (event) => {

@@ -118,9 +118,11 @@ export function tick() {
 
 export const pill = (kind, ...text) => h("span", { class: `pill ${kind}` }, h("i", { "aria-hidden": "true" }), text);
 
-// A table that a narrow screen shows as cards: each cell names its column.
-export function table(caption, columns, rows) {
-  const head = columns.map((column) => h("th", { scope: "col" }, column));
+// A table that a narrow screen shows as cards: each cell names its column. A column is its title, or [title, order] if
+// the rows can be sorted by it; sorted is the order in force, with "-" before it for the other way round.
+export function table(caption, titles, rows, sorted = "") {
+  const columns = titles.map((title) => (Array.isArray(title) ? title[0] : title));
+  const head = titles.map((title) => (Array.isArray(title) ? sortable(...title, sorted) : title === "" ? h("td") : h("th", { scope: "col" }, title)));
   const body = rows.map(({ key, kind, cells }) =>
     h("tr", { "data-key": key, class: kind },
       cells.map((cell, index) => index === 0
@@ -130,6 +132,22 @@ export function table(caption, columns, rows) {
     h("table", null, h("caption", { class: "unseen" }, caption), h("thead", null, h("tr", null, head)), h("tbody", null, body)));
 }
 
-export const note = (kind, ...text) => h("p", { class: `note ${kind}` }, text);
+function sortable(title, order, sorted) {
+  const direction = sorted === order ? "ascending" : sorted === `-${order}` ? "descending" : null;
+  const next = { ascending: `-${order}`, descending: "" }[direction] ?? order;
+  return h("th", { scope: "col", "aria-sort": direction },
+    h("button", { type: "button", class: "sort", "data-set": JSON.stringify({ sort: next, start: "" }) }, title));
+}
 
-export const topicHref = (topic) => `#/topic?name=${encodeURIComponent(topic)}`;
+export function field(name, label, value, more = {}) {
+  return [
+    h("label", { for: `field-${name}` }, label),
+    h("input", { id: `field-${name}`, name, type: "search", value, maxlength: 255, autocomplete: "off",
+      autocapitalize: "off", spellcheck: "false", ...more }),
+  ];
+}
+
+export const checkbox = (name, label, checked) =>
+  h("label", { class: "check" }, h("input", { type: "checkbox", name, value: "1", checked }), label);
+
+export const note = (kind, ...text) => h("p", { class: `note ${kind}` }, text);

@@ -1,44 +1,39 @@
 // Which view is shown, and keeping it up to date.
 
+import { showAccount } from "./account.js";
 import { openAction } from "./actions.js";
+import { address, ask } from "./api.js";
 import { clock, h, morph, plural, setClock, tick } from "./dom.js";
-import { logIn } from "./login.js";
-import * as journal from "./journal.js";
-import * as overview from "./overview.js";
-import * as servers from "./servers.js";
-import * as topic from "./topic.js";
-import * as topics from "./topics.js";
+import { change, place } from "./place.js";
+import * as broker from "./views/broker.js";
+import * as brokers from "./views/brokers.js";
+import * as journal from "./views/journal.js";
+import * as overview from "./views/overview.js";
+import * as servers from "./views/servers.js";
+import * as topic from "./views/topic.js";
+import * as topics from "./views/topics.js";
 
-const VIEWS = { overview, topics, topic, servers, journal };
-const LEFT_SHOWN_MILLIS = 60_000; // how long a broker that left while the page was open is still shown
+const VIEWS = { overview, brokers, broker, topics, topic, servers, journal };
+const PART_OF = { broker: "overview", brokers: "overview", topic: "topics" }; // which link is current
 const NEWS_SHOWN = 20;
 const TYPING_MILLIS = 200;
 const RETRY_MILLIS = 3_000;
 const SILENCE_MILLIS = 25_000; // the console says something every 10 s
 
 const main = document.getElementById("main");
-const state = { overview: null, left: new Map(), connected: false, heardAt: 0, shown: null, turn: 0 };
+const state = { overview: null, connected: false, heardAt: 0, shown: null, turn: 0, told: null };
 
-export async function ask(path, parameters = {}) {
-  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
-  const response = await fetch(`/api/${path}?${query}`, { headers: { Accept: "application/json" } });
-  const answer = await response.json();
-  if (response.status === 401) logIn();
-  if (!response.ok) throw new Error(answer.problem.message);
-  return answer;
-}
-
-function place() {
-  const [name, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { name: name in VIEWS ? name : "overview", parameters: Object.fromEntries(new URLSearchParams(query)) };
+function here() {
+  const { name, parameters } = place();
+  return { name: name in VIEWS ? name : "overview", parameters };
 }
 
 async function show({ moved = false } = {}) {
   const turn = ++state.turn;
-  const { name, parameters } = place();
+  const { name, parameters } = here();
   const view = VIEWS[name];
   for (const link of document.querySelectorAll("nav a")) {
-    const current = link.dataset.view === name || (name === "topic" && link.dataset.view === "topics");
+    const current = link.dataset.view === (PART_OF[name] ?? name);
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -50,7 +45,7 @@ async function show({ moved = false } = {}) {
   } catch (error) {
     if (turn !== state.turn) return;
     if (!moved && !state.connected && state.shown === name) return; // the banner says it; what was there stays
-    nodes = [h("h1", { tabindex: "-1" }, "That did not work"), h("p", { class: "note bad" }, error.message)];
+    nodes = failure(error);
   }
   morph(main, nodes);
   state.shown = name;
@@ -62,13 +57,12 @@ async function show({ moved = false } = {}) {
   }
 }
 
+const failure = (error) => [h("h1", { tabindex: "-1" }, "That did not work"), h("p", { class: "note bad" }, error.message)];
+
 function contentWidth() {
   const { paddingLeft, paddingRight } = getComputedStyle(main);
   return main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
 }
-
-const keyOf = (broker) => JSON.stringify([broker.cluster, broker.broker, broker.id, broker.addr]);
-const nameOf = (broker) => `${broker.broker} (${broker.addr}) of ${broker.cluster}`;
 
 function tell(text) {
   const news = document.getElementById("news");
@@ -76,21 +70,12 @@ function tell(text) {
   while (news.childElementCount > NEWS_SHOWN) news.firstElementChild.remove();
 }
 
-// Brokers that came and left between two overviews.
-function compare(before, after) {
-  const present = new Set(after.brokers.map(keyOf));
-  for (const [key, left] of state.left) {
-    if (present.has(key) || left.leftAt < after.madeAt - LEFT_SHOWN_MILLIS) state.left.delete(key);
-  }
-  if (!before || after.stale || before.stale || before.servers.some((server) => server.state === "connecting")) return;
-  const known = new Set(before.brokers.map(keyOf));
-  const gone = before.brokers.filter((broker) => !present.has(keyOf(broker)));
-  const come = after.brokers.filter((broker) => !known.has(keyOf(broker)));
-  for (const broker of gone) state.left.set(keyOf(broker), { ...broker, state: "left", leftAt: after.madeAt });
-  for (const [brokers, verb] of [[gone, "left"], [come, "came"]]) {
-    if (brokers.length > 3) tell(`${plural(brokers.length, "broker")} ${verb}`);
-    else brokers.forEach((broker) => tell(`${nameOf(broker)} ${verb}`));
-  }
+// Brokers that came and left, read out: those that did since the page was opened, each once.
+function tellNews({ news }) {
+  const newest = news.at(-1)?.number ?? 0;
+  const told = state.told ?? newest;
+  for (const { number, text } of news) if (number > told) tell(text);
+  state.told = newest;
 }
 
 function showConnection() {
@@ -114,9 +99,9 @@ function showConnection() {
 
 async function renew() {
   const before = state.overview;
-  const after = await ask("overview");
-  compare(before, after);
-  state.overview = after;
+  state.overview = await ask("overview");
+  tellNews(state.overview);
+  showAccount(state.overview);
   showConnection();
   if (!document.hidden) await show({ moved: before === null });
 }
@@ -133,8 +118,9 @@ async function renewSoon() {
     wanted = false;
     try {
       await renew();
-    } catch {
+    } catch (error) {
       // The stream of events says whether the console answers, and comes with a reason to try again.
+      if (!state.overview && error.status && error.status !== 401) morph(main, failure(error));
     }
   }
   renewing = false;
@@ -151,7 +137,7 @@ function stopListening() {
 function listen() {
   stopListening();
   if (document.hidden) return;
-  const mine = (events = new EventSource("/api/events"));
+  const mine = (events = new EventSource(address("events")));
   const connected = (value) => {
     state.connected = value;
     showConnection();
@@ -182,8 +168,9 @@ function typed(event) {
   event.preventDefault();
   clearTimeout(typing);
   typing = setTimeout(() => {
-    const values = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
-    history.replaceState(null, "", `#/${form.dataset.view}?${values}`);
+    const { parameters } = here();
+    for (const { name, type } of form.elements) if (type !== "submit" && name) delete parameters[name];
+    change(form.dataset.view, { ...parameters, start: "", before: "", ...Object.fromEntries(new FormData(form)) });
     show();
   }, event.type === "submit" ? 0 : TYPING_MILLIS);
 }
@@ -193,6 +180,12 @@ document.addEventListener("submit", typed);
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-act]");
   if (button) openAction(button.dataset, state.overview, renewSoon);
+  const setting = event.target.closest("button[data-set]");
+  if (setting) {
+    const { name, parameters } = here();
+    change(name, { ...parameters, ...JSON.parse(setting.dataset.set) });
+    show();
+  }
   if (event.target.closest("a.skip")) {
     event.preventDefault();
     main.focus();
@@ -203,7 +196,7 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) show();
 });
 addEventListener("hashchange", () => show({ moved: true }));
-addEventListener("resize", () => place().name === "topic" && show());
+addEventListener("resize", () => here().name === "topic" && show());
 setInterval(() => {
   if (document.hidden) return;
   tick();

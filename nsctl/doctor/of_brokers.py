@@ -105,7 +105,7 @@ def of_losses(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
     lost = [entry for entry in islice(entries(server, request), MOST_ENTRIES) if entry.removal_reason in INVOLUNTARY]
     if not lost:
         return
-    back = {live.broker_addr for live in live_brokers(server)}
+    back = {live.broker_addr for live in live_brokers(server) if not live.unconfirmed}
     yield from of_entries(str(server.endpoint), lost, back)
 
 

@@ -29,7 +29,9 @@ def of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Findi
         what = "is warming: unknown topics are UNAVAILABLE there"
         yield Finding(Code.WARMING, where, what, "wait until its brokers are back")
     if status.guard_tripped:
-        held = f"the mass-loss guard holds {status.unconfirmed_broker_count:,} brokers that vanished together"
+        count = status.guarded_broker_count or status.unconfirmed_broker_count  # an older name server says the second
+        until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
+        held = f"the mass-loss guard holds {count:,} brokers that vanished together{until}"
         do = "look at the network; `nsctl guard confirm-loss` if they are gone"
         yield Finding(Code.GUARD_HOLDS_BROKERS, where, held, do)
     elif status.unconfirmed_broker_count:

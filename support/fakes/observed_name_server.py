@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from namesrv_console.observation import BrokerKey, Observation, Reported, Tables
+from namesrv_console.fleet.observation import BrokerKey, Observation, Reported, Tables
 from support.virtual_clock import VirtualClock
 
 START_MILLIS = VirtualClock(0.0).wall_millis()
@@ -26,6 +26,12 @@ class FakeNameServer:
         self.endpoint = Endpoint.parse(endpoint)
         self.revision = 1
         self.topics: list[str] = ["orders"]
+        self.ordered: list[str] = []
+        """Topics with an order of their queues."""
+        self.queues: list[route_data_pb2.QueueData] = []
+        """Of each of the topics."""
+        self.entries: list[admin_service_pb2.AuditEntry] = []
+        """The journal."""
         self.lives = [live()]
         self.failures: dict[str, CallError] = {}
         """Calls that fail, by name."""
@@ -45,8 +51,11 @@ class FakeNameServer:
             "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, warm=True, loop_lag_millis=len(self.calls)),
             "GetRouteDigest": pb.GetRouteDigestResponse(header=header, brokers=digests),
             "ListTopics": pb.ListTopicsResponse(header=header, topics=self.topics),
+            "ListKvConfigs": admin_service_pb2.ListKvConfigsResponse(
+                kv_configs=[admin_service_pb2.KvConfig(key=topic) for topic in self.ordered]
+            ),
             "ListIntents": admin_service_pb2.ListIntentsResponse(header=header),
-            "ListAuditEntries": admin_service_pb2.ListAuditEntriesResponse(header=header),
+            "ListAuditEntries": admin_service_pb2.ListAuditEntriesResponse(header=header, entries=self.entries),
         }
         return answers[name]
 
@@ -54,7 +63,8 @@ class FakeNameServer:
         self._begin(name)
         header = pb.SnapshotHeader(taken_at_millis=START_MILLIS)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=header)
-        yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(live_brokers=self.lives))
+        topics = [pb.TopicQueues(topic=topic, queue_datas=self.queues) for topic in self.topics]
+        yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(live_brokers=self.lives, topics=topics))
 
     def _begin(self, name: str) -> None:
         self.calls.append(name)

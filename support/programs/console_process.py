@@ -35,11 +35,12 @@ ARGUMENTS = (
 class ConsoleProcess(Process):
     """A console on a free port of loopback."""
 
-    def __init__(self, namesrv: str, *arguments: str, authority: Path | None = None) -> None:
-        """Starts it; with an authority it must have TLS."""
+    def __init__(self, namesrv: str | None, *arguments: str, authority: Path | None = None) -> None:
+        """Starts it; with an authority it must have TLS. Without name servers the arguments have fleets."""
         self._context = None if authority is None else ssl.create_default_context(cafile=authority)
+        given = () if namesrv is None else ("--namesrv", namesrv)
         listen = ("--listen", "127.0.0.1:0", "--log-format", "json")
-        super().__init__([str(BIN / "namesrv"), "console", "--namesrv", namesrv, *listen, *arguments])
+        super().__init__([str(BIN / "namesrv"), "console", *given, *listen, *arguments])
         try:
             started = self.wait_for("console_started")
         except BaseException:

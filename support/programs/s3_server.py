@@ -1,4 +1,7 @@
-"""An S3 server for tests, moto's, in a process of its own; the environment names it, as it would a real one."""
+"""An S3 server for tests in a process of its own; the environment names it, as it would a real one.
+
+It is moto's; or, where the variable ``VERSITYGW`` names its program, Versity's gateway (``make test-s3``).
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,21 @@ import os
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import s3fs
 
+from route_pipeline.stores import remote
+from support.fakes.cutting_proxy import CuttingProxy, cutting_proxy
 from support.programs.processes import eventually
 
 START_SECONDS = 60.0
 _ENDPOINT = "AWS_ENDPOINT_URL"
+_KEY = "test-key"
+GATEWAY = "VERSITYGW"
+"""Environment variable: the program of a real server, to be tested with in place of moto's."""
 _numbers = itertools.count()
 
 
@@ -28,20 +37,22 @@ def name_s3_server() -> None:
     os.environ |= {
         "ROUTE_TEST_S3": endpoint,
         _ENDPOINT: endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_ACCESS_KEY_ID": _KEY,
+        "AWS_SECRET_ACCESS_KEY": _KEY,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of a server that runs."""
     name_s3_server()
     endpoint = os.environ["ROUTE_TEST_S3"]
     port = endpoint.rpartition(":")[2]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
+    if GATEWAY in os.environ:
+        command = _gateway(os.environ[GATEWAY], port, tmp_path_factory.mktemp("s3"))
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             eventually(lambda: _answers(int(port)), within_seconds=START_SECONDS)
@@ -54,9 +65,33 @@ def s3_server() -> Iterator[str]:
 def bucket(s3_server: str) -> str:
     """The name of a new bucket."""
     name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    request = urllib.request.Request(f"{s3_server}/{name}", method="PUT")
-    with urllib.request.urlopen(request, timeout=START_SECONDS):
-        return name
+    client(s3_server).call_s3("create_bucket", Bucket=name)
+    return name
+
+
+def client(endpoint: str) -> s3fs.S3FileSystem:
+    """A client of its own, which keeps nothing of what it listed, and goes around whatever stands before the server."""
+    return s3fs.S3FileSystem(endpoint_url=endpoint, use_listings_cache=False, skip_instance_cache=True)
+
+
+def _gateway(program: str, port: str, folder: Path) -> list[str]:
+    return [program, "--access", _KEY, "--secret", _KEY, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
+
+
+@pytest.fixture
+def proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
+    """A proxy before the server, for clients that are made from here on; workers of a running Spark go past it."""
+    with cutting_proxy(s3_server) as proxy:
+        monkeypatch.setenv(_ENDPOINT, proxy.url)
+        forget_clients()
+        yield proxy
+    forget_clients()
+
+
+def forget_clients() -> None:
+    """Has the next use of a store make a client by the environment of that moment."""
+    remote._client.cache_clear()
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def _answers(port: int) -> bool:

@@ -6,62 +6,10 @@ from typing import Any
 
 import pytest
 
-from tools.faults.history import Record
+from tests.faults.story import ADDR, MASTER, SERVER, SOUND, Story, row_of, story
 from tools.faults.invariants import violations
 
-SERVER = "namesrv-1"
-MASTER = "broker-b-0"
-ADDR = "127.0.0.1:10921"
-SOUND = 20.0
-"""When the broker has been sound for long enough to be demanded."""
-
-
-class Story:
-    """A history with one broker at one name server, sound unless something else is said."""
-
-    def __init__(self, group: str = "broker-b") -> None:
-        self.group = group
-        self.records: list[Record] = [
-            {"at": 0.0, "what": "process", "name": SERVER, "event": "started"},
-            {"at": 0.5, "what": "topics", "group": group, "version": 1, "topics": ["T0", "only-broker-b"]},
-            {"at": 1.0, "what": "process", "name": f"{group}-0", "event": "started"},
-            {"at": 60.0, "what": "agreed", "seconds": 0.1, "difference": ""},
-        ]
-
-    def add(self, at: float, what: str, **fields: Any) -> None:
-        self.records.append({"at": at, "what": what, **fields})
-        self.records.sort(key=lambda record: float(record["at"]))
-
-    def lookup(
-        self, at: float, *, version: int = 1, lacks: tuple[str, ...] = (), addr: str = ADDR, **extra: int
-    ) -> None:
-        """An answer with both topics of the broker, but for those that it lacks."""
-        topics = {"T0": version, "only-broker-b": version, **extra}
-        rows = [_row(topic, number, addr, self.group) for topic, number in topics.items() if topic not in lacks]
-        answer = {
-            "header": {"namesrv_name": SERVER, "epoch": "1", "revision": str(int(at * 10))},
-            "routes": rows,
-            "topics_not_found": [*lacks, "never"],
-        }
-        self.add(at, "lookup", server=SERVER, began=at - 0.01, answer=answer)
-
-    def broken(self) -> list[str]:
-        """The names of the checks that found something."""
-        return [violation.partition(":")[0] for violation in violations(self.records)]
-
-
-def _row(topic: str, version: int, addr: str, group: str) -> dict[str, Any]:
-    name = {"broker_name": group, "cluster_name": "c"}
-    queues = {**name, "read_queue_nums": version, "write_queue_nums": version}
-    return {
-        "topic": topic,
-        "route": {"queue_datas": [queues], "broker_datas": [{**name, "broker_addrs": [{"broker_addr": addr}]}]},
-    }
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()
+__all__ = ["story"]  # pytest finds the fixture by its name in this module
 
 
 def test_a_sound_history_breaks_nothing(story: Story) -> None:
@@ -247,7 +195,7 @@ def test_a_client_must_tell_without_gaps(story: Story) -> None:
 def test_a_watch_must_hold_what_lookups_found(story: Story) -> None:
     header = {"namesrv_name": SERVER, "epoch": "1", "revision": "210"}
     watch = {"watcher": "w", "server": SERVER, "stream": 1}
-    row = _row("T0", 9, ADDR, "broker-b")
+    row = row_of("T0", 9, ADDR, "broker-b")
     story.lookup(21)
     story.add(20, "watch", event="opened", request={"topics": ["T0"]}, **watch)
     message = {"header": header, "changes": [row], "bookmark": True}

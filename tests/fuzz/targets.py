@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from broker_agent.namesrv_list.names import check_address_server, check_namesrv, decode_list, parse_list
+from broker_agent.topics.mappings_file import decode_mappings
 from broker_agent.topics.table import BrokenTopics, decode_topics
 from broker_agent.topics.topics_file import encode_topics
 from groundwork.auth.permits_file import PermitsError, read_permits
@@ -91,6 +92,13 @@ def _topics(data: bytes, _: Path) -> None:
         table = decode_topics(data, on_bad_topic)
         again = decode_topics(encode_topics(table), on_bad_topic)
         assert (set(again.topics), again.data_version) == (set(table.topics), table.data_version)
+
+
+def _mappings(data: bytes, _: Path) -> None:
+    for on_bad_topic in ("refuse", "skip"):
+        for topic, mapping in decode_mappings(data, on_bad_topic).mappings.items():
+            check_topic(topic)
+            assert all(0 <= queue < mapping.total_queues for queue, _own in mapping.queue_ids)
 
 
 def _snapshot_file(data: bytes, folder: Path) -> None:
@@ -230,6 +238,7 @@ def _sound(fields: Mapping[str, str]) -> dict[str, str]:
 
 def _remoting_registration(data: bytes, _: Path) -> None:
     body = run_sync(read_registration(data, 0, ()))
+    assert body.topic_configs is not None, "no mark is held"
     for topic, numbers in body.topic_configs.items():
         check_topic(topic)
         assert all(type(number) is int for number in numbers)
@@ -268,6 +277,7 @@ TARGETS: dict[str, Target] = {
     "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
     "audit_file": Target(_audit_file),
     "topics_json": Target(_topics, (BrokenTopics,)),
+    "topic_queue_mappings": Target(_mappings, (BrokenTopics,)),
     "namesrv_setting": Target(_text(lambda text: check_namesrv([text])), (ValueError,)),
     "namesrv_list": Target(_list_of_address_server, (ValueError,)),
     "address_server_url": Target(_text(_address_server), (ValueError,)),

@@ -22,6 +22,8 @@ from google.protobuf.message import Message
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INTEROP = Path(__file__).resolve().parent
+WATCHING = REPOSITORY / "examples" / "watch"
+"""The programs that docs/clients.md shows whole."""
 
 INSTALL_SECONDS = 240
 """Downloading and compiling from scratch takes 3 s for Node, 30 s for Go and Java each: two cores, a fast network."""
@@ -91,11 +93,15 @@ class RunningProgram:
         self._errors.close()
 
     def next_line(self) -> dict[str, Any]:
-        """The next line; fails if the program ends instead."""
+        """The next line, which is JSON; fails if the program ends instead."""
+        parsed: dict[str, Any] = json.loads(self.next_text())
+        return parsed
+
+    def next_text(self) -> str:
+        """The next line as it is; fails if the program ends instead."""
         line = self._lines.get(timeout=RUN_SECONDS)
         assert line, self.end()
-        parsed: dict[str, Any] = json.loads(line)
-        return parsed
+        return line.removesuffix("\n")
 
     def terminate(self) -> None:
         """Asks the program to end."""
@@ -126,7 +132,18 @@ def build_node(folder: Path) -> Programs:
     client = copy_client("node", folder)
     # No package of ours needs its install script to run, so none may.
     run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], client, os.environ)
-    return Programs(client, {name: [node, f"{name}.mjs"] for name in ("lookup", "watch")})
+    # The page's program stands beside its packages and protos/.
+    shutil.copy(WATCHING / "watch.mjs", client / "watching.mjs")
+    shutil.copytree(folder / "protos", client / "protos")
+    return Programs(client, {name: [node, f"{name}.mjs"] for name in ("lookup", "watch", "watching")})
+
+
+def build_axe(folder: Path) -> str:
+    """Installs the checker of web pages that the lock file pins; returns it, a script for a browser."""
+    require("node")
+    client = copy_client("axe", folder)
+    run([require("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], client, os.environ)
+    return (client / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
 def build_go(folder: Path) -> Programs:
@@ -134,11 +151,13 @@ def build_go(folder: Path) -> Programs:
     go, buf = require("go"), require("buf")
     require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
     client, tools = copy_client("go", folder), folder / "bin"
+    (client / "watching").mkdir()
+    shutil.copy(WATCHING / "main.go", client / "watching")
     environment = os.environ | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     run([go, "install", "tool"], client, environment)
     run([buf, "generate", str(REPOSITORY / "protos")], client, environment)
     run([go, "build", "-o", f"{tools}{os.sep}", "./..."], client, environment)
-    return Programs(client, {name: [str(tools / name)] for name in ("lookup", "watch", "broker")})
+    return Programs(client, {name: [str(tools / name)] for name in ("lookup", "watch", "broker", "watching")})
 
 
 def build_grpcurl(folder: Path) -> Programs:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.programs.agents import Agent, name_servers
 from support.programs.processes import eventually
 from support.programs.rocketmq import RemotingClient
 from support.rocketmq_programs.maven import OLD
@@ -46,10 +47,10 @@ def test_a_topic_that_is_registered_alone_is_there_at_once(pair: Pair, broker: B
         assert len(counted) == 1
 
 
-@pytest.mark.usefixtures("broker")
 def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
-    pair: Pair, other_apache: ApacheNamesrv, shell: Shell
+    pair: Pair, other_apache: ApacheNamesrv, broker: Broker, home: Path, shell: Shell
 ) -> None:
+    """Also in those of a name server that knows the broker from an agent which reads the broker's files."""
     said = shell.mqadmin(pair.both, "updateStaticTopic", "-t", "Static", "-qn", "4", "-b", "broker-c")
     assert "The new mapping data" in said, said
 
@@ -65,6 +66,14 @@ def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
         route = client.route("Static")
     assert route is not None
     assert list(route.queue_datas[0].mapping.topic_queue_ids) == [0, 1, 2, 3]
+    topics = home / "broker-c-0" / "store" / "config" / "topics.json"
+    with (
+        name_servers(1) as [(namesrv, client)],
+        Agent(str(namesrv.endpoint), "--broker-name", "broker-c", broker_addr=broker.addr, topics=topics),
+    ):
+        by_agent = eventually(lambda: client.route("Static"))
+    assert by_agent is not None
+    assert by_agent.queue_datas == route.queue_datas
     assert "sent 12" in shell.messages("send", pair.both, "Static", "12")
     assert "received 12" in shell.messages("receive", pair.both, "Static", "12")
 

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 INSTALL_SECONDS = 600
 PARTS = "namesrv,route-pipeline,spark-connect"
 """The name server comes along, because tests read from one."""
-TEST_TOOLS = ("pytest", "pytest-timeout", "cryptography", "hypothesis")
+TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "cryptography", "hypothesis")
 
 
 def cache_folder() -> Path:

@@ -12,9 +12,9 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_servi
 
 from bench import core, event_loop
 from bench.figures import Sample, summarise, table
-from bench.loop_probe import LoopFigures, LoopProbe
 from bench.naive_server import NaiveNamesrv
-from bench.pauses import Pauses
+from bench.probes.loop import LoopFigures, LoopProbe
+from bench.probes.pauses import Pauses
 from bench.workload import Profile, part, registration, topic_name
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.core.routes.route_state import NamesrvIdentity

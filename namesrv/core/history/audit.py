@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from namesrv.core.records.changes import (
+    AddressClaimReleased,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -120,7 +121,7 @@ def _row_touches_topic(row: Row, topic: str) -> bool:
 def _broker_of(row: Row) -> BrokerKey | None:
     """The group that a row is about. A cluster's row is about none: that of the group itself is in the same change."""
     match row:
-        case QueuesPut() | QueuesRemoved() | FilterServersPut():
+        case QueuesPut() | QueuesRemoved() | FilterServersPut() | AddressClaimReleased():
             return row.broker
         case GroupPut():
             return row.after.key
@@ -168,8 +169,8 @@ def _about_row_of_group(row: Row) -> str:
             return f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics)}"
         case FilterServersPut():
             return f"{_count(len(row.filter_servers), 'filter server')} now"
-        case IntentPut() | IntentLifted():
-            return _about_intent(row)
+        case IntentPut() | IntentLifted() | AddressClaimReleased():
+            return _about_decision(row)
     raise TypeError(type(row))
 
 
@@ -202,7 +203,7 @@ def _about_other(row: Row) -> str:
         case ConfigPut():
             return f"setting {row.key} put: {_shown(row.value)}"
         case IntentPut() | IntentLifted():
-            return _about_intent(row)
+            return _about_decision(row)
     raise TypeError(type(row))
 
 
@@ -213,7 +214,9 @@ _DECIDED: dict[IntentKind, Callable[[IntentKey], str]] = {
 }
 
 
-def _about_intent(row: IntentPut | IntentLifted) -> str:
+def _about_decision(row: IntentPut | IntentLifted | AddressClaimReleased) -> str:
+    if isinstance(row, AddressClaimReleased):
+        return f"claim to {row.key.broker_addr} (id {row.broker_id}) released"
     return f"{_DECIDED[row.intent.kind](row.intent.key)} {'decided' if isinstance(row, IntentPut) else 'lifted'}"
 
 

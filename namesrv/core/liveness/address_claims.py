@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from namesrv.core.clock import Clock
 from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, LiveKey
+from namesrv.core.slices import Sliced
 
 MAX_CLAIMS = 50_000
 """Most claims, as many as brokers may be live; beyond, the oldest goes."""
@@ -14,6 +15,9 @@ MAX_CLAIMS = 50_000
 MAX_CLAIMS_OF_GROUP = 16
 """Most claims of one group, more than any has brokers: nobody fills the table, or keeps a network's addresses from
 others, by registering one after the other. Beyond, the oldest goes."""
+
+_SLICE = 1_000
+"""Claims that are looked at before giving way: about a millisecond."""
 
 
 class AddressClaim(NamedTuple):
@@ -87,9 +91,16 @@ class AddressClaims:
             return None
         return claim
 
-    def in_force(self) -> list[AddressClaim]:
+    def in_force(self) -> Sliced[list[AddressClaim]]:
         """All claims, oldest first. Forgets those whose time is up."""
-        return [claim for key in list(self._claims) if (claim := self.at(key)) is not None]
+        claims: list[AddressClaim] = []
+        for count, key in enumerate(tuple(self._claims), 1):
+            claim = self.at(key)
+            if claim is not None:
+                claims.append(claim)
+            if count % _SLICE == 0:
+                yield
+        return claims
 
     def _put(self, claim: AddressClaim) -> None:
         self.release(claim.key)

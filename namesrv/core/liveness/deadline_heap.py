@@ -50,6 +50,10 @@ class DeadlineHeap(Generic[KeyT]):
         """The key is gone. Its heap entry is dropped when it comes up."""
         self._deadlines.pop(key, None)
 
+    def due(self, key: KeyT) -> float | None:
+        """Until when the key may be silent; None if it is not known."""
+        return self._deadlines.get(key)
+
     def is_overdue(self, key: KeyT, now: float) -> bool:
         """Whether the key has been silent for longer than its timeout; exactly as long is not overdue."""
         return self._deadlines.get(key, now) < now

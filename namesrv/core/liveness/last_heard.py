@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from namesrv.core.clock import Clock
 from namesrv.core.liveness.deadline_heap import DeadlineHeap
 from namesrv.core.records.rows import BrokerLiveInfo, LiveKey
@@ -42,6 +44,12 @@ class Liveness:
         """Gives a broker that much time from now, instead of the time that it had left."""
         self._brokers.heard(key, self._clock.monotonic(), seconds)
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
+
+    def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
+        """How many seconds the one of some brokers has that has most; None if no time runs for any of them."""
+        now = self._clock.monotonic()
+        left = [due - now for due in map(self._brokers.due, keys) if due is not None]
+        return max(left, default=None)
 
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
         """A broker is known from an earlier epoch, in which it was last heard of. It has that much time from now."""

@@ -123,6 +123,15 @@ class ConfigPut(NamedTuple):
     value: str
 
 
+class AddressClaimReleased(NamedTuple):
+    """An operator let go of the address that a broker had when it left."""
+
+    key: LiveKey
+    """The address."""
+    broker: BrokerKey
+    broker_id: int
+
+
 Row = (
     QueuesPut
     | QueuesRemoved
@@ -137,6 +146,7 @@ Row = (
     | IntentPut
     | IntentLifted
     | ConfigPut
+    | AddressClaimReleased
 )
 
 

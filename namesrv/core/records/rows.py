@@ -86,6 +86,17 @@ TopicConfig = tuple[str, QueueNumbers]
 registration makes a hundred thousand of them."""
 
 
+class TableMark(NamedTuple):
+    """A mark of a topic table that was read topic by topic, by which its equal is known without being read again."""
+
+    size: int
+    """Of the text that the table is, so that it is found within a longer one."""
+    digest: bytes
+    """Of that text; nobody can make another one with the same."""
+    topics: int
+    """How many it has."""
+
+
 WRITE = 2
 """Permission bit for writing (PermName.PERM_WRITE)."""
 
@@ -220,8 +231,9 @@ class Registration:
     broker_id: int
     broker_addr: str
     data_version: DataVersion
-    topic_configs: Mapping[str, QueueNumbers] | None
-    """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no."""
+    topic_configs: Mapping[str, ReportedQueues] | None
+    """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no, or
+    as the table of the same mark is held."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None
     """None leaves the broker's filter servers as they are, an empty tuple removes them."""
@@ -235,12 +247,22 @@ class Registration:
     topic_by_topic: bool = False
     """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
     mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
-    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are."""
+    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are. A
+    whole table and its increments have a static topic's mapping in topic_configs."""
+    table_mark: TableMark | None = None
+    """Topic by topic: of the table that topic_configs are, or would be. Never of one that comes with mappings."""
 
     @property
     def live_key(self) -> LiveKey:
         """Key of the broker's row in the live table."""
         return LiveKey(self.broker.cluster_name, self.broker_addr)
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics it names, read or not."""
+        if self.topic_configs is None:
+            return 0 if self.table_mark is None else self.table_mark.topics
+        return len(self.topic_configs)
 
 
 class RemovedBroker(NamedTuple):

@@ -16,7 +16,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.clock import Clock
-from namesrv.core.records.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.records.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
 from namesrv.core.records.intent_messages import intent_of
 from namesrv.core.records.intents import Intent, IntentTable
 from namesrv.core.records.rows import BrokerKey, LiveKey, RemovalReason
@@ -177,7 +177,13 @@ def _rows_beyond(more: pb.ReplicaRows) -> tuple[Row, ...]:
         *map(IntentPut, _intents(more.intents)),
         *(KvPut(kv.namespace, kv.key, kv.value if kv.HasField("value") else None) for kv in more.kv_changes),
         *(ConfigPut(setting.key, setting.value) for setting in more.settings),
+        *map(_claim_released, more.released_address_claims),
     )
+
+
+def _claim_released(claim: admin_service_pb2.AddressClaim) -> AddressClaimReleased:
+    broker = BrokerKey(claim.cluster_name, claim.broker_name)
+    return AddressClaimReleased(LiveKey(claim.cluster_name, claim.broker_addr), broker, claim.broker_id)
 
 
 def _with_intents(before: IntentTable, rows: Iterable[Row]) -> IntentTable:

@@ -176,7 +176,7 @@ class BrokerRemovals(RouteState):
         """Keeps brokers as unconfirmed, and brings back those that their owners lost right before.
 
         Returns:
-            False if one of them was heard of meanwhile: then nothing has changed.
+            False if one of them was heard of meanwhile, or the tables froze: then nothing has changed.
         """
         edit = yield from self._begin_edit()
         for count, live in enumerate(losing, 1):
@@ -188,7 +188,7 @@ class BrokerRemovals(RouteState):
         for lost in removed_before:
             brought_back += yield from self._bring_back(edit, lost)
         yield from edit.prepare()
-        if len(self._due([live.key for live in losing], still_due)) != len(losing):
+        if self.frozen or len(self._due([live.key for live in losing], still_due)) != len(losing):
             return False
         self._commit(edit, MASS_LOSS_GUARD)
         self._guard.held((live.key for live in losing), removed_before, {live.key for live in brought_back})

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut
+from namesrv.core.liveness.address_claims import AddressClaim
+from namesrv.core.records.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.records.intents import HoldKey, Intent, IntentTable
-from namesrv.core.records.rows import BlastRadius, BrokerKey
+from namesrv.core.records.rows import BlastRadius, BrokerKey, LiveKey
 from namesrv.core.routes import kv_config
 from namesrv.core.routes.route_state import RouteState
 from namesrv.core.slices import Sliced
@@ -88,6 +89,19 @@ class OperatorChanges(RouteState):
         """Makes another behaviour the current one; it must be durable already. Takes a revision."""
         self.behaviour = behaviour
         self.append_change(cause, rows)
+
+    def release_address_claim(self, key: LiveKey, cause: Cause) -> AddressClaim | None:
+        """Ends the claim to an address, and returns it; None if there is none. Takes a revision.
+
+        Raises:
+            ShuttingDown: The tables are frozen.
+        """
+        self._check_not_frozen()
+        claim = self.address_claims.at(key)
+        if claim is not None:
+            self.address_claims.release(key)
+            self.append_change(cause, (AddressClaimReleased(key, claim.broker, claim.broker_id),))
+        return claim
 
     def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
         """The groups, registered or with an intent, that an operator may mean."""

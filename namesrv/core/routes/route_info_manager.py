@@ -93,6 +93,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
 
         self._check_open(registration)  # the channel may have ended while this was being prepared
         changed = self._commit(edit, cause)
+        if brings_topics:
+            self._note_mark(registration)
         for gone in replaced:
             self._forget(gone.live)
         self._renew(before, renewed, owner)
@@ -129,14 +131,17 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         return self._commit(edit, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
-        """Whether a registration's topics count: the broker speaks for its group, and no version that is held vouches.
+        """Whether a registration's topics count: the broker speaks for its group, and neither version nor mark vouches.
 
         That is as the tables are now, and may be otherwise when the registration has its turn.
         """
         if not self._speaks_for_group(registration):
             return False
-        if registration.topic_by_topic or self.behaviour.delete_topic_with_broker_registration:
+        if self.behaviour.delete_topic_with_broker_registration:
             return True
+        if registration.topic_by_topic:
+            mark = registration.table_mark
+            return mark is None or self.tables.table_marks.get(registration.broker) != mark
         live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
         return live is None or not vouches(live, registration.data_version)
 
@@ -196,11 +201,18 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
     def _note_increment(self, registration: Registration, *, was_known: bool) -> None:
         """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
         key = registration.live_key
-        says_little = registration.topic_by_topic and len(registration.topic_configs or ()) <= 1
+        says_little = registration.topic_by_topic and registration.topic_count <= 1
         if says_little and (not was_known or key in self._maybe_increments):
             self._maybe_increments.add(key)
         else:
             self._maybe_increments.discard(key)
+
+    def _note_mark(self, registration: Registration) -> None:
+        """Remembers the table of which everything is here now."""
+        if registration.table_mark is None:
+            self.tables.table_marks.pop(registration.broker, None)
+        else:
+            self.tables.table_marks[registration.broker] = registration.table_mark
 
     def _check_open(self, registration: Registration) -> None:
         self._check_not_frozen()
@@ -233,7 +245,8 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if registration.topic_by_topic:
             reported = yield from edit.with_mappings(broker, topic_configs, mappings)
         yield from edit.put_topics(broker, reported.items())
-        exactly = self.behaviour.delete_topic_with_broker_registration and not mappings  # as in RocketMQ
+        names_all = not (registration.topic_by_topic and mappings)  # as in RocketMQ
+        exactly = self.behaviour.delete_topic_with_broker_registration and names_all
         if exactly and registration.base_version is None:
             yield from edit.remove_topics_but(broker, topic_configs.keys())
 

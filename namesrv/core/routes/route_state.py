@@ -103,6 +103,15 @@ class RouteState:
         """Number of the last change; 0 before the first."""
         return self.change_log.last.revision
 
+    def guarded(self) -> tuple[int, int | None]:
+        """How many brokers the mass-loss guard holds, and when it lets go of the last, Unix milliseconds.
+
+        The time is None if there is none, and on a copy, whose leader decides.
+        """
+        held = [key for key, why in self.unconfirmed.items() if why is Unconfirmed.GUARD]
+        left = self._liveness.longest_left(held)
+        return len(held), None if left is None else self._clock.wall_millis() + round(left * 1000)
+
     def load_snapshot(self, messages: Iterable[bytes]) -> LoadedSnapshot:
         """Puts the messages of a snapshot file into empty tables: what this epoch begins with, at revision 0.
 

@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.records import fragments
-from namesrv.core.records.changes import Change, ConfigPut, IntentLifted, IntentPut, KvPut
+from namesrv.core.records.changes import AddressClaimReleased, Change, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.records.intent_messages import intent_message
 from namesrv.core.records.rows import BrokerKey, LiveKey, QueueData
 from namesrv.core.routes.route_info_manager import RouteInfoManager
@@ -93,6 +93,13 @@ class ReplicaFeed:
                     rows.kv_changes.add(namespace=row.namespace, key=row.key, value=row.value)
                 case ConfigPut():
                     rows.settings.add(key=row.key, value=row.value)
+                case AddressClaimReleased():
+                    rows.released_address_claims.add(
+                        cluster_name=row.key.cluster_name,
+                        broker_addr=row.key.broker_addr,
+                        broker_name=row.broker.broker_name,
+                        broker_id=row.broker_id,
+                    )
         return rows.SerializeToString()
 
     def news(self) -> Iterator[bytes]:

@@ -14,7 +14,6 @@ from namesrv.core.records.rows import (
     BrokerLiveInfo,
     LiveKey,
     QueueData,
-    QueueNumbers,
     RemovalReason,
     ReportedQueues,
     ReportedTopic,
@@ -62,7 +61,11 @@ class TableEdit(EditState):
         changed_to: list[QueueData] = []
         came = 0
         for count, (topic, reported) in enumerate(configs, 1):
-            queue_data = interned.get(reported) or queue_datas.intern(broker, reported)
+            queue_data = interned.get(reported)
+            if queue_data is None:
+                queue_data = queue_datas.intern(broker, reported)
+                if queue_data.mapping is not None:  # encoding it may have taken milliseconds
+                    yield
             if count % SLICE == 0:
                 yield
             if held and topic in held:
@@ -87,7 +90,7 @@ class TableEdit(EditState):
         yield from self._note_put(broker, changed, changed_to)
 
     def with_mappings(
-        self, broker: BrokerKey, configs: Mapping[str, QueueNumbers], mappings: Mapping[str, StaticMapping]
+        self, broker: BrokerKey, configs: Mapping[str, ReportedQueues], mappings: Mapping[str, StaticMapping]
     ) -> Sliced[Mapping[str, ReportedQueues]]:
         """Configurations with the mappings of static topics, new ones or those that the group has reported before.
 
@@ -105,7 +108,7 @@ class TableEdit(EditState):
                 if present is not None:
                     numbers, mapping = numbers or present.numbers, mapping or present.mapping
             if numbers is not None:
-                found[topic] = numbers if mapping is None else (*numbers, mapping)
+                found[topic] = numbers if mapping is None else (*numbers[:4], mapping)
         return found
 
     def remove_topics_but(self, broker: BrokerKey, kept: AbstractSet[str]) -> Sliced[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey, QueueData
+from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey, QueueData, TableMark
 from namesrv.core.tables.queue_data import QueueDataTable
 from namesrv.core.tables.topics import TopicTable
 
@@ -29,4 +29,7 @@ class Tables:
     """What brokers report of topics that operators hold back, by topic."""
     held_version: int = 0
     """Rises with every change of ``held_queue_table``, which no change log has."""
+    table_marks: dict[BrokerKey, TableMark] = field(default_factory=dict)
+    """Groups of which all is here, or held back, that the table of a mark says. Whatever changes a group's queues
+    takes its mark away."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)

@@ -13,7 +13,8 @@ from namesrv_api.v1 import route_service_pb2
 from namesrv.core.records.fragments import tag, varint
 from namesrv.core.records.rows import BrokerKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.watch.watch_index import Gone, RouteWatch, WatchIndex
+from namesrv.core.watch.waiting_topics import Gone
+from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
 
 MESSAGE_TOPICS = 500
 """Most topics in a message: making it is one step, of about a millisecond."""

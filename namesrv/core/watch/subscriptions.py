@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from namesrv.core.slices import Sliced
+from namesrv.core.watch.watched_names import WatchedNames
 
 SUBSCRIBE_SLICE = 1_000
 """Names that are put into the index before giving way: about a millisecond."""
@@ -48,7 +49,7 @@ class SubscriptionIndex(Generic[WatcherT]):
     """An index of watchers by names of topics and by prefixes."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[str, dict[WatcherT, None]] = {}
+        self._by_topic: WatchedNames[WatcherT] = WatchedNames()
         self._by_prefix: dict[str, dict[WatcherT, None]] = {}
         self._with_length: Counter[int] = Counter()
         """How many prefixes have each length."""
@@ -62,9 +63,8 @@ class SubscriptionIndex(Generic[WatcherT]):
                 self._by_prefix[prefix] = {}
                 self._count_length(prefix, 1)
             self._by_prefix[prefix][watcher] = None
-        by_topic = self._by_topic
         for count, topic in enumerate(subscription.topics, 1):
-            by_topic.setdefault(topic, {})[watcher] = None
+            self._by_topic.add(topic, watcher)
             if count % SUBSCRIBE_SLICE == 0:
                 yield
 
@@ -74,7 +74,7 @@ class SubscriptionIndex(Generic[WatcherT]):
             if _without(self._by_prefix, prefix, watcher):
                 self._count_length(prefix, -1)
         for count, topic in enumerate(subscription.topics, 1):
-            _without(self._by_topic, topic, watcher)
+            self._by_topic.remove(topic, watcher)
             if count % SUBSCRIBE_SLICE == 0:
                 yield
 
@@ -84,10 +84,10 @@ class SubscriptionIndex(Generic[WatcherT]):
 
     def named(self, topics: Collection[str]) -> Iterator[str | None]:
         """The topics among some that a watcher asks for by name. None stands for a pause."""
-        by_topic = self._by_topic
-        shorter, longer = (by_topic, topics) if len(by_topic) < len(topics) else (topics, by_topic)
-        for count, topic in enumerate(tuple(shorter), 1):
-            if topic in longer:
+        watched = self._by_topic
+        by_name = len(watched) < len(topics)
+        for count, topic in enumerate(watched.names() if by_name else tuple(topics), 1):
+            if topic in (topics if by_name else watched):
                 yield topic
             if count % LOOK_SLICE == 0:
                 yield None
@@ -110,7 +110,7 @@ class SubscriptionIndex(Generic[WatcherT]):
 
     def watchers_of_topic(self, topic: str) -> tuple[WatcherT, ...]:
         """All watchers of a topic by its name."""
-        return tuple(self._by_topic.get(topic, ()))
+        return self._by_topic.watchers(topic)
 
     def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
         """All watchers of this prefix."""

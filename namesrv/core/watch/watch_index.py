@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from namesrv.core.errors import CallRefused, Overloaded, RevisionCompacted
 from namesrv.core.records.changes import Change
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Sliced, emptied
-from namesrv.core.watch.affected_topics import MAX_GONE, AffectedTopics, GoneBroker
+from namesrv.core.slices import Sliced
+from namesrv.core.watch.affected_topics import AffectedTopics
 from namesrv.core.watch.subscriptions import Subscription, SubscriptionIndex
+from namesrv.core.watch.waiting_topics import Gone, WaitingTopics
 
 MARK_SLICE = 2_000
 """Watches that are told of a changed topic before giving way: about a millisecond."""
@@ -27,9 +28,6 @@ CHANGE_SLICE = 50
 
 TOPIC_SLICE = 5_000
 """Topics that a watch is told of at once before giving way: about a millisecond."""
-
-Gone = tuple[GoneBroker, ...]
-"""What left the route of a topic."""
 
 _MANY = 1_000
 """A watch with fewer waiting topics is not ended when too many wait in all."""
@@ -56,8 +54,8 @@ class RouteWatch(Follower):
     """A reader of some topics' routes."""
 
     subscription: Subscription = field(kw_only=True)
-    waiting: dict[str, Gone] = field(default_factory=dict)
-    """Topics to be sent, with what left their routes since they were sent last."""
+    waiting: WaitingTopics = field(default_factory=WaitingTopics)
+    """Topics to be sent."""
     unsaid: set[str] = field(default_factory=set)
     """Topics that are not known here, and of which nothing is said before the name server is warm."""
     is_filling: bool = True
@@ -102,6 +100,8 @@ class WatchIndex:
         """Changes up to this one have been read."""
         self.waiting_count = 0
         """Topics that wait to be sent, of all watches together."""
+        self.is_retired = False
+        """Whether nobody reads changes any more: names need not leave the index, which goes as a whole."""
 
     @property
     def is_settled(self) -> bool:
@@ -184,6 +184,9 @@ class WatchIndex:
         """Forgets a watch. Its names leave the index in slices; ``on_left`` is called when they have left."""
         self._watches.pop(watch, None)
         self._to_wake.pop(watch, None)
+        if self.is_retired:
+            on_left()
+            return
         self._drop_waiting(watch)
         self._manager.leftovers.add(self._leave(watch, on_left))
 
@@ -192,9 +195,9 @@ class WatchIndex:
         on_left()
 
     def _drop_waiting(self, watch: RouteWatch) -> None:
-        waiting, watch.waiting = watch.waiting, {}
+        waiting, watch.waiting = watch.waiting, WaitingTopics()
         self.waiting_count -= len(waiting)
-        self._manager.leftovers.add(emptied(waiting))
+        self._manager.leftovers.add(waiting.emptied())
 
     def follow(self, follower: Follower) -> None:
         """Has somebody woken at every change from now on."""
@@ -274,24 +277,13 @@ class WatchIndex:
         self.revision = last
 
     def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:
-        before = watch.waiting.get(topic)
-        if before is not None:
-            if gone:
-                watch.waiting[topic] = (before + gone)[-MAX_GONE:]
-        elif self._has_room(watch, 1):
-            watch.waiting[topic] = gone
+        if not watch.waiting.more_gone(topic, gone) and self._has_room(watch, 1):
+            watch.waiting.add(topic, gone)
             self.waiting_count += 1
 
     def _mark_all(self, watch: RouteWatch, topics: dict[str, Gone]) -> None:
-        """The same for many topics, some thirty times as quick."""
-        if not self._has_room(watch, len(topics)):
-            return
-        waiting = {**topics, **watch.waiting}
-        for topic in topics.keys() & watch.waiting.keys():
-            if gone := topics[topic]:
-                waiting[topic] = (waiting[topic] + gone)[-MAX_GONE:]
-        self.waiting_count += len(waiting) - len(watch.waiting)
-        watch.waiting = waiting
+        if self._has_room(watch, len(topics)):
+            self.waiting_count += watch.waiting.add_all(topics)
 
     def _has_room(self, watch: RouteWatch, count: int) -> bool:
         """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends."""
@@ -329,7 +321,7 @@ class WatchIndex:
     def take_waiting(self, watch: RouteWatch) -> tuple[str, Gone]:
         """Takes one of the topics that wait for a watch, with what left its route."""
         self.waiting_count -= 1
-        return watch.waiting.popitem()
+        return watch.waiting.take()
 
     def wake_later(self, watch: RouteWatch) -> None:
         """Has a watch woken when all changes have been passed over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -14,11 +15,20 @@ from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, QueueNumbers, Registration, RemovalReason
+from namesrv.core.records.rows import (
+    BrokerKey,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    Registration,
+    RemovalReason,
+    TableMark,
+)
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRead
 from namesrv.remoting.caller import Caller, Gate, Grade
-from namesrv.remoting.registration_body import RegistrationBody, data_version_of, read_registration
+from namesrv.remoting.registered_topics import RegistrationBody
+from namesrv.remoting.registration_body import data_version_of, read_registration
 from namesrv.remoting.wire import fields
 from namesrv.remoting.wire.codes import ResponseCode
 from namesrv.remoting.wire.headers import Request, answer
@@ -62,7 +72,12 @@ class RegistrationCalls:
         with self._tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             cause = Cause("RegisterBroker", caller_of(caller.context))
-            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+            try:
+                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+            except TopicsNotRead:  # the group's queues have changed while this stood in line
+                body = await self._body(request, registration.broker, None)
+                registration = replace(registration, topic_configs=body.topic_configs)
+                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._manager.revision)
         told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}
@@ -136,7 +151,7 @@ class RegistrationCalls:
         key, live = LiveKey(broker.cluster_name, broker_addr), self._manager.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
-        body = await self._body(request)
+        body = await self._body(request, broker, self._manager.tables.table_marks.get(broker))
         acting = fields.switch(request, "enableActingMaster")
         registration = Registration(
             broker=broker,
@@ -152,15 +167,17 @@ class RegistrationCalls:
             timeout_seconds=_timeout_seconds(request) if acting else None,
             topic_by_topic=True,
             mappings=body.mappings,
+            table_mark=body.table_mark,
         )
         if body.skipped:
             self._tally.topics_skipped += body.skipped
             log_topics_skipped(registration, body.skipped, body.problems)
         return registration
 
-    async def _body(self, request: Request) -> RegistrationBody:
-        crc32 = fields.number(request, "bodyCrc32")
-        steps = read_registration(request.body, crc32, self._manager.tables.topic_queue_table)
+    async def _body(self, request: Request, broker: BrokerKey, held: TableMark | None) -> RegistrationBody:
+        crc32, tables = fields.number(request, "bodyCrc32"), self._manager.tables
+        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
+        steps = read_registration(request.body, crc32, known_topics, held)
         if len(request.body) <= SMALL_BODY_BYTES:
             return await self._writer.beside_changes(steps)
         async with self._turn:

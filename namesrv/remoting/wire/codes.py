@@ -52,8 +52,5 @@ OWN_VERSION = 513
 STANDARD_JSON_VERSION = 401
 """From 4.9.4 on, clients read keys of JSON in quotes only; some older ones read numbers as keys only without."""
 
-MAPPINGS_VERSION = 413
-"""From 5.0.0 on, compressed registrations have static topics' mappings."""
-
 GO_AWAY_VERSION = 475
 """Later versions than 5.3.1 know GO_AWAY."""

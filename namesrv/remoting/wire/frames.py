@@ -6,6 +6,7 @@ import struct
 from typing import NamedTuple
 
 from namesrv.remoting.limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
 
 JSON_HEADER = 0
 BINARY_HEADER = 1
@@ -66,7 +67,8 @@ class FrameReader:
         length, word = _PREFIX.unpack_from(data, at)
         header_length = word & _HEADER_LENGTH_MASK
         if not header_length + _LENGTH_BYTES <= length <= MAX_FRAME_BYTES - _LENGTH_BYTES:
-            raise BrokenFrame(f"a frame of {length} bytes with a header of {header_length}")
+            other = foreign(data[at : at + TELLING_BYTES])
+            raise BrokenFrame(other or f"a frame of {length} bytes with a header of {header_length}")
         if header_length > MAX_HEADER_BYTES:
             raise BrokenFrame(f"a header of {header_length} bytes, at most {MAX_HEADER_BYTES}")
         end = at + _LENGTH_BYTES + length

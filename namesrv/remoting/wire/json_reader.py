@@ -42,13 +42,13 @@ class ObjectReader:
 
     def __init__(self, text: str, at: int = 0) -> None:
         """Stands before the object that begins at a position, blanks apart."""
-        self._text = text
+        self.text = text
         self.at = _after_blanks(text, at)
-        """Where the next value begins, or behind the object."""
+        """Where the next value begins, or behind the object. Who reads on by other means moves it behind a value."""
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in their order; none if the value is null. Raises InvalidField."""
-        text = self._text
+        text = self.text
         if text.startswith("null", self.at):
             self.at += 4
             return
@@ -71,12 +71,12 @@ class ObjectReader:
 
     def take(self) -> Any:
         """The value of the key. Raises InvalidField."""
-        value, self.at = value_at(self._text, self.at)
+        value, self.at = value_at(self.text, self.at)
         return value
 
     def opened(self) -> ObjectReader:
         """The value of the key, which is an object; give it back with ``close`` once its keys have been read."""
-        return ObjectReader(self._text, self.at)
+        return ObjectReader(self.text, self.at)
 
     def close(self, inner: Self) -> None:
         """Goes on behind an object that was opened."""
@@ -84,7 +84,7 @@ class ObjectReader:
 
     def check_ended(self) -> None:
         """Checks that nothing follows the object. Raises InvalidField."""
-        if _after_blanks(self._text, self.at) != len(self._text):
+        if _after_blanks(self.text, self.at) != len(self.text):
             raise _broken(self.at)
 
 

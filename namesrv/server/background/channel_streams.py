@@ -103,10 +103,11 @@ class ChannelStreams:
 
     async def _may_come_back(self, channel_id: str) -> bool:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
+        closed_here = channel_id in self._closed_here
+        self._closed_here.discard(channel_id)
         if self._manager.channels.was_handed_over(channel_id):
             seconds, why = self._manager.behaviour.channel_grace_seconds, "handed_over"
-        elif channel_id in self._closed_here:
-            self._closed_here.discard(channel_id)
+        elif closed_here:
             seconds, why = DOUBTED_SECONDS, "closed_here"
         elif self._stall_detector.channel_ends_are_doubtful():
             seconds, why = DOUBTED_SECONDS, "own_stall"

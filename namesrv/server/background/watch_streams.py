@@ -113,6 +113,8 @@ class WatchStreams:
         self._watch_streams: dict[int, WatchStream] = {}
         self._by_reader: dict[Follower, WatchStream] = {}
         """Those that can be told without their tasks."""
+        self._ends_with: Callable[[Follower], CallRefused] | None = None
+        """Makes the error with which streams end as they begin; None: they go on."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
@@ -280,10 +282,19 @@ class WatchStreams:
     async def close(self) -> None:
         """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
-        await self.end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
+        await self._end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
 
-    async def end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
-        """Ends all streams, each with an error made for its reader."""
+    async def retire(self, failure_of: Callable[[Follower], CallRefused]) -> None:
+        """Ends all streams, and those that begin from now on, each with an error made for its reader.
+
+        Others serve now. Whatever a stream holds a share of is given back by its end, and needs no clearing up.
+        """
+        self._ends_with = failure_of
+        self.watches.is_retired = True
+        await self._end_all(failure_of)
+        await run_cooperatively(collecting(self._manager.leftovers.clear_up()))  # of streams that ended before
+
+    async def _end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
         for count, watcher in enumerate(list(self._watch_streams.values()), 1):
             watcher.reader.failure = failure_of(watcher.reader)
             watcher.woken.set()
@@ -314,6 +325,8 @@ class WatchStreams:
         number = next(self._numbers)
         watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
         self._watch_streams[number] = watcher
+        if self._ends_with is not None:
+            reader.failure = self._ends_with(reader)
         try:
             yield watcher
         finally:

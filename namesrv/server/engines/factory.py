@@ -48,6 +48,7 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
     descriptors = descriptors_for_connections()
     if settings.remoting_listen:
         descriptors -= descriptors // 2  # the other half is for RocketMQ's protocol
+    connections, rules = min(settings.max_connections, descriptors), settings.share_rules
     options = Options(
         threads=settings.engine_threads,
         permits=settings.permits_file is not None,
@@ -55,7 +56,9 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         max_message=MAX_MESSAGE_BYTES,
         max_metadata=MAX_METADATA_BYTES,
         max_streams=settings.max_concurrent_streams,
-        max_connections=min(settings.max_connections, descriptors),
+        max_connections=connections,
+        max_connections_of_address=rules.of_caller(connections),
+        kept_connections=rules.kept(connections),
         max_pending=MAX_CALLS_UNDER_WAY,
         max_assembling=MAX_REQUEST_BYTES_UNDER_WAY,
         max_waiting=MAX_ANSWER_BYTES_WAITING,

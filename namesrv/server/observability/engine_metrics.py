@@ -21,7 +21,8 @@ _GAUGES = {
 
 _COUNTERS = {
     "accepted_connections": "Connections that were taken.",
-    "refused_connections": "Connections that were closed at once, or in their handshakes.",
+    "refused_connections": "Connections that were closed at once, in their handshakes, or for what the client speaks.",
+    "refused_of_address": "Connections of these that were closed because their address had too many.",
     "closed_for_waiting": "Connections that were closed because they held most of what waited for readers.",
     "closed_for_cancels": "Connections that were closed because they cancelled too many calls.",
     "closed_for_floods": "Connections that were closed because they sent little but frames of control.",

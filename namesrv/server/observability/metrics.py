@@ -16,6 +16,7 @@ from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.snapshot.pins import Pins
 from namesrv.server.auth.fair_shares import FairShares
+from namesrv.server.background.digest_samples import DigestSamples
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import FrontCounter, RegistrationCounter
@@ -40,6 +41,7 @@ class Sources:
     """Certificates by their use: listener or client."""
     snapshot_age: Callable[[], float | None]
     """Seconds since the snapshot file last held what the tables held; None before the first is wanted."""
+    digest_samples: DigestSamples
     front: FrontCounter | None = None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
     shares: FairShares = field(default_factory=FairShares.of)
@@ -75,6 +77,7 @@ class NamesrvMetrics(Collector):
         if age is not None:
             text = "Time since the snapshot file last held what the tables held."
             yield GaugeMetricFamily("namesrv_snapshot_age_seconds", text, value=age)
+        yield _of_digests(self._sources.digest_samples)
         registrations = CounterMetricFamily(
             "namesrv_registrations", "What agents sent to keep brokers registered.", labels=["kind", "result"]
         )
@@ -144,6 +147,14 @@ class NamesrvMetrics(Collector):
         for row in change.rows:
             if isinstance(row, LiveRemoved):
                 self._removals.labels(row.reason.name).inc()
+
+
+def _of_digests(samples: DigestSamples) -> Family:
+    text = "What brokers report as a number, by the minute of the hour."
+    digests = GaugeMetricFamily("namesrv_routes_digest", text, labels=["minute"])
+    for minute, number in samples.by_minute.items():
+        digests.add_metric([str(minute)], number)
+    return digests
 
 
 def _of_shares(shares: FairShares) -> Iterator[Family]:

@@ -100,4 +100,4 @@ class Copy:
                 max(0, reader.revision), successor.change_log.compacted_revision, log.last.revision
             )
 
-        await self.watchers.end_all(failure_of)
+        await self.watchers.retire(failure_of)

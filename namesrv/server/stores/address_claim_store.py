@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import structlog
 
 from groundwork.program.daemon_executor import DaemonExecutor
-from namesrv.core.liveness.address_claims import AddressClaims
+from namesrv.core.liveness.address_claims import AddressClaim, AddressClaims
+from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.storage.address_claims_file import AddressClaimsFile
 
 WRITE_INTERVAL_SECONDS = 1.0
@@ -40,7 +40,10 @@ class AddressClaimStore:
         self._claims = claims
         self._file = file
         self._written_version = claims.version
-        self._problem: str | None = None
+        self.problem: str | None = None
+        """Why the last file could not be written; None if it could."""
+        self._writing: asyncio.Future[OSError | None] | None = None
+        """The last write, which a disk that hangs may not have ended yet."""
         self._thread = DaemonExecutor(1, "address-claims-file")
 
     async def write_periodically(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
@@ -51,20 +54,36 @@ class AddressClaimStore:
 
     async def write_if_changed(self, deadline_seconds: float) -> None:
         """Writes the file if it does not hold what is claimed now."""
-        version = self._claims.version
-        if version == self._written_version:
-            return
-        save = partial(self._file.save, self._claims.in_force())
         try:
             async with asyncio.timeout(deadline_seconds):
-                await asyncio.get_running_loop().run_in_executor(self._thread, save)
-        except OSError as error:  # running out of time is a failure of the disk, too
-            problem = error.strerror or f"the disk took longer than {deadline_seconds:g} s"
-            if problem != self._problem:
-                _log.error("address_claims_not_written", problem=problem)
-            self._problem = problem
-        else:
-            self._written_version, self._problem = version, None
+                if self._writing is not None:
+                    await asyncio.wait([self._writing])  # or each try would leave one more to a disk that hangs
+                version = self._claims.version
+                if version == self._written_version:
+                    return
+                claims = await run_cooperatively(self._claims.in_force())
+                self._writing = asyncio.get_running_loop().run_in_executor(self._thread, self._save, claims)
+                error = await asyncio.shield(self._writing)
+        except TimeoutError:
+            self._note(f"the disk took longer than {deadline_seconds:g} s")
+            return
+        if error is not None:
+            self._note(error.strerror or str(error))
+            return
+        self._written_version, self.problem = version, None
+
+    def _save(self, claims: list[AddressClaim]) -> OSError | None:
+        """Runs in the thread. The error is a result, since nobody may wait for it any more."""
+        try:
+            self._file.save(claims)
+        except OSError as error:
+            return error
+        return None
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            _log.error("address_claims_not_written", problem=problem)
+        self.problem = problem
 
     async def close(self, deadline_seconds: float) -> None:
         """Writes once more what has changed, and ends the thread. The tables must be frozen before."""

@@ -79,8 +79,10 @@ class DurableRoutes:
         return None if self._snapshots is None else self._snapshots.age_seconds()
 
     def data_dir_problem(self) -> str | None:
-        """Why the last snapshot file could not be written; None if it could, or nothing is kept."""
-        return None if self._snapshots is None else self._snapshots.problem
+        """Why the snapshot file or that of address claims could not be written; None if both could, or are not kept."""
+        if self._snapshots is None or self._claims is None:
+            return None
+        return self._snapshots.problem or self._claims.problem
 
     async def write_last_snapshot(self) -> None:
         """Writes the snapshot file once more. The tables must be frozen before, and no stream ended yet."""

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import s3fs
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.change_log import read_changes
@@ -22,16 +21,16 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import compare_latest
-from route_pipeline.stores import remote
-from support.fakes.cutting_proxy import CUT, CuttingProxy, Fate, cutting_proxy
+from support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
 from support.programs.processes import BIN, eventually
-from support.programs.s3_server import bucket, s3_server
-from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.programs.s3_server import bucket, proxy, s3_server
+from support.routes.expected_history import ExpectedHistory
+from support.routes.fleet_life import FleetLife, serving_life
 from support.routes.route_history import versions_of
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock
 
-__all__ = ["bucket", "s3_server", "spark"]  # pytest finds the fixtures by their names in this module
+__all__ = ["bucket", "proxy", "s3_server", "spark"]  # pytest finds the fixtures by their names in this module
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -67,22 +66,6 @@ class Life:
         key = ["namesrv", "epoch", "revision", "table_name", "key", "from_snapshot", "op", "after_revision"]
         rows = read_changes(spark, self.log).where("table_name != 'reads'").select(*key).collect()
         assert len(rows) == len(set(rows))
-
-
-@pytest.fixture
-def proxy(spark: SparkSession, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
-    """A proxy between the driver and the S3 server; Spark's workers reach the server itself."""
-    assert spark.version
-    with cutting_proxy(s3_server) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        forget_clients()
-        yield proxy
-    forget_clients()
-
-
-def forget_clients() -> None:
-    remote._client.cache_clear()
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from namesrv.core.records.rows import DataVersion
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
-from support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv, serving_life
+from support.routes.expected_history import ExpectedHistory
+from support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
 from support.routes.route_history import state_at, versions_of
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.clients import channels, limits
 from broker_agent.clients.managers import ClientManagers
@@ -23,98 +22,24 @@ from broker_agent.clients.queries import OperatorQueries
 from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
 from broker_agent.errors import StartError
 from broker_agent.listener.server import AgentServer
-from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
-
-ANY_PORT = Endpoint("127.0.0.1", 0)
-BROKER = route_data_pb2.BrokerIdentity(
-    cluster_name="C", broker_name="broker-a", broker_id=1, broker_addr="127.0.0.1:10911"
+from tests.integration.agent.client_listener import (
+    ANY_PORT,
+    BROKER,
+    GROUP,
+    TIMEOUT,
+    Channel,
+    Listener,
+    consumer,
+    listener,
+    listening,
+    stub,
 )
-TIMEOUT = 20.0
+
+__all__ = ["listener", "stub"]  # pytest finds fixtures by their names in this module
+
 CLIENT_PROCESS = Path(__file__).with_name("client_process.py")
-GROUP = "consumers"
-
-
-class Listener:
-    """The listener with its managers, in this process."""
-
-    def __init__(self, options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> None:
-        self.managers = ClientManagers(max_channels=max_channels)
-        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER, options)
-        self.managers.start()
-        self.server.start()
-
-    @contextmanager
-    def connect(self, *more: tuple[str, int]) -> Iterator[ClientServiceStub]:
-        # Otherwise all clients of this process would share one connection, and its flow control.
-        options = [("grpc.use_local_subchannel_pool", 1), *more]
-        with grpc.insecure_channel(str(self.server.endpoint), options) as connection:
-            yield ClientServiceStub(connection)
-
-    def ids(self, group: str = GROUP) -> list[str]:
-        found = self.managers.tables.consumers.group(group)
-        return found.client_ids if found else []
-
-
-@contextmanager
-def listening(options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> Iterator[Listener]:
-    listener = Listener(options, max_channels=max_channels)
-    try:
-        yield listener
-    finally:
-        listener.server.stop()
-        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("broker-agent")] == []
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    with listening() as started:
-        yield started
-
-
-@pytest.fixture
-def stub(listener: Listener) -> Iterator[ClientServiceStub]:
-    with listener.connect() as connected:
-        yield connected
-
-
-class Channel:
-    """A client channel that a test holds."""
-
-    def __init__(self, stub: ClientServiceStub, client_id: str = "client-1") -> None:
-        self.stub = stub
-        self.client_id = client_id
-        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder=client_id))
-        self.id = str(self.next().opened.channel_id)
-
-    def next(self) -> pb.OpenClientChannelResponse:
-        event: pb.OpenClientChannelResponse = next(self.events)
-        return event
-
-    def beat(self, *groups: str, producers: Sequence[str] = ()) -> pb.HeartbeatResponse:
-        request = pb.HeartbeatRequest(
-            client_id=self.client_id,
-            channel_id=self.id,
-            language="PYTHON",
-            producer_groups=[pb.ProducerData(group_name=group) for group in producers],
-            consumer_groups=[consumer(group) for group in groups],
-        )
-        response: pb.HeartbeatResponse = self.stub.Heartbeat(request, timeout=TIMEOUT)
-        return response
-
-    def told(self) -> str:
-        return str(self.next().consumer_ids_changed.consumer_group)
-
-
-def consumer(group: str) -> pb.ConsumerData:
-    return pb.ConsumerData(
-        group_name=group,
-        consume_type=pb.CONSUME_TYPE_PASSIVELY,
-        message_model=pb.MESSAGE_MODEL_CLUSTERING,
-        consume_from_where=pb.CONSUME_FROM_WHERE_LAST_OFFSET,
-        subscriptions=[pb.SubscriptionData(topic="TopicTest")],
-    )
 
 
 def error_of(call: Callable[[], object]) -> RichError:

@@ -27,7 +27,7 @@ from support.programs.agents import (
     topics_of,
 )
 from support.programs.processes import NamesrvProcess, eventually
-from tests.integration.agent.topics_writer import as_registered, table
+from tests.integration.agent.topics.topics_writer import as_registered, table
 
 GARBAGE = bytes(range(256)) * 16
 

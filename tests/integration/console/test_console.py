@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from namesrv_console.events import MAX_VIEWERS
+from namesrv_console.listener.events import MAX_VIEWERS
 from support.programs.console_process import ConsoleProcess
 from support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
 from support.registrations import identity, registration
@@ -37,7 +37,7 @@ class Fleet:
         return channel
 
     def brokers(self) -> list[tuple[str, str, list[int]]]:
-        found = self.console.ask("/api/overview")["brokers"]
+        found = self.console.ask("/api/brokers")["brokers"]
         return [(broker["broker"], broker["state"], broker["missingAt"]) for broker in found]
 
     def states(self) -> list[str]:
@@ -64,7 +64,11 @@ def test_brokers_come_and_a_lost_one_goes_with_its_reason_in_the_journal(fleet: 
     eventually(fleet.brokers, lambda brokers: [state for _, state, _ in brokers] == ["live", "live"])
     for channel in lost:
         channel.close()
-    eventually(fleet.brokers, lambda brokers: brokers == [("broker-a", "live", [])])
+    eventually(fleet.brokers, lambda brokers: brokers == [("broker-a", "live", []), ("broker-b", "left", [])])
+    assert fleet.console.ask("/api/brokers?unhealthy=1")["matched"] == 1
+    (cluster,) = fleet.console.ask("/api/clusters")["clusters"]
+    assert (cluster["brokers"], cluster["states"], len(cluster["rows"])) == (1, {"left": 1}, 2)
+    assert [said["text"].rpartition(" ")[2] for said in fleet.console.ask("/api/overview")["news"]][-1] == "left"
 
     def latest() -> dict[str, Any]:
         entry: dict[str, Any] = fleet.console.ask("/api/overview")["latest"][0]
@@ -74,6 +78,12 @@ def test_brokers_come_and_a_lost_one_goes_with_its_reason_in_the_journal(fleet: 
     assert "lost its channel" in entry["summary"]
     (first, *_) = fleet.console.ask("/api/journal?broker=broker-b")["entries"]
     assert first["summary"] == entry["summary"]
+    assert first["mentions"][0] | {"at": 0} == {
+        "at": 0,
+        "broker": "broker-b",
+        "cluster": "DefaultCluster",
+        "addr": "broker-b:10911",
+    }
 
 
 def test_name_servers_that_hold_something_else_are_told_apart(fleet: Fleet) -> None:
@@ -114,7 +124,7 @@ def test_when_all_die_the_last_that_was_seen_stays_and_is_marked_until_one_is_ba
     for server in fleet.servers:
         server.kill()
     overview = eventually(lambda: fleet.console.ask("/api/overview"), lambda overview: overview["stale"])
-    assert [broker["broker"] for broker in overview["brokers"]] == ["broker-a"]
+    assert [broker["broker"] for broker in fleet.console.ask("/api/brokers")["brokers"]] == ["broker-a"]
     assert all(server["problem"] for server in overview["servers"])
     with NamesrvProcess("--data-dir", str(tmp_path / "ns-a"), port=fleet.servers[0].endpoint.port):
         eventually(lambda: fleet.console.ask("/api/overview"), lambda overview: not overview["stale"])
@@ -134,6 +144,11 @@ def test_topics_are_searched_and_paged_and_a_route_is_explained(fleet: Fleet) ->
     (route, _) = fleet.console.ask("/api/route?topic=topic-0001")["answers"]
     assert route["groups"][0]["addrs"] == [{"id": 0, "addr": "broker-a:10911", "unconfirmed": False}]
     assert route["explanations"][0]["inRoute"]
+    address = "/api/broker?cluster=DefaultCluster&broker=broker-a&contains=PIC-&start=200"
+    told = eventually(lambda: fleet.console.ask(address), lambda told: bool(told["topics"]["rows"]))
+    assert [row["topic"] for row in told["topics"]["rows"]] == list(topics[200:])
+    assert [broker["addr"] for broker in told["brokers"]] == ["broker-a:10911"]
+    assert told["registeredBy"] == {"broker-a:10911": "127.0.0.1"}
 
 
 def test_a_drain_is_previewed_then_done_at_all_and_restored(fleet: Fleet) -> None:
@@ -173,8 +188,11 @@ def test_what_other_pages_could_send_is_refused(fleet: Fleet) -> None:
     assert status(SENT_BY_PAGE, b" " * 20_000) == 413
     assert fleet.console.request("/api/overview", headers={"Host": "evil.example"})[0] == 421
     assert fleet.console.request("/", headers={"Host": "evil.example:9880"})[0] == 421
-    for bad in ("/api/topics?start=-1", "/api/topics?contains=" + "x" * 256, "/api/route", "/api/journal?before=x"):
-        code, headers, body = fleet.console.request(bad)
+    assert status(SENT_BY_PAGE, {"action": "drain", "preview": True}) == 400, "only a loss is confirmed of all"
+    long_text, long_list = "x" * 256, "x," * 2_049
+    bad = ("topics?start=-1", f"topics?contains={long_text}", "route", "journal?before=x", f"clusters?open={long_list}")
+    for path in (*bad, "broker?broker=broker-a"):
+        code, headers, body = fleet.console.request(f"/api/{path}")
         assert (code, json.loads(body)["problem"]["reason"]) == (400, "INVALID_FIELD")
         assert "default-src 'none'" in headers["content-security-policy"]
     assert fleet.console.request("/nothing")[0] == 404
@@ -188,7 +206,7 @@ def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not
         ConsoleProcess(str(namesrv.endpoint), *flags, "--permit-actions") as console,
     ):
         broker.registration.RegisterBroker(registration(), timeout=20)
-        overview = eventually(lambda: console.ask("/api/overview"), lambda overview: bool(overview["brokers"]))
+        overview = eventually(lambda: console.ask("/api/overview"), lambda told: told["figures"]["brokers"] == 1)
         assert overview["servers"][0]["refusal"].startswith("NOT_PERMITTED")
         (refused,) = console.act(action="drain", broker="broker-a", cluster="DefaultCluster", preview=True)["results"]
         assert refused["problem"]["reason"] == "NOT_PERMITTED"

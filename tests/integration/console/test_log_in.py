@@ -67,6 +67,10 @@ def test_a_log_in_gives_a_cookie_and_only_to_our_page(console: ConsoleProcess) -
     assert "Secure" in headers["set-cookie"]
     shown = {"Cookie": headers["set-cookie"].split(";")[0]}
     assert console.request("/api/overview", headers=shown)[0] == 200
+    assert console.request("/api/log-in", "DELETE", shown, {})[0] == 403, "no other page may log somebody out"
+    status, headers, _ = console.request("/api/log-in", "DELETE", {**SENT_BY_PAGE, **shown}, {})
+    assert (status, "Max-Age=0" in headers["set-cookie"]) == (200, True)
+    assert console.request("/api/overview", headers=shown)[0] == 401, "whoever has the cookie has nothing"
     [line] = console.events("log_in_refused")
     assert TOKEN not in console.raw
     assert line["viewer"] == "127.0.0.1"
@@ -109,6 +113,8 @@ def test_a_person_logs_in_and_sees_the_fleet(console: ConsoleProcess) -> None:
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("live, 1 of 1 name server").wait_for()
         assert page.locator("dialog[open]").count() == 0
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_label("Token").wait_for()
 
 
 def test_people_may_what_their_role_says_and_the_journal_has_their_names(tmp_path: Path) -> None:
@@ -145,7 +151,8 @@ def test_people_may_what_their_role_says_and_the_journal_has_their_names(tmp_pat
             "ada": ["OK", "INTENT_NOT_FOUND"],
         }
         told = json.loads(console.request("/api/overview", headers=shown["vera"])[2])
-        assert (told["person"], told["permitActions"], told["permitConfirming"]) == ("vera", False, False)
+        who = [told[key] for key in ("person", "role", "permitLogOut", "permitActions", "permitConfirming")]
+        assert who == ["vera", "viewer", True, False, False]
         comments = [intent.comment for intent in client.admin.ListIntents(ListIntentsRequest(), timeout=20).intents]
         assert comments == ["(console, asked by ada)"]
 

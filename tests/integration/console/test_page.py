@@ -76,7 +76,15 @@ def test_whatever_is_named_like_markup_is_shown_as_text(browser: Browser, tmp_pa
         client.admin.WipeWritePermOfBroker(drain, timeout=20)
         with opened(browser, console.page) as page:
             page.wait_for_selector(".comment")
-            for view in ("overview", "servers", "journal", "topics", f"topic?name={quote(HOSTILE)}"):
+            hostile = [f"topic?name={quote(HOSTILE)}", f"broker?cluster=x&name={quote(HOSTILE)}"]
+            for view in (
+                "overview",
+                "servers",
+                "journal",
+                "topics",
+                "broker?cluster=DefaultCluster&name=broker-a",
+                *hostile,
+            ):
                 page.goto(f"{console.page}#/{view}")
                 page.wait_for_selector(f"main:has-text({HOSTILE!r})" if view != "topics" else "text=orders")
                 assert page.locator("main img").count() == 0
@@ -114,7 +122,10 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
     ):
         channel = register(client, topics=("orders", "payments"))
         with opened(browser, console.page) as page:
-            page.wait_for_selector("text=drain")
+            page.focus("a:text-is('broker-a')")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("h1:text-is('broker-a')")
+            page.wait_for_selector("a:text-is('payments')")
             page.focus("button[data-act=drain]")
             page.keyboard.press("Enter")
             page.wait_for_selector("dialog >> text=would be done")
@@ -127,7 +138,20 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
             page.keyboard.press("Enter")
             page.wait_for_selector("dialog >> text='done'")
             page.keyboard.press("Enter")  # Close has the focus
+            page.wait_for_selector("button[data-act=restore]")
+            page.wait_for_selector(".note >> text=drained")
+            page.goto(f"{console.page}#/overview")
             page.wait_for_selector("tr:has-text('broker-a') >> text=drained")
+            page.focus("button.sort:text-is('Heard of')")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("th[aria-sort=ascending] >> text=Heard of")
+            assert page.evaluate("document.activeElement.textContent") == "Heard of"
+            page.keyboard.press("Space")
+            page.wait_for_selector("th[aria-sort=descending] >> text=Heard of")
+            page.focus("button.fold")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("button.fold[aria-expanded=false]")
+            assert page.locator("tr:has-text('broker-a')").count() == 0
             page.goto(f"{console.page}#/topics")
             page.wait_for_selector("text=payments")
             eventually(lambda: page.evaluate("document.activeElement.tagName"), lambda tag: bool(tag == "H1"))

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
-from support.routes.fleet_life import ExpectedHistory, FleetLife, serving_life
+from support.routes.expected_history import ExpectedHistory
+from support.routes.fleet_life import FleetLife, serving_life
 from support.routes.route_history import versions_of
 from support.spark_session import spark
 from support.virtual_clock import VirtualClock

@@ -82,6 +82,19 @@ def test_who_speaks_something_else_is_cut_with_a_line_that_names_him(namesrv: Na
     assert lookup_is_answered(namesrv)
 
 
+FOREIGN = {"HTTP": "an HTTP client; ", "gRPC": "a client of gRPC, which is served at --listen", "TLS": "it speaks TLS"}
+
+
+@pytest.mark.parametrize("who", FOREIGN)
+def test_who_came_to_the_wrong_port_is_told_with_what_to_do(namesrv: NamesrvProcess, who: str) -> None:
+    with RemotingClient(address_of(namesrv)) as client:
+        client.send_bytes(NO_FRAMES[who])
+        assert client.read() is None
+        me = client.local_address
+    lines = eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
+    assert lines[0]["problem"].startswith(FOREIGN[who])
+
+
 @pytest.mark.parametrize("opaque", ["0", "-1", "2147483647", "-2147483648"])
 @pytest.mark.parametrize(
     "more", ['"language":"COBOL","version":0', '"language":17,"version":-1', '"version":2147483647']

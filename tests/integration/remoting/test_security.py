@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import ssl
+from functools import partial
 from pathlib import Path
 
 import pytest
+from namesrv_api.v1 import route_service_pb2
 
-from support.certificates import Files
+from groundwork.connections.call_errors import CallError
+from groundwork.connections.channels import ClientSecurity
+from groundwork.endpoints import Endpoint
+from groundwork.namesrv_client.blocking import NamesrvClient
+from support.certificates import DAY, Files
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient, broker_fields, register
 from support.secured import LIVE_SECONDS, Place, permits, refused_start
@@ -51,6 +57,35 @@ def test_enforcing_is_the_default_with_a_certificate_and_takes_tls_only(place: P
         assert is_answered(process, context_of(place))
         assert not is_answered(process, None)
         assert process.wait_for("remoting_connection_ended")["peer"].startswith("127.0.0.1:")
+
+
+def ended(process: NamesrvProcess, problem: str) -> bool:
+    """Whether the log says so of a connection that has ended."""
+    return any(problem in line["problem"] for line in process.events("remoting_connection_ended"))
+
+
+def test_over_tls_too_each_mistake_is_told_with_what_to_do(place: Place) -> None:
+    with NamesrvProcess(*LOOPBACK, *place.flags("mTLS", with_permits=False)) as process:
+        endpoint = Endpoint.parse(address_of(process))
+        for files, problem in (
+            (place.files("mTLS", "client"), "a client of gRPC, which is served at --listen"),
+            (place.files("TLS", None), "the client shows no certificate, which tls_client_ca asks for"),
+            (None, "TLS: a client of gRPC, which is served at --listen"),
+        ):
+            security = None if files is None else ClientSecurity(files)
+            with NamesrvClient(endpoint, 5.0, security) as client, pytest.raises(CallError):
+                client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
+            eventually(partial(ended, process, problem))
+        pair = place.authority.sign("ended", ["x.example"], begins=-3 * DAY, ends=-DAY)
+        distrusting = ssl.create_default_context()
+        distrusting.check_hostname = False
+        for context, problem in (
+            (None, "TLS: it speaks none, which this port wants"),
+            (context_of(place, pair), "the client's certificate is refused: certificate has expired"),
+            (distrusting, "the client does not accept our certificate"),
+        ):
+            assert not is_answered(process, context)
+            eventually(partial(ended, process, problem))
 
 
 def test_disabled_takes_no_tls(place: Place) -> None:

@@ -11,10 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from namesrv_api.v1 import route_service_pb2
 
+from groundwork.connections.call_errors import CallError
+from groundwork.connections.channels import ClientFiles, ClientSecurity
+from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.version import __version__
+from support.certificates import DAY, Authority
 from support.engines import present
-from support.programs.processes import BIN, NamesrvProcess
+from support.programs.processes import BIN, NamesrvProcess, eventually
+from support.programs.rocketmq import frame
 from support.secured import Place
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -93,7 +99,7 @@ def test_http_1_is_answered_in_its_own_words_and_said(plain: NamesrvProcess) -> 
 
 def test_tls_to_a_listener_without_is_said(plain: NamesrvProcess) -> None:
     problem = said(plain, lambda sock: trusting("h2").wrap_socket(sock), "client_speaks_tls")
-    assert "set tls_cert, or connect without" in problem
+    assert "set tls_cert and tls_key here, or take tls_ca from the client" in problem
 
 
 def test_what_is_nothing_known_is_said(plain: NamesrvProcess) -> None:
@@ -101,7 +107,7 @@ def test_what_is_nothing_known_is_said(plain: NamesrvProcess) -> None:
 
 
 def test_plain_text_to_a_listener_with_tls_is_said(secured: NamesrvProcess) -> None:
-    assert "does the client speak TLS" in said(secured, lambda sock: sock.sendall(GREETING), "handshake_failed")
+    assert "speaks no TLS" in said(secured, lambda sock: sock.sendall(GREETING), "client_speaks_no_tls")
 
 
 def test_tls_without_http_2_is_said(secured: NamesrvProcess) -> None:
@@ -119,4 +125,114 @@ def test_tls_that_offers_something_else_gets_no_connection(secured: NamesrvProce
         pytest.raises((ssl.SSLError, ConnectionError)),
     ):
         trusting("http/1.1").wrap_socket(sock).recv(1)
-    assert secured.wait_for("handshake_failed")["problem"]
+    assert "ALPN h2" in secured.wait_for("no_http2")["problem"]
+
+
+@pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", frame(105, {"topic": "T"})])
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_http_1_and_remoting_are_told_from_grpc_with_tls_too(
+    secured: NamesrvProcess, greeting: bytes, *, with_tls: bool
+) -> None:
+    def talk(sock: socket.socket) -> None:
+        with contextlib.ExitStack() as opened:
+            wire = opened.enter_context(trusting().wrap_socket(sock)) if with_tls else sock
+            wire.sendall(greeting)
+            while wire.recv(65_536):
+                pass
+
+    event = "client_speaks_http_1" if greeting.startswith(b"GET") else "client_speaks_remoting"
+    assert said(secured, talk, event)
+
+
+def test_a_client_of_rocketmqs_protocol_is_told_which_port_it_wants(plain: NamesrvProcess) -> None:
+    problem = said(plain, lambda sock: sock.sendall(frame(105, {"topic": "T"})), "client_speaks_remoting")
+    assert "--remoting-listen" in problem
+
+
+def test_whoever_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
+    with socket.create_connection(secured.endpoint, timeout=WAIT_SECONDS) as sock:
+        mine = "ipv4:{}:{}".format(*sock.getsockname())
+    with socket.create_connection(secured.endpoint, timeout=WAIT_SECONDS) as sock:
+        theirs = "ipv4:{}:{}".format(*sock.getsockname())
+        sock.sendall(GREETING)
+        assert not sock.recv(1)
+    eventually(lambda: any(line.get("peer") == theirs for line in list(secured.lines)))
+    assert not any(line.get("peer") == mine for line in list(secured.lines))
+
+
+def test_a_flood_of_mistakes_has_a_few_lines_and_is_counted(tmp_path: Path) -> None:
+    place = Place.make(tmp_path)
+    with NamesrvProcess(*place.flags("TLS", with_permits=False), engine=present("native")) as server:
+        for _ in range(60):
+            with socket.create_connection(server.endpoint, timeout=WAIT_SECONDS) as sock:
+                sock.sendall(GREETING)
+                assert not sock.recv(1)
+        said(server, lambda sock: trusting("http/1.1").wrap_socket(sock), "no_http2")  # those before are told by now
+        lines = server.events("client_speaks_no_tls")
+    assert 20 <= len(lines) <= 25
+    assert all(line["peer"].startswith("ipv4:127.0.0.1:") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvProcess, Place]]:
+    """A name server that asks for certificates, and those."""
+    place = Place.make(tmp_path_factory.mktemp("mutual"))
+    with NamesrvProcess(*place.flags("mTLS", with_permits=False), engine=present("native")) as process:
+        yield process, place
+
+
+def shown(place: Place, who: str) -> tuple[ClientFiles, str, str, str]:
+    """What a client shows; the event and a word of the problem in the log; a word that the client reads."""
+    ca = place.authority.path
+    other = Authority(place.authority.folder / "other", "Other CA")
+    if who == "no certificate":
+        return ClientFiles(ca), "client_without_certificate", "give it tls_cert", "look at tls_cert"
+    if who == "other authority":
+        pair = other.sign("stranger", ["x.example"])
+        return ClientFiles(ca, *pair), "client_certificate_refused", "tls_client_ca does not have", "look at tls_cert"
+    if who == "ended":
+        pair = place.authority.sign("ended", ["x.example"], begins=-3 * DAY, ends=-DAY)
+        return ClientFiles(ca, *pair), "client_certificate_refused", "has ended", "look at tls_cert"
+    if who == "does not know us":
+        return ClientFiles(other.path), "handshake_broken_off", "not accept our certificate", "of an authority"
+    assert who == "other name"
+    ours = place.callers["client"]
+    files = ClientFiles(ca, *ours, server_name="elsewhere")
+    return files, "handshake_broken_off", "not accept our certificate", "for other names"
+
+
+@pytest.mark.parametrize("who", ["no certificate", "other authority", "ended", "does not know us", "other name"])
+def test_a_certificate_that_does_not_fit_is_said_on_both_sides(mutual: tuple[NamesrvProcess, Place], who: str) -> None:
+    server, place = mutual
+    files, event, problem, hint = shown(place, who)
+
+    def told() -> bool:
+        with (
+            NamesrvClient(server.endpoint, 5.0, ClientSecurity(files)) as client,
+            pytest.raises(CallError, match=hint),
+        ):
+            client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
+        return any(problem in line["problem"] for line in server.events(event))
+
+    eventually(told)  # gRPC may cut a connection before it has said why
+
+
+def test_a_client_that_says_what_it_has_against_our_certificate_is_quoted(secured: NamesrvProcess) -> None:
+    distrusting = ssl.create_default_context()
+    distrusting.set_alpn_protocols(["h2"])
+    problem = said(secured, lambda sock: distrusting.wrap_socket(sock, server_hostname="x"), "our_certificate_refused")
+    assert "does not know the authority of our certificate" in problem
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_who_has_tls_and_who_has_none_is_said_on_both_sides(
+    plain: NamesrvProcess, secured: NamesrvProcess, tmp_path: Path, *, with_tls: bool
+) -> None:
+    security = ClientSecurity(ClientFiles(Authority(tmp_path).path)) if with_tls else None
+    server, hint = (plain, "the server speaks no TLS") if with_tls else (secured, "if it speaks TLS, set tls_ca")
+    with (
+        NamesrvClient(server.endpoint, 5.0, security) as client,
+        pytest.raises(CallError, match=hint),
+    ):
+        client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
+    assert server.wait_for("client_speaks_tls" if with_tls else "client_speaks_no_tls")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,102 +10,24 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
-from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import BrokerProbe
 from broker_agent.fan_out.registration_results import Master
-from broker_agent.namesrv_list import NamesrvList
-from broker_agent.settings import AgentSettings
-from broker_agent.timing.clock import Timing
 from broker_agent.timing.debounce import QUIET_SECONDS
-from broker_agent.timing.schedule import RegistrationSchedule
-from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
-from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from support.fakes.registering_name_server import DEADLINE
 from support.programs.processes import eventually
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, StartNameServer, wait_until_idle
+from tests.unit.broker_agent.controllers import MakeSettings, StartNameServer
+from tests.unit.broker_agent.running_agent import StartAgent, agent
+
+__all__ = ["agent"]  # pytest finds the fixture by its name in this module
 
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
-
-
-class ToldProbe(BrokerProbe):
-    """Dies and comes back when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(None, Timing())
-
-    def start(self, on_down: Callable[[], None], on_up: Callable[[], None]) -> None:
-        self._on_down, self._on_up = on_down, on_up
-
-    def die(self) -> None:
-        self._up = False
-        assert self._on_down
-        self._on_down()
-
-    def come_back(self) -> None:
-        self._up = True
-        assert self._on_up
-        self._on_up()
-
-
-class ToldList(NamesrvList):
-    """Has the name servers that the test says."""
-
-    def __init__(self, *servers: FakeNameServer) -> None:
-        super().__init__(tuple(server.endpoint for server in servers), None, Timing())
-
-    def change(self, *servers: FakeNameServer) -> None:
-        endpoints = tuple(server.endpoint for server in servers)
-        for listener in self._listeners:
-            listener(endpoints)
-
-
-class Agent:
-    """A controller, and the parts of it that a test drives."""
-
-    def __init__(self, settings: AgentSettings, servers: tuple[FakeNameServer, ...], **more: Any) -> None:
-        self.rounds = RoundsOnDemand()
-        self.schedule: RegistrationSchedule = self.rounds
-        self.probe, self.list = ToldProbe(), ToldList(*servers)
-        if settings.topics_mode == "own":
-            built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
-            self.topics = TopicConfigManager.own(settings.topics, built_in)
-        else:
-            self.topics = TopicConfigManager.follow(settings.topics)
-        self.controller = BrokerController(settings, self.topics, self.list, self.probe, schedule=self.schedule, **more)
-
-    def calls(self) -> BrokerAgentServiceStub:
-        self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
-        return BrokerAgentServiceStub(self._connection)
-
-
-@pytest.fixture
-def agent(settings: MakeSettings, tmp_path: Path) -> Callable[..., Any]:
-    @contextmanager
-    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Iterator[Agent]:
-        own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
-        (tmp_path / "own").mkdir(exist_ok=True)
-        started = Agent(settings(*servers, **(own | changes)), servers, timing=timing)
-        started.controller.start()
-        try:
-            wait_until_idle(started.controller)
-            yield started
-        finally:
-            started.rounds.due()
-            started.controller.stop()
-
-    return start
-
-
-StartAgent = Callable[..., Any]
 
 
 def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.deploy.files import ROOT
 
-NEEDED = ("sh", "sed", "dirname", "basename")
+NEEDED = ("sh", "sed", "dirname", "basename", "rm")
 """All that the scripts find beside cargo and pip."""
 
 
@@ -24,19 +24,30 @@ class Machine:
             found = shutil.which(name)
             assert found is not None
             (folder / name).symlink_to(found)
-        self.program("pip", 'echo "pip $*"; echo "$PWD" >"$(dirname "$0")/pip.folder"')
+        self.engine = folder / "engine"
+        self.wheels = self.engine / "target/wheels"
+        self.wheels.mkdir(parents=True)
+        for script in (ROOT / "engine").glob("*.sh"):
+            shutil.copy(script, self.engine)
+        self.program("pip", 'echo "pip $*" >>"$(dirname "$0")/asked"; echo "$PWD" >>"$(dirname "$0")/asked"')
 
     def program(self, name: str, commands: str) -> None:
         """Adds a program."""
         (self.folder / name).write_text(f"#!/bin/sh\n{commands}\n")
         (self.folder / name).chmod(0o755)
 
+    @property
+    def asked(self) -> list[str]:
+        """What pip was asked for, and in which folder."""
+        there = self.folder / "asked"
+        return there.read_text().splitlines() if there.exists() else []
+
     def run(self, script: str, **variables: str) -> tuple[str, str]:
         """Runs a script of the engine, which succeeds; what it says, and what it complains of."""
-        arguments = [str(self.folder / "pip")] if script == "install.sh" else []
+        arguments = [] if script == "lint.sh" else [str(self.folder / "pip")]
         done = subprocess.run(
-            [str(self.folder / "sh"), str(ROOT / "engine" / script), *arguments],
-            env={"PATH": str(self.folder), **variables}, cwd=ROOT, check=True,
+            [str(self.folder / "sh"), str(self.engine / script), *arguments],
+            env={"PATH": str(self.folder), **variables}, cwd=self.engine.parent, check=True,
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         return done.stdout, done.stderr
@@ -51,35 +62,51 @@ def machine(tmp_path: Path) -> Machine:
 def test_without_a_new_cargo_one_line_says_that_grpcio_serves(machine: Machine, version: str | None) -> None:
     if version is not None:
         machine.program("cargo", f"echo '{version}'")
-    said, complained = machine.run("install.sh")
+    said, complained = machine.run("build.sh")
     assert said.startswith("engine: no cargo 1.85 or later was found, so grpcio serves; ")
     assert "ENGINE_WHEEL=" in said
     assert (said.count("\n"), complained) == (1, "")
-    assert not (machine.folder / "pip.folder").exists()
+    assert machine.run("install.sh") == ("", "")
+    assert machine.asked == []
 
 
 @pytest.mark.parametrize("version", ["cargo 1.85.0 (d73d2caf9 2024-12-31)", "cargo 2.0.1"])
-def test_with_a_new_cargo_pip_builds_the_engine(machine: Machine, version: str) -> None:
+def test_with_a_new_cargo_pip_builds_the_engine_in_place_of_an_older_build(machine: Machine, version: str) -> None:
     machine.program("cargo", f"echo '{version}'")
+    (machine.wheels / "namesrv_engine-0.0.9-abi3.whl").touch()
+    machine.run("build.sh")
+    asked, folder = machine.asked
+    assert asked == "pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir target/wheels ."
+    assert folder == os.fspath(machine.engine)
+    assert list(machine.wheels.iterdir()) == []
+
+
+def test_what_was_built_is_installed(machine: Machine) -> None:
+    wheel = machine.wheels / "namesrv_engine-0.2.0-abi3.whl"
+    wheel.touch()
     said, _ = machine.run("install.sh")
-    assert (machine.folder / "pip.folder").read_text().strip() == os.fspath(ROOT / "engine")
-    assert said.splitlines()[-1].startswith("engine: the native engine is installed")
+    assert said.startswith(f"engine: the native engine is installed from {wheel}; ")
+    assert machine.asked[0].endswith(f" {wheel}")
 
 
 def test_a_build_that_fails_is_shown_and_is_not_the_end_of_the_set_up(machine: Machine) -> None:
     machine.program("cargo", "echo cargo 1.95.0")
     machine.program("pip", "echo no linker; exit 1")
-    said, complained = machine.run("install.sh")
+    said, complained = machine.run("build.sh")
     assert said.count("\n") == 1, "only that it builds"
     assert complained.splitlines()[0] == "no linker"
     assert "so grpcio serves" in complained.splitlines()[-1]
+    assert machine.run("install.sh") == ("", "")
 
 
 def test_a_wheel_is_installed_without_cargo(machine: Machine) -> None:
+    assert machine.run("build.sh", ENGINE_WHEEL="dist/some.whl") == ("", "")
     said, _ = machine.run("install.sh", ENGINE_WHEEL="dist/some.whl")
-    assert (machine.folder / "pip.folder").read_text().strip() == os.fspath(ROOT)
-    assert said.splitlines()[0].startswith("pip install ")
-    assert said.splitlines()[0].endswith(" dist/some.whl")
+    assert said.startswith("engine: the native engine is installed from dist/some.whl; ")
+    asked, folder = machine.asked
+    assert asked.startswith("pip install ")
+    assert asked.endswith(" dist/some.whl")
+    assert folder == os.fspath(machine.engine.parent)
 
 
 @pytest.mark.parametrize("cargo", [None, 'case "$1" in --version) echo cargo 1.90.0 ;; *) exit 101 ;; esac'])

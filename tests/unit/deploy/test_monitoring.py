@@ -77,6 +77,20 @@ def test_every_alert_has_a_name_of_its_own_and_every_paragraph_an_alert() -> Non
     assert paragraphs == names
 
 
+def test_every_alert_is_fired_by_a_test_and_the_runbooks_table_has_what_it_said() -> None:
+    said: dict[str, str] = {}
+    for case in document(MONITORING / "alerts.test.yaml")["tests"]:
+        for asked in case["alert_rule_test"]:
+            for alert in asked.get("exp_alerts", ()):
+                said.setdefault(asked["alertname"], alert["exp_annotations"]["summary"])
+    wanted = [
+        f"| [{rule['alert']}](#{rule['alert'].lower()}) | {rule['labels']['severity']} | {rule.get('for', 'at once')} "
+        f"| {said[rule['alert']]} |"
+        for rule in RULES
+    ]
+    assert re.findall(r"^\| \[.+$", RUNBOOK.read_text(), re.MULTILINE) == wanted
+
+
 def test_the_operators_rule_is_the_same_as_prometheus_own() -> None:
     assert document(MONITORING / "prometheus-rule.yaml")["spec"] == document(MONITORING / "alerts.yaml")
 

@@ -54,6 +54,13 @@ def test_an_error_shows_code_reason_and_message() -> None:
     assert str(ERROR) == "INVALID_ARGUMENT INVALID_FIELD: broker.broker_id: is -1"
 
 
+def test_a_call_without_a_connection_says_what_to_look_at() -> None:
+    text = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9876: Socket closed"
+    failed = RichError.of(FailedCall(RichError(grpc.StatusCode.UNAVAILABLE, text), ()))
+    assert failed.message.startswith(text + "; ")
+    assert "set tls_ca" in failed.message
+
+
 def test_a_detail_that_cannot_be_read_leaves_the_others() -> None:
     """Before, a client of a server that is broken got an exception of protobuf instead of the error."""
     status = status_pb2.Status()

@@ -15,7 +15,7 @@ from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
 from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, StaticMapping, TopicConfig
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, ReportedTopic, StaticMapping, TopicConfig
 from namesrv.core.routes.kv_config import EMPTY
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot.route_snapshot import SnapshotPart
@@ -81,6 +81,7 @@ BEHAVIOURS = st.builds(
     mass_loss_min_brokers=st.integers(1, 3),
     mass_loss_settle_seconds=st.just(0.0),
     mass_loss_hold_seconds=st.just(200.0),
+    address_claim_seconds=st.sampled_from([0.0, 300.0]),
 )
 
 
@@ -126,11 +127,14 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         data: st.DataObject,
     ) -> None:
         channel = data.draw(st.sampled_from([None, *self.channels]))
+        table: list[ReportedTopic] = list(topics)
+        if not by_topic:  # an agent says the mapping of a topic with its numbers
+            table = [(topic, (*said, mappings[topic]) if topic in mappings else said) for topic, said in topics]
         with contextlib.suppress(StaleStateVersion, NeedFullRegistration):
             self.fleet.register(
-                addr, broker_id, topics, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
+                addr, broker_id, table, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
                 channel_id=channel, base_version=None if by_topic else base_version, zone_name=zone_name,
-                enable_acting_master=acting, topic_by_topic=by_topic, mappings=mappings,
+                enable_acting_master=acting, topic_by_topic=by_topic, mappings=mappings if by_topic else {},
             )  # fmt: skip
 
     @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)

@@ -137,14 +137,16 @@ class ReferenceModel:
         self.recent.pop(key, None)
         self.held.pop(key, None)
 
-    def _reported(self, registration: Registration, topics: Mapping[str, QueueNumbers]) -> dict[Place, ReportedQueues]:
+    def _reported(
+        self, registration: Registration, topics: Mapping[str, ReportedQueues]
+    ) -> dict[Place, ReportedQueues]:
         group, mappings = registration.broker, registration.mappings
         if not registration.topic_by_topic:
-            return {(topic, group): numbers for topic, numbers in topics.items()}
+            return {(topic, group): reported for topic, reported in topics.items()}
         reported: dict[Place, ReportedQueues] = {}
         for topic in {*topics, *mappings}:
             present = self.queues.get((topic, group), ())
-            numbers = topics[topic] if topic in topics else present[:4]
+            numbers = topics[topic][:4] if topic in topics else present[:4]
             mapping = (mappings[topic],) if topic in mappings else present[4:]
             if numbers:
                 reported[topic, group] = (*numbers, *mapping)

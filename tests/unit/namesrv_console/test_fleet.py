@@ -8,7 +8,7 @@ import grpc
 
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.aio import Calls
-from namesrv_console.fleet import Fleet
+from namesrv_console.fleet.fleet import Fleet
 from support.fakes.observed_name_server import FakeNameServer
 from support.timing import console_timing
 from support.virtual_clock import VirtualClock

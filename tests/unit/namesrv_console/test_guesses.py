@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from namesrv_console.guesses import (
+from namesrv_console.log_in.guesses import (
     FORGET_SECONDS,
     FREE_GUESSES,
     LONGEST_ADDRESS_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from namesrv_console.journal import SAME_MILLIS, Entry, caller_words, cut_at, entry_json, merged
+from namesrv_console.pages.journal import SAME_MILLIS, Entry, caller_words, cut_at, entry_json, mentions, merged
 
 
 def entry(at: int, server: int = 0, summary: str = "broker-a registered", revision: int = 1) -> Entry:
@@ -41,3 +41,28 @@ def test_a_page_ends_before_the_millisecond_that_may_lack_entries() -> None:
     assert cut_at(entries, 0) == (entries, None)
     assert cut_at(entries, 200) == (entries[:1], 201)
     assert cut_at(entries[1:], 200) == (entries[1:2], 200)
+
+
+@pytest.mark.parametrize(
+    ("summary", "named"),
+    [
+        (
+            (
+                "b-1 (10.0.0.1:10911, id 0) of east lost its channel: group gone; "
+                "5 topics lost their queues on it (orders, %RETRY%x, pay, and 2 more)"
+            ),
+            [("b-1", "east"), "orders", "%RETRY%x", "pay"],
+        ),
+        ("b-1 of east: 1 topic put without write permission (orders)", [("b-1", "east"), "orders"]),
+        ("b-1 of east: wipe of its write permission decided", [("b-1", "east")]),
+        ("b-1 ([::1]:10911, id 0) of east registered: 2 of the group unconfirmed now", [("b-1", "east")]),
+        ("hold of topic orders in all clusters decided", []),
+        ("KV configuration: 'b of c' 'k' put: 'v'... (2 characters)", []),
+        ("", []),
+    ],
+)
+def test_the_brokers_and_topics_that_a_summary_names_are_found(summary: str, named: list[object]) -> None:
+    found = mentions(summary)
+    assert [one.get("topic") or (one["broker"], one["cluster"]) for one in found] == named
+    for one in found:
+        assert summary[one["at"] :].startswith(one.get("topic") or one["broker"])

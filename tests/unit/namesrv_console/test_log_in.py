@@ -14,7 +14,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
 from groundwork.connections.certificates import CertificateError
-from namesrv_console.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
+from namesrv_console.log_in.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
 from support.virtual_clock import VirtualClock
 
 TOKEN = "a-token-that-is-long"
@@ -111,3 +111,18 @@ def test_a_token_that_can_be_guessed_is_refused(file: Path) -> None:
     file.write_text("x" * (MIN_TOKEN_LENGTH - 1))
     with pytest.raises(CertificateError, match="has 15 characters, at least 16"):
         LogIn(file, over_tls=True)
+
+
+def test_a_log_out_ends_that_session_and_no_other(file: Path) -> None:
+    clock = VirtualClock()
+    log_in = LogIn(file, over_tls=True, wall_clock=clock)
+    mine = cookie(logged_in(log_in, {"token": TOKEN}))
+    clock.advance(1)
+    others = cookie(logged_in(log_in, {"token": TOKEN}))
+    answer = asyncio.run(log_in.log_out(asks(mine)))
+    assert (answer.status, answer.cookies[COOKIE].value, answer.cookies[COOKIE]["max-age"]) == (200, "", "0")
+    assert not log_in.lets_in(asks(mine))
+    assert log_in.lets_in(asks(others))
+    forged = asks({"Cookie": others["Cookie"] + "x"})
+    assert asyncio.run(log_in.log_out(forged)).status == 200
+    assert log_in.lets_in(asks(others)), "only whoever has a session ends it"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from namesrv_console.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer
+from namesrv_console.fleet.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer
 from support.fakes.observed_name_server import BROKER, START_MILLIS, FakeNameServer, live
 from support.timing import console_timing
 from support.virtual_clock import VirtualClock

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from namesrv_api.v1 import admin_service_pb2
+from dataclasses import replace
+
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from namesrv_console.differences import SETTLED_MILLIS, SettledDifferences, differences
-from namesrv_console.observation import BrokerKey, Observation
-from namesrv_console.overview import Json, overview
+from namesrv_console.fleet.observation import BrokerKey, Observation
+from namesrv_console.pages.broker_rows import broker_rows
+from namesrv_console.pages.differences import SETTLED_MILLIS, SettledDifferences, differences
+from namesrv_console.pages.overview import GROUPS_NAMED, Json, overview
 from support.fakes.observed_name_server import START_MILLIS, live, seen
 
 OTHER = BrokerKey("east", "broker-b", 0, "10.0.0.2:10911")
@@ -17,11 +20,23 @@ DRAIN = admin_service_pb2.Intent(
 
 
 def shown(*observations: Observation, after_millis: int = 0) -> Json:
-    return overview(observations, SettledDifferences(), START_MILLIS + after_millis)
+    now = START_MILLIS + after_millis
+    rows = broker_rows(observations, now)
+    return overview(observations, rows, SettledDifferences(), now) | {"brokers": rows}
 
 
 def states(told: Json) -> dict[str, str]:
     return {broker["broker"]: broker["state"] for broker in told["brokers"]}
+
+
+def guarding(observation: Observation, brokers: int, ends_at_millis: int | None) -> Observation:
+    """The same name server, whose guard holds brokers."""
+    assert observation.status is not None
+    status = route_service_pb2.GetNamesrvStatusResponse(
+        guard_tripped=True, guarded_broker_count=brokers, guard_ends_at_millis=ends_at_millis
+    )
+    status.MergeFrom(observation.status)
+    return replace(observation, status=status)
 
 
 def test_a_broker_is_live_at_all_partly_there_unconfirmed_or_late() -> None:
@@ -35,6 +50,27 @@ def test_a_broker_is_live_at_all_partly_there_unconfirmed_or_late() -> None:
     assert states(shown(seen(unconfirmed), seen(both))) == {"broker-a": "live"}
     assert states(shown(seen(both), after_millis=60_000)) == {"broker-a": "live"}
     assert states(shown(seen(both), after_millis=60_001)) == {"broker-a": "late"}
+
+
+def test_the_guard_is_told_with_how_many_which_groups_where_and_until_when() -> None:
+    held = seen(live(unconfirmed=True), live(OTHER, unconfirmed=True))
+    assert shown(held)["guard"] is None, "a snapshot file has unconfirmed brokers, too"
+    assert shown(guarding(held, 2, START_MILLIS + 600_000), guarding(held, 1, START_MILLIS + 500_000), held)[
+        "guard"
+    ] == {
+        "servers": [0, 1],
+        "brokers": 2,
+        "groupCount": 2,
+        "groups": [{"cluster": "east", "broker": "broker-a"}, {"cluster": "east", "broker": "broker-b"}],
+        "endsAt": START_MILLIS + 600_000,
+    }
+    assert shown(guarding(held, 0, None))["guard"]["endsAt"] is None
+
+
+def test_of_very_many_groups_the_guard_names_the_first() -> None:
+    lives = [live(OTHER._replace(broker=f"broker-{number:03}"), unconfirmed=True) for number in range(GROUPS_NAMED + 1)]
+    told = shown(guarding(seen(*lives), len(lives), None))["guard"]
+    assert (len(told["groups"]), told["groupCount"]) == (GROUPS_NAMED, GROUPS_NAMED + 1)
 
 
 def test_while_one_answers_what_an_unreachable_one_said_says_nothing_about_brokers() -> None:

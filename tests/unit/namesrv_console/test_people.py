@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from groundwork.connections.certificates import CertificateError
 from namesrv.cli import app
-from namesrv_console.log_in import PERSON, Doors, LogIn
-from namesrv_console.people import Person, Role, hashed, is_password, read_users, reloaded_users
-from namesrv_console.proxy import TrustedProxy
+from namesrv_console.log_in.log_in import PERSON, Doors, LogIn
+from namesrv_console.log_in.people import Person, Role, hashed, is_password, read_users, reloaded_users
+from namesrv_console.log_in.proxy import TrustedProxy
 
 PASSWORD = "twelve letters"
 HASHED = "scrypt$" + "A" * 22 + "==$" + "A" * 43 + "="

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from namesrv_console.protection import ACTION_HEADER, check_requests
+from namesrv_console.listener.protection import ACTION_HEADER, check_requests
 
 OURS = {"Host": "localhost:9880", "Content-Type": "application/json", ACTION_HEADER: "1"}
 

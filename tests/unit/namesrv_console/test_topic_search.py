@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from namesrv_console.fleet import Fleet
-from namesrv_console.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
+from namesrv_console.fleet.fleet import Fleet
+from namesrv_console.pages.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
 from support.fakes.observed_name_server import FakeNameServer
 from support.timing import console_timing
 from support.virtual_clock import VirtualClock
@@ -18,11 +18,14 @@ class Searched:
     def __init__(self) -> None:
         self.time = VirtualClock(0.0)
         self.servers = (FakeNameServer(), FakeNameServer("127.0.0.1:9877"))
-        self.search = TopicSearch(Fleet(self.servers, console_timing(self.time)))
+        self.fleet = Fleet(self.servers, console_timing(self.time))
+        self.search = TopicSearch(self.fleet)
 
-    def page(self, contains: str = "", start: int = 0, *, differing: bool = False) -> dict[str, Any]:
+    def page(self, contains: str = "", start: int = 0, *, differing: bool = False, kind: str = "") -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
-            return await self.search.page(contains, start, differing=differing)
+            for observer in self.fleet.observers:
+                await observer.observe()
+            return await self.search.page(contains, start, differing=differing, kind=kind)
 
         return asyncio.run(ask())
 
@@ -64,4 +67,30 @@ def test_one_that_does_not_tell_is_named_and_the_others_are_searched() -> None:
     searched.servers[0].fail(grpc.StatusCode.PERMISSION_DENIED, "ListTopics", reason="LIST_DISABLED")
     found = searched.page()
     assert found["problems"][0]["reason"] == "LIST_DISABLED"
-    assert found["topics"] == [{"name": "orders", "missingAt": []}]
+    assert found["topics"] == [{"name": "orders", "kind": "normal", "missingAt": []}]
+
+
+def test_each_topic_has_a_kind_and_those_of_one_kind_are_found() -> None:
+    searched = Searched()
+    theirs, ours = ["%DLQ%billing", "%RETRY%billing", "orders", "steps"], ["TBW102", "broker-a", "east_REPLY_TOPIC"]
+    searched.servers[0].topics = theirs + ours
+    searched.servers[0].ordered = ["steps"]
+    found = searched.page()
+    assert {topic["name"]: topic["kind"] for topic in found["topics"]} == {
+        "%DLQ%billing": "dead-letter",
+        "%RETRY%billing": "retry",
+        "TBW102": "system",
+        "broker-a": "system",
+        "east_REPLY_TOPIC": "system",
+        "orders": "normal",
+        "steps": "ordered",
+    }
+    assert found["kinds"] == {"dead-letter": 1, "retry": 1, "system": 3, "normal": 1, "ordered": 1}
+    assert [topic["name"] for topic in searched.page(kind="retry")["topics"]] == ["%RETRY%billing"]
+
+
+def test_where_the_order_of_queues_is_not_told_no_topic_is_ordered() -> None:
+    searched = Searched()
+    searched.servers[0].ordered = ["orders"]
+    searched.servers[0].fail(grpc.StatusCode.PERMISSION_DENIED, "ListKvConfigs", reason="NOT_PERMITTED")
+    assert [topic["kind"] for topic in searched.page()["topics"]] == ["normal"]

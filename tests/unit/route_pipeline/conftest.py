@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.s3_server import bucket, s3_server
+from support.programs.s3_server import bucket, proxy, s3_server
 
-__all__ = ["bucket", "s3_server"]  # pytest finds fixtures by their names in this module
+__all__ = ["bucket", "proxy", "s3_server"]  # pytest finds fixtures by their names in this module
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])

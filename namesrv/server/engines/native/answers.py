@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import namesrv_engine
 
 from namesrv.core.records.changes import (
+    AddressClaimReleased,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -117,6 +118,6 @@ def tags_of(row: Row) -> Iterable[str]:
             tags = (key,)
         case ClusterPut() | ClusterRemoved():
             tags = (CLUSTERS_TAG,)
-        case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut():
+        case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
             pass  # what of it is in routes is a row of its own
     return tags

@@ -16,6 +16,8 @@ class Options:
     max_metadata: int
     max_streams: int
     max_connections: int
+    max_connections_of_address: int
+    kept_connections: int
     max_pending: int
     max_assembling: int
     max_waiting: int

@@ -51,7 +51,8 @@ class NativeServer(grpc.aio.Server):
             holding: Streams that keep their connection from growing too old.
             tls: The certificates to show; None: no TLS.
         """
-        self._options = options
+        self.options = options
+        """As it was made."""
         self._holding = holding
         self._tls = tls
         self._sockets: list[socket.socket] = []
@@ -109,7 +110,7 @@ class NativeServer(grpc.aio.Server):
         if self._tls is not None and self._secured:
             self._show_certificates(self._tls)
             self._background.append(asyncio.create_task(self._pass_certificates_on(self._tls)))
-        self._answers = KeptAnswers(self.engine, permits=self._options.permits)
+        self._answers = KeptAnswers(self.engine, permits=self.options.permits)
         self._known = KnownCalls(self.engine)
         if self._manager is not None:
             self._answers.serve(self._manager)
@@ -229,7 +230,8 @@ class NativeServer(grpc.aio.Server):
             elif kind == KNOWN:
                 self._on_known(what)
             elif kind == NOTICE:
-                _log.warning(what[0], peer=what[1], problem=what[2])
+                event, peer, problem, not_told = what
+                _log.warning(event, peer=peer, problem=problem, not_told=not_told)
             elif kind == STOPPED:
                 self._ended.set()
             elif (call := self._calls.get(number)) is not None:
@@ -273,7 +275,7 @@ class NativeServer(grpc.aio.Server):
             call.finish(answer)
 
     def _new_engine(self) -> namesrv_engine.Engine:
-        options = self._options
+        options = self.options
         methods = [
             (path, handler.request_streaming, path in KEPT_METHODS, path in self._holding)
             for path, handler in self._registered.items()
@@ -287,6 +289,8 @@ class NativeServer(grpc.aio.Server):
             max_metadata=options.max_metadata,
             max_streams=options.max_streams,
             max_connections=options.max_connections,
+            max_connections_of_address=options.max_connections_of_address,
+            kept_connections=options.kept_connections,
             max_pending=options.max_pending,
             max_assembling=options.max_assembling,
             max_waiting=options.max_waiting,

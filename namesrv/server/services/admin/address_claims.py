@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import structlog
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
 from namesrv.core.liveness.address_claims import AddressClaim
+from namesrv.core.records.changes import Cause
 from namesrv.core.records.rows import LiveKey
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.slices import Sliced
+from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules
 from namesrv.server.services.paging import page_of
+
+NAMES_SLICE = 1_000
+"""Claims that are named before giving way: about a millisecond."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,13 +33,25 @@ class AddressClaimQueries:
         self, request: pb.ListAddressClaimsRequest, _context: Context
     ) -> pb.ListAddressClaimsResponse:
         """RocketMQ has nothing like it."""
-        claims = {_name(claim): claim for claim in self._manager.address_claims.in_force()}
-        page = await page_of(request, lambda after, limit: _names_after(claims, after, limit))
+        claims: dict[str, AddressClaim] = {}
+        page = await page_of(request, lambda after, limit: self._names_after(claims, after, limit))
         return pb.ListAddressClaimsResponse(
             header=self._manager.header(),
             address_claims=[_message(claims[name]) for name in page.names],
             next_page_token=page.next_page_token,
         )
+
+    def _names_after(self, claims: dict[str, AddressClaim], after: str, limit: int) -> Sliced[list[str]]:
+        """The first names after one, sorted; puts their claims, among others, into a dictionary."""
+        in_force = yield from self._manager.address_claims.in_force()
+        for count, claim in enumerate(in_force, 1):
+            name = _name(claim)
+            if name > after:
+                claims[name] = claim
+            if count % NAMES_SLICE == 0:
+                yield
+        names = yield from sorted_in_slices(claims)
+        return names[:limit]
 
 
 class AddressClaimChanges:
@@ -54,25 +68,23 @@ class AddressClaimChanges:
         field_rules.check_address("broker_addr", request.broker_addr)
         if len(request.comment) > limits.MAX_COMMENT_LENGTH:
             raise InvalidField("comment", f"has {len(request.comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
-        claims, key = self._manager.address_claims, LiveKey(request.cluster_name, request.broker_addr)
-        claim = claims.at(key)
-        if claim is not None and not request.validate_only:
-            claims.release(key)
+        key = LiveKey(request.cluster_name, request.broker_addr)
+        if request.validate_only:
+            claim = self._manager.address_claims.at(key)
+            return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
+        cause = Cause("ReleaseAddressClaim", caller_of(context), request.comment)
+        claim = self._manager.release_address_claim(key, cause)
+        if claim is not None:
             _log.info(
                 "address_claim_released",
                 cluster=key.cluster_name,
                 addr=key.broker_addr,
                 broker=claim.broker.broker_name,
                 id=claim.broker_id,
-                caller=caller_of(context),
-                comment=request.comment,
+                caller=cause.caller,
+                comment=cause.comment,
             )
         return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
-
-
-def _names_after(names: Iterable[str], after: str, limit: int) -> Sliced[list[str]]:
-    yield
-    return sorted(name for name in names if name > after)[:limit]
 
 
 def _name(claim: AddressClaim) -> str:

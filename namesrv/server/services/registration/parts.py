@@ -11,10 +11,10 @@ from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.config.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
 from namesrv.core.errors import InvalidField, NeedFullRegistration
 from namesrv.core.liveness.channels import ChannelTable
-from namesrv.core.records.rows import DataVersion, LiveKey, QueueNumbers, Registration
+from namesrv.core.records.rows import DataVersion, LiveKey, Registration
 from namesrv.core.slices import Sliced
 from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.services.registration.requests import check_given_channel, read_topics
+from namesrv.server.services.registration.requests import TopicsRead, check_given_channel, read_topics
 
 
 @dataclass(slots=True)
@@ -23,9 +23,9 @@ class _Staged:
     count: int
     sharer: Sharer
     taken: int = 0
-    """Topics that count."""
+    """Topics and queues of mappings that count."""
     deadline: float = 0.0
-    topic_configs: dict[str, QueueNumbers] = field(default_factory=dict)
+    topic_configs: TopicsRead = field(default_factory=TopicsRead)
     """Of all parts so far."""
     parts: int = 0
 
@@ -45,7 +45,7 @@ class RegistrationParts:
         request: pb.RegisterBrokerRequest,
         known_topics: Container[str],
         sharer: Sharer = MACHINE,
-    ) -> Sliced[dict[str, QueueNumbers] | int]:
+    ) -> Sliced[TopicsRead | int]:
         """Reads a part in steps. One that is refused takes those before it along: its sender begins again.
 
         Args:
@@ -79,7 +79,8 @@ class RegistrationParts:
         staged.parts += 1
         if staged.parts == count:
             return staged.topic_configs
-        amount = max(1, len(staged.topic_configs))  # one that names no topic takes a place, too
+        mapped_queues = staged.topic_configs.mapped_queues
+        amount = max(1, len(staged.topic_configs) + mapped_queues)  # one that names no topic takes a place, too
         self._topics.take(staged.sharer, amount)
         staged.taken = amount
         staged.deadline = self._monotonic() + STAGED_PART_SECONDS

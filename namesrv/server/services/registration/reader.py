@@ -70,7 +70,8 @@ class RegistrationReader:
         return await self._in_turn(request, self._with_topics(request, registration))
 
     async def _in_turn(self, request: pb.RegisterBrokerRequest, steps: Sliced[ResultT]) -> ResultT:
-        if len(request.topic_configs) < requests.READ_SLICE:
+        topics = request.topic_configs
+        if len(topics) < requests.READ_SLICE and not any(topic.HasField("mapping") for topic in topics):
             return run_sync(steps)  # one slice, which need not wait for large ones
         async with self._turn:
             return await self._writer.beside_changes(steps)
@@ -88,7 +89,7 @@ class RegistrationReader:
         return (yield from self._with_topics(request, registration))
 
     def _with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Sliced[Registration]:
-        read = yield from requests.read_topics(request.topic_configs, self._manager.tables.topic_queue_table, {})
+        read = yield from requests.read_topics(request.topic_configs, self._manager.tables.topic_queue_table)
         return replace(registration, topic_configs=read)
 
     def _check_live_brokers(self, registration: Registration) -> None:

@@ -9,18 +9,22 @@ from typing import NamedTuple
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 
-from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
+from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration, RemovalReason
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration, RemovalReason, ReportedQueues
 from namesrv.core.slices import Sliced
 from namesrv.server.services import field_rules
+from namesrv.server.services.registration.mappings import static_mapping
 
 KNOWN_IDENTITIES = 16_384
 """Brokers whose identity is not checked again: the checks take half the time of a heartbeat. Some 10 MB at most."""
 
 READ_SLICE = 150
 """Topics that are read before giving way: a quarter of a millisecond."""
+
+MAPPED_SLICE = 2_500
+"""Queues of mappings that are read before giving way: about a millisecond."""
 
 CRC32_SLICE = 500
 """Topics that a checksum is taken of before giving way: about a millisecond."""
@@ -32,6 +36,19 @@ class BrokerIdentity(NamedTuple):
     broker: BrokerKey
     broker_id: int
     broker_addr: str
+
+
+class TopicsRead(dict[str, ReportedQueues]):
+    """Topics of one registration that have been read so far, of all its parts."""
+
+    mapped_queues = 0
+    """Queues in the mappings of its static topics."""
+
+    def add_mapped(self, count: int) -> None:
+        """Counts queues of one more mapping. Raises LimitExceeded."""
+        self.mapped_queues += count
+        if self.mapped_queues > MAX_MAPPED_QUEUES:
+            raise LimitExceeded("queues in mappings of one registration", self.mapped_queues, MAX_MAPPED_QUEUES)
 
 
 def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
@@ -104,22 +121,24 @@ def registration(request: registration_service_pb2.RegisterBrokerRequest) -> Reg
 
 
 def read_topics(
-    messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str], read: dict[str, QueueNumbers]
-) -> Sliced[dict[str, QueueNumbers]]:
+    messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str], read: TopicsRead | None = None
+) -> Sliced[TopicsRead]:
     """Checks topic configurations in steps, and puts what they say to those that have been read.
 
     Args:
         messages: The configurations of a request.
         known_topics: Names that have been checked before: the names in the topic table.
-        read: Topics of the same registration: those of its parts so far. Of no use any more after an error.
+        read: Topics of the same registration: those of its parts so far; None if it has none. Of no use any more after
+            an error.
 
     Returns:
         Those that have been read, with what was added.
 
     Raises:
         InvalidField: One breaks a rule, or a topic is there twice.
-        LimitExceeded: There are too many, with those that have been read.
+        LimitExceeded: There are too many, or queues in their mappings, with those that have been read.
     """
+    read = TopicsRead() if read is None else read
     check_topic_count(len(read) + len(messages))
     shared: dict[QueueNumbers, QueueNumbers] = {}  # checked before; a tuple for each topic would take a hundred bytes
     for index, message in enumerate(messages):
@@ -135,7 +154,14 @@ def read_topics(
             checked = numbers
             if 0 not in numbers[:3]:  # zero may mean absent, which is for each message to be looked at
                 shared[numbers] = numbers
-        read[topic] = checked
+        if message.HasField("mapping"):
+            before = read.mapped_queues
+            read.add_mapped(len(message.mapping.topic_queue_ids))
+            read[topic] = (*checked, static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping))
+            if before // MAPPED_SLICE != read.mapped_queues // MAPPED_SLICE:
+                yield
+        else:
+            read[topic] = checked
         if index % READ_SLICE == READ_SLICE - 1:
             yield
     return read

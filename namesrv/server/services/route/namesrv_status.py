@@ -8,7 +8,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
 from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.warm_up import WarmUp
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.rpc.handlers import Context
@@ -43,12 +42,13 @@ class StatusCalls:
     ) -> pb.GetNamesrvStatusResponse:
         """How this name server is."""
         tables = self._manager.tables
+        guarded, guard_ends_at = self._manager.guarded()
         return pb.GetNamesrvStatusResponse(
             header=self._manager.header(),
             version=__version__,
             started_at_millis=self._started_at_millis,
             warm=self._warm_up.is_warm(),
-            guard_tripped=Unconfirmed.GUARD in self._manager.unconfirmed.values(),
+            guard_tripped=guarded > 0,
             unconfirmed_broker_count=len(self._manager.unconfirmed),
             live_broker_count=len(tables.broker_live_table),
             topic_count=len(tables.topic_queue_table),
@@ -58,4 +58,6 @@ class StatusCalls:
             engine=self._engine,
             engine_because=self._engine_because,
             data_dir_problem=self._data_dir_problem(),
+            guarded_broker_count=guarded,
+            guard_ends_at_millis=guard_ends_at,
         )

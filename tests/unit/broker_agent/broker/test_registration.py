@@ -7,6 +7,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 
 from broker_agent.broker.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
+from broker_agent.topics.static_topic import TopicQueueMapping
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 
 TABLE = TopicConfigTable(
@@ -50,3 +51,27 @@ def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
     request = registration_of(settings(broker_permission=broker_permission), TABLE)
     assert [topic.perm for topic in request.topic_configs] == perms
     assert request.topic_configs[0].topic_sys_flag == 1
+
+
+def test_a_static_topic_is_registered_with_its_mapping(settings: Callable[..., AgentSettings]) -> None:
+    static, ordinary = registration_of(settings(), mapped_table(5, ((0, 1), (3, 0)))).topic_configs
+    assert (static.mapping.scope, static.mapping.total_queue_nums, static.mapping.epoch) == ("__global__", 4, 9)
+    assert list(static.mapping.topic_queue_ids) == [0, 3]
+    assert list(static.mapping.broker_queue_ids) == [1, 0]
+    assert static.mapping.dirty
+    assert not ordinary.HasField("mapping")
+
+
+def test_a_mapping_that_changed_is_an_increment_of_its_topic(settings: Callable[..., AgentSettings]) -> None:
+    broker = BrokerState.of(settings())
+    held = Registration(broker, mapped_table(5, ((0, 0),)))
+    message = Registration(broker, mapped_table(6, ((0, 0), (1, 1)))).increment_from(held)
+    assert message is not None
+    (topic,) = message.topic_configs
+    assert (topic.topic_name, list(topic.mapping.topic_queue_ids)) == ("static", [0, 1])
+
+
+def mapped_table(counter: int, queue_ids: tuple[tuple[int, int], ...]) -> TopicConfigTable:
+    mapping = TopicQueueMapping("__global__", 4, 9, is_dirty=True, queue_ids=queue_ids)
+    topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
+    return TopicConfigTable(DataVersion(1_000, counter), topics)

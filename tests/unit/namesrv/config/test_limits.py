@@ -61,9 +61,9 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
         route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
         for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
     ]
-    assert len(run_sync(requests.read_topics(topics[:-1], (), {}))) == 200_000
+    assert len(run_sync(requests.read_topics(topics[:-1], ()))) == 200_000
     with pytest.raises(LimitExceeded) as caught:
-        run_sync(requests.read_topics(topics, (), {}))
+        run_sync(requests.read_topics(topics, ()))
     assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
 

@@ -6,7 +6,7 @@ Writers give way after every topic or two; what else may happen then, happens, a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +26,9 @@ from namesrv.core.records.rows import (
     QueueNumbers,
     Registration,
     RemovalReason,
+    ReportedQueues,
     StaticMapping,
+    TableMark,
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.operator_changes import OperatorOutcome
@@ -52,13 +54,16 @@ VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 1), st.integ
 TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", SYNC_MEMBER_TOPIC])
 NUMBERS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 3))
 TOPICS = st.dictionaries(TOPIC_NAMES, NUMBERS, max_size=4)
+MAPPED = st.builds(lambda numbers, mapping: (*numbers, mapping), NUMBERS, MAPPINGS)
+TABLES = st.dictionaries(TOPIC_NAMES, NUMBERS | MAPPED, max_size=4)
+"""Of agents: a static topic comes with its mapping."""
 REGISTRATIONS = st.builds(
     Registration,
     broker=GROUPS,
     broker_id=IDS,
     broker_addr=ADDRS,
     data_version=VERSIONS,
-    topic_configs=TOPICS,
+    topic_configs=TABLES,
     filter_servers=st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple),
     base_version=st.none() | st.none() | VERSIONS,
     zone_name=st.sampled_from([None, None, "Z1", "z2"]),
@@ -69,6 +74,7 @@ REGISTRATIONS = st.builds(
 PARTIAL_REGISTRATIONS = st.builds(
     replace,
     REGISTRATIONS,
+    topic_configs=TOPICS,
     base_version=st.none(),
     topic_by_topic=st.just(True),
     mappings=st.dictionaries(TOPIC_NAMES, MAPPINGS, max_size=2),
@@ -78,9 +84,19 @@ INTENT_KEYS: st.SearchStrategy[IntentKey] = GROUPS | st.builds(HoldKey, TOPIC_NA
 OPERATOR = Cause("an operator's call", "an operator", "because")
 
 
+def mark_of(topics: Mapping[str, ReportedQueues]) -> TableMark:
+    """A mark that only an equal table has."""
+    return TableMark(0, repr(sorted(topics.items())).encode(), len(topics))
+
+
 class TablesAgreeWithTheModel(ReferenceMachine):
     behaviour = Behaviour(mass_loss_percent=100)
     """The guard is off: no more than all can be lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: dict[BrokerKey, Mapping[str, ReportedQueues]] = {}
+        """The last table of each group that came topic by topic, with its mark."""
 
     @initialize(acting_master=st.booleans(), exactly=st.booleans())
     def start(self, acting_master: bool, exactly: bool) -> None:
@@ -96,33 +112,41 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.register_with(replace(registration, channel_id=channel), plan)
 
     @rule(
-        number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, plan=PLANS,
-        kind=st.sampled_from(["whole", "increment", "topic by topic"]), mapping=st.none() | MAPPINGS,
+        number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, table=TABLES, plan=PLANS,
+        kind=st.sampled_from(["whole", "increment", "topic by topic", "the same topic by topic"]),
+        mapping=st.none() | MAPPINGS,
     )  # fmt: skip
     def register_again(
         self,
         number: int,
         version: DataVersion | None,
         topics: dict[str, QueueNumbers],
+        table: dict[str, ReportedQueues],
         plan: Plan,
         kind: str,
         mapping: StaticMapping | None,
     ) -> None:
+        partial = kind.endswith("topic by topic")
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+            said = self.said.get(broker.group, topics) if kind.startswith("the same") else topics
             registration = Registration(
                 broker.group,
                 broker.broker_id,
                 key.broker_addr,
                 version or broker.version,
-                topics,
+                said if partial else table,
                 base_version=broker.version if kind == "increment" else None,
                 enable_acting_master=True,
-                topic_by_topic=kind == "topic by topic",
+                topic_by_topic=partial,
                 mappings={} if mapping is None else {"T1": mapping},
             )
             self.register_with(registration, plan)
 
     def register_with(self, registration: Registration, plan: Plan) -> None:
+        topics = registration.topic_configs
+        if registration.topic_by_topic and topics is not None and not registration.mappings:
+            self.said[registration.broker] = topics
+            registration = replace(registration, table_mark=mark_of(topics))
         refusal = self.model.refusal(registration)
         steps = self.manager.register_broker(registration)
         published: list[bool] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from namesrv.config.settings import NamesrvSettings
+from namesrv.core.slices import Sliced
 from namesrv.remoting.connection import FRAMES_IN_A_TURN
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
 from support.programs.rocketmq import broker_fields, frame, registration_body
@@ -147,5 +148,26 @@ def test_a_large_frame_waits_for_memory_that_others_take_and_is_not_overdue_mean
             await holder.close()
         (answer,) = await client.send([large[100:]])
         assert b'"code":0' in answer.header
+
+    use(test)
+
+
+def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        tables, writer = front.fleet.manager.tables, front._writer
+
+        def loses_topics() -> Sliced[None]:
+            while writer._waiting < 2:
+                yield
+            tables.table_marks.clear()
+
+        await client.send([REGISTRATION])
+        (mark,) = tables.table_marks.values()
+        losing = asyncio.create_task(writer.apply_unbounded(loses_topics()))
+        await asyncio.sleep(0)
+        (answer,) = await client.send([REGISTRATION])
+        await losing
+        assert b'"code":0' in answer.header
+        assert list(tables.table_marks.values()) == [mark]
 
     use(test)

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from namesrv.config import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion, StaticMapping
+from namesrv.core.records.rows import DataVersion, StaticMapping, TableMark
 from namesrv.core.slices import run_sync
-from namesrv.remoting.registration_body import RegistrationBody, inflated, read_registration
+from namesrv.remoting import registered_topics
+from namesrv.remoting.registered_topics import RegistrationBody
+from namesrv.remoting.registration_body import inflated, read_registration
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 
 VALUES = st.recursive(
@@ -38,8 +41,13 @@ def unquoted(value: Any) -> str:
     return json.dumps(value)
 
 
-def read(data: bytes, crc32: int = 0) -> RegistrationBody:
-    return run_sync(read_registration(data, crc32, ()))
+def read(data: bytes, crc32: int = 0, held: TableMark | None = None) -> RegistrationBody:
+    return run_sync(read_registration(data, crc32, (), held))
+
+
+def packed(value: Any) -> bytes:
+    """JSON as RocketMQ writes it."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
 def topic(name: str, **changed: Any) -> dict[str, Any]:
@@ -120,12 +128,21 @@ def test_one_odd_topic_is_passed_over_and_counted(odd: Any) -> None:
     assert (found.skipped, len(found.problems)) == (1, 1)
 
 
+def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered_topics, "MAX_MAPPED_QUEUES", 3)
+    mappings = {name: {"currIdMap": {"0": 0, "1": 1}, "totalQueues": 2} for name in ("T", "U")}
+    with pytest.raises(LimitExceeded) as caught:
+        read(json.dumps(body({}, topicQueueMappingInfoMap=mappings)).encode())
+    assert caught.value.metadata == {"name": "queues in mappings of one registration", "value": "4", "limit": "3"}
+
+
 @pytest.mark.parametrize(
     "odd",
     [
         [],
         {"scope": 1},
         {"scope": "x" * 200},
+        {"scope": "a\nb"},
         {"totalQueues": "4"},
         {"epoch": 2**70},
         {"currIdMap": []},
@@ -196,4 +213,115 @@ def test_a_spoiled_body_is_read_or_refused_and_never_more(
         found = read(bytes(data[: len(data) - cut]))
     except CallRefused:
         return
-    assert all(len(numbers) == 4 for numbers in found.topic_configs.values())
+    assert all(len(numbers) == 4 for numbers in (found.topic_configs or {}).values())
+
+
+# Topics in the form in which RocketMQ writes them are read in another way than others, to the same end
+
+ODD_VALUES = st.sampled_from(
+    [
+        {"perm": 9},
+        {"perm": "6"},
+        {"topicName": "other"},
+        {"topicName": "a b"},
+        {"order": None},
+        {"writeQueueNums": 2**40},
+    ]
+)
+TABLES = st.dictionaries(
+    st.sampled_from([*(f"T{number}" for number in range(9)), "", 'q"q', "a\\b", "a b", "\u00fc"]),
+    st.fixed_dictionaries(
+        {"perm": st.integers(0, 7), "readQueueNums": st.integers(0, 99), "topicSysFlag": st.integers(0, 3)},
+        optional={
+            "attributes": st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers(), max_size=2),
+            "order": st.booleans(),
+        },
+    ),
+)
+
+
+@given(TABLES, st.lists(ODD_VALUES, max_size=3))
+def test_a_table_reads_the_same_however_it_is_written(table: dict[str, Any], odd: list[dict[str, Any]]) -> None:
+    topics = {name: topic(name, **changed) for name, changed in table.items()}
+    for name, changed in zip(topics, odd, strict=False):
+        topics[name].update(changed)
+    plain, spread = read(packed(body(topics))), read(json.dumps(body(topics), indent=1, sort_keys=True).encode())
+    assert (plain.topic_configs, plain.skipped, plain.problems) == (
+        spread.topic_configs,
+        spread.skipped,
+        spread.problems,
+    )
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (b'"perm":6', b'"perm":06'),
+        (b'"perm":6', b'"perm":6,'),
+        (b"},", b"}"),
+        (b'"attributes":{}', b'"attributes":{"a":"b",}'),
+        (b'"attributes":{}', b'"attributes":{"a":"b""c":"d"}'),
+        (b'"T1":{', b'"T1":{{'),
+        (b'"order":false', b'"order":False'),
+    ],
+)
+def test_what_is_no_json_is_refused_also_within_topics_that_are_written_as_usual(was: bytes, becomes: bytes) -> None:
+    before, tail = packed(body({f"T{number}": topic(f"T{number}") for number in range(3)})).split(b'"T1":', 1)
+    data = before + (b'"T1":' + tail).replace(was, becomes, 1)
+    with pytest.raises(InvalidField):
+        read(data)
+
+
+def test_no_more_topics_are_read_than_a_registration_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_TOPICS_PER_REGISTRATION", 3)
+    with pytest.raises(LimitExceeded):
+        read(packed(body({f"T{number}": topic(f"T{number}") for number in range(4)})))
+
+
+# A table whose mark is held
+
+
+def test_a_table_whose_mark_is_held_is_not_read_and_all_else_is() -> None:
+    table = body({"A": topic("A", attributes={"x": "\u00fc"}), "B": topic("B")})
+    mark = read(packed(table)).table_mark
+    assert mark is not None
+    assert mark.topics == 2
+    table["filterServerList"] = ["127.0.0.1:1"]
+    table["topicConfigSerializeWrapper"]["dataVersion"]["counter"] = 12_345
+    found = read(packed(table), held=mark)
+    assert (found.topic_configs, found.table_mark) == (None, mark)
+    assert (found.data_version.counter, found.filter_servers) == (12_345, ("127.0.0.1:1",))
+
+
+@pytest.mark.parametrize("change", [{"perm": 4}, {"readQueueNums": 16}, {"topicName": "D"}])
+def test_a_table_that_differs_in_one_topic_is_read(change: dict[str, Any]) -> None:
+    topics = {name: topic(name) for name in "ABC"}
+    mark = read(packed(body(topics))).table_mark
+    topics["B"].update(change)
+    found = read(packed(body(topics)), held=mark)
+    assert found.topic_configs is not None
+    assert found.table_mark != mark
+    assert found.topic_configs == read(packed(body(topics))).topic_configs
+
+
+def test_what_follows_a_table_whose_mark_is_held_must_be_json() -> None:
+    data = packed(body({"A": topic("A")}))
+    with pytest.raises(InvalidField):
+        read(data[:-2] + b"}}}", held=read(data).table_mark)
+
+
+def test_a_table_beside_which_more_of_topics_is_said_has_no_mark() -> None:
+    topics = {"A": topic("A")}
+    mark = read(packed(body(topics))).table_mark
+    mapping = {"currIdMap": {"0": 0}, "scope": "s", "topic": "A", "totalQueues": 1}
+    more = packed(body(topics, topicQueueMappingInfoMap={"A": mapping}))
+    twice = (
+        packed(body(topics))
+        .replace(b'"topicQueue', b'"x')
+        .replace(b'"topicConfigTable":', b'"topicConfigTable":' + packed(topics) + b',"topicConfigTable":')
+    )
+    odd = packed(body({"A": topic("A"), "B": topic("a b")}))
+    for data in (more, twice, odd):
+        found = read(data, held=mark)
+        assert found.topic_configs == {"A": (4, 4, 6, 0)}
+        assert found.table_mark is None

@@ -82,13 +82,30 @@ def test_of_two_groups_of_one_name_only_the_one_that_registered_first_is_shown()
     assert read(routes)["brokerDatas"][0]["cluster"] == "Alpha"
 
 
-def test_what_is_kept_is_bounded_in_bytes() -> None:
+def test_what_is_kept_is_bounded() -> None:
     fleet = Fleet()
-    fleet.register(topics=[(f"T{number}", (number, 4, 6, 0)) for number in range(50)])
-    routes = RouteJson(fleet.manager, max_kept_bytes=1_000)
+    for broker, addr in enumerate((A, B)):
+        topics = [(f"T{number}", (number, 4, 6, 0)) for number in range(50)]
+        fleet.register(addr, name=f"broker-{broker}", topics=topics)
+    routes = RouteJson(fleet.manager, max_pieces=9)
     for number in range(50):
-        assert read(routes, f"T{number}")["queueDatas"][0]["readQueueNums"] == number
-        assert sum(map(len, routes._kept[False].values())) <= 1_000
+        rows = read(routes, f"T{number}")["queueDatas"]
+        assert [row["readQueueNums"] for row in rows] == [number, number]
+        for kept in (routes._pieces[False], routes._rows[False].queues, routes._rows[False].groups):
+            assert 0 < len(kept) <= 9
+        assert sum(map(len, routes._known_by_name.values())) == len(routes._rows[False].queues)
+
+
+def test_a_group_that_changes_costs_no_other_group_what_is_kept() -> None:
+    fleet = Fleet()
+    fleet.register(A, name="broker-a")
+    fleet.register(B, name="broker-b", topics=("Other",))
+    routes = RouteJson(fleet.manager)
+    assert read(routes) is not None
+    assert read(routes, "Other") is not None
+    fleet.register("127.0.0.1:7", 1, (), name="broker-b")
+    assert len(routes._rows[False].queues) == len(routes._rows[False].groups) == 1
+    assert len(read(routes, "Other")["brokerDatas"][0]["brokerAddrs"]) == 2
 
 
 STEPS = st.one_of(
@@ -150,6 +167,8 @@ def test_after_any_changes_what_is_kept_is_what_would_be_made_anew(steps: list[t
         for topic in TOPICS:
             for bare_keys in (False, True):
                 kept = routes.route(topic, bare_keys=bare_keys)
+                encoded = world.fleet.manager.pickup_topic_route_data(topic)
+                assert kept == (encoded and anew.of_encoded(topic, encoded, bare_keys=bare_keys))
                 assert kept == routes.route(topic, bare_keys=bare_keys) == anew.route(topic, bare_keys=bare_keys)
 
 

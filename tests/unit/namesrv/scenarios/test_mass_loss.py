@@ -326,3 +326,18 @@ def test_at_100_percent_the_guard_is_off() -> None:
     fleet = LostFleet(4, replace(MASS_LOSS, mass_loss_percent=100))
     assert len(fleet.lose(0, 1, 2, 3)) == 4
     assert fleet.routed == set()
+
+
+def test_how_many_are_held_and_until_when_is_told() -> None:
+    fleet = LostFleet(6)
+    assert fleet.manager.guarded() == (0, None)
+    fleet.lose(0, 1, 2)
+    fleet.clock.advance(10)
+    fleet.lose(3)
+    held, ends_at = fleet.manager.guarded()
+    assert (held, ends_at) == (len(fleet.unconfirmed), fleet.clock.wall_millis() + round(HOLD * 1000))
+    fleet.clock.advance(1)
+    assert fleet.manager.guarded() == (held, ends_at), "the time runs"
+    for number in fleet.unconfirmed:
+        fleet.come(number)
+    assert fleet.manager.guarded() == (0, None)

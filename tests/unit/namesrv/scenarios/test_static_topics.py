@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.rows import BrokerKey, RegisterBrokerResult, StaticMapping
+from namesrv.core.records.rows import BrokerKey, DataVersion, RegisterBrokerResult, StaticMapping
 from namesrv.core.routes.digests import FRONT, RouteDigests
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, A, B, Fleet
+from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     delete_topic,
@@ -89,11 +89,49 @@ def test_a_topic_registered_by_itself_keeps_its_mapping(fleet: Fleet) -> None:
     assert mapping(fleet) == STATIC
 
 
-def test_a_whole_table_of_an_agent_has_no_mappings(fleet: Fleet) -> None:
+def test_a_whole_table_of_an_agent_takes_mappings_away_that_it_does_not_have(fleet: Fleet) -> None:
     """Name servers that were told the same whole table have the same digest."""
     says(fleet, "T", T=STATIC)
     fleet.register(topics=("T",))
     assert mapping(fleet) is None
+
+
+def test_an_agent_says_a_mapping_with_its_topic(fleet: Fleet) -> None:
+    fleet.register(topics=("Ordinary", ("T", (4, 4, 6, 0, STATIC))))
+    assert (mapping(fleet), mapping(fleet, "Ordinary")) == (STATIC, None)
+
+
+def test_an_increment_of_an_agent_moves_the_mapping_of_the_topics_that_it_names(fleet: Fleet) -> None:
+    second, third = DataVersion(1_001, 2), DataVersion(1_002, 3)
+    fleet.register(topics=(("T", (4, 4, 6, 0, STATIC)), ("T2", (4, 4, 6, 0, STATIC))))
+    fleet.register(topics=(("T", (4, 4, 6, 0, MOVED)),), version=second, base_version=VERSION)
+    assert (mapping(fleet), mapping(fleet, "T2")) == (MOVED, STATIC)
+    fleet.register(topics=("T",), version=third, base_version=second)
+    assert (mapping(fleet), mapping(fleet, "T2")) == (None, STATIC)
+
+
+def test_nobody_can_tell_by_its_queues_how_a_static_topic_was_registered(fleet: Fleet) -> None:
+    """Routes, digests and the rows of snapshots, which copies and Spark read, are the same."""
+    agents = Fleet()
+    agents.register(topics=(("T", (4, 4, 6, 0, STATIC)),))
+    says(fleet, "T", T=STATIC)
+    assert digest(fleet) == digest(agents)
+    assert known_route(fleet, "T").queue_datas == known_route(agents, "T").queue_datas
+
+    def rows(one: Fleet) -> list[route_data_pb2.QueueData]:
+        answers = map(route_service_pb2.StreamRouteSnapshotResponse.FromString, one.manager.snapshot().messages())
+        return [queues for answer in answers for row in answer.chunk.topics for queues in row.queue_datas]
+
+    assert rows(fleet) == rows(agents)
+    assert len(rows(fleet)) == 1
+
+
+def test_a_table_of_an_agent_that_is_taken_exactly_may_have_mappings() -> None:
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.register(topics=("T2", ("T", (4, 4, 6, 0, STATIC))))
+    fleet.register(topics=(("T", (4, 4, 6, 0, MOVED)),))
+    assert fleet.topics == {"T"}
+    assert mapping(fleet) == MOVED
 
 
 def test_a_mapping_goes_with_the_topic_and_with_the_group(fleet: Fleet) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import NeedFullRegistration
-from namesrv.core.records.rows import DataVersion, LiveKey, RegisterBrokerResult, TopicConfig
+from namesrv.core.records.rows import DataVersion, LiveKey, RegisterBrokerResult, TableMark, TopicConfig
+from namesrv.core.routes.route_info_manager import TopicsNotRead
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe
@@ -81,6 +85,64 @@ def test_topics_go_with_registrations_that_are_taken_exactly() -> None:
     says(fleet, "T1", "T2")
     says(fleet, "T2", "T3")
     assert fleet.topics == {"T2", "T3"}
+
+
+# A table whose mark is held is not read again
+
+MARK = TableMark(100, b"a digest", 2)
+
+
+def says_marked(fleet: Fleet, mark: TableMark = MARK, *, is_read: bool = False) -> RegisterBrokerResult:
+    """The table T1, T2 comes with its mark, without having been read."""
+    return fleet.register(topics=("T1", "T2"), version=version(2), topic_by_topic=True, mark=mark, is_read=is_read)
+
+
+def test_a_table_of_the_same_mark_need_not_be_read(fleet: Fleet) -> None:
+    says_marked(fleet, is_read=True)
+    says_marked(fleet)
+    assert fleet.topics == {"T1", "T2"}
+    assert not says_marked(fleet).changed
+
+
+def test_a_broker_whose_table_is_known_by_its_mark_has_said_more_than_an_increment(fleet: Fleet) -> None:
+    says_marked(fleet, is_read=True)
+    says_marked(fleet)
+    assert fleet.manager.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
+
+
+def test_a_table_of_another_mark_must_be_read(fleet: Fleet) -> None:
+    says_marked(fleet, is_read=True)
+    with pytest.raises(TopicsNotRead):
+        says_marked(fleet, MARK._replace(digest=b"another"))
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda fleet: delete_topic(fleet, "T1"),
+        lambda fleet: hold(fleet, "T1"),
+        wipe,
+        lambda fleet: fleet.register_topic("T1", {GROUP: (8, 8, 6, 0)}),
+        lambda fleet: fleet.unregister(),
+        lambda fleet: says(fleet, ("T1", (8, 8, 6, 0)), version=version(2)),
+        lambda fleet: says(fleet, addr=B, version=version(2)),
+    ],
+    ids=["deleted", "held", "wiped", "one topic changed", "left", "increment", "replaced"],
+)
+def test_whatever_happens_to_a_groups_queues_its_table_must_be_read(
+    fleet: Fleet, happens: Callable[[Fleet], object]
+) -> None:
+    says_marked(fleet, is_read=True)
+    happens(fleet)
+    with pytest.raises(TopicsNotRead):
+        says_marked(fleet)
+
+
+def test_a_table_of_the_same_mark_must_be_read_where_topics_that_it_does_not_name_go(fleet: Fleet) -> None:
+    says_marked(fleet, is_read=True)
+    fleet.manager.behaviour = replace(fleet.manager.behaviour, delete_topic_with_broker_registration=True)
+    with pytest.raises(TopicsNotRead):
+        says_marked(fleet)
 
 
 # What operators decided holds

@@ -8,6 +8,7 @@ import pytest
 
 from namesrv.core.liveness.address_claims import AddressClaim, AddressClaims
 from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.slices import run_sync
 from namesrv.storage.address_claims_file import ADDRESS_CLAIMS_FILE, AddressClaimsFile
 from namesrv.storage.data_dir import DataDirError
 from support.virtual_clock import VirtualClock
@@ -33,4 +34,4 @@ def test_claims_of_the_file_whose_time_was_up_are_none(tmp_path: Path) -> None:
     AddressClaimsFile(tmp_path).save([CLAIM._replace(ends_at_millis=clock.wall_millis())])
     claims = AddressClaims(clock)
     claims.load(AddressClaimsFile(tmp_path).load(), 60.0)
-    assert claims.in_force() == []
+    assert run_sync(claims.in_force()) == []

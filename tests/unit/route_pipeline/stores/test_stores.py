@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import s3fs
 
 from groundwork.files import disk
 from groundwork.files.failpoints import Failpoints
-from route_pipeline.stores import remote
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.remote import RemoteStore
 from route_pipeline.stores.store import (
@@ -25,27 +22,13 @@ from route_pipeline.stores.store import (
     check_creates_once,
 )
 from route_pipeline.stores.urls import open_store
-from support.fakes.cutting_proxy import CUT, CuttingProxy, cutting_proxy
+from support.fakes.cutting_proxy import CUT, CuttingProxy
+from support.programs.s3_server import forget_clients
 
 
 @pytest.fixture
 def store(place: str) -> Store:
     return open_store(place)
-
-
-@pytest.fixture
-def proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
-    """A proxy before the S3 server, which clients use that are made from here on."""
-    with cutting_proxy(s3_server) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        forget_clients()
-        yield proxy
-    forget_clients()
-
-
-def forget_clients() -> None:
-    remote._client.cache_clear()
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_a_file_is_made_once_and_read_as_it_was_made(store: Store) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from namesrv.core.history.audit import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
 from namesrv.core.records.changes import (
+    AddressClaimReleased,
     Cause,
     Change,
     ClusterPut,
@@ -139,6 +140,10 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     ((KvPut("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
     ((KvPut("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
     ((ConfigPut("enable_topic_list", "false"),), "setting enable_topic_list put: 'fa'... (5 characters)"),
+    (
+        (AddressClaimReleased(MASTER.key, GROUP, 0),),
+        "broker-a of DefaultCluster: claim to 10.0.0.1:10911 (id 0) released",
+    ),
 ]
 
 
@@ -246,6 +251,7 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
         FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ()),
         IntentPut(WIPE),
         IntentLifted(WIPE),
+        AddressClaimReleased(MASTER.key, GROUP, 0),
         put("T", broker=BrokerKey("another", "broker-a")),
     ]
     for row in about_broker_a:

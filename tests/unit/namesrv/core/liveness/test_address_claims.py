@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.liveness.address_claims import MAX_CLAIMS_OF_GROUP, AddressClaim
+from namesrv.core.liveness.address_claims import _SLICE, MAX_CLAIMS_OF_GROUP, AddressClaim
 from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 DAY = 86_400.0
@@ -28,7 +29,7 @@ def test_a_broker_that_left_keeps_its_address_for_a_time() -> None:
     assert holder(fleet, A) == "broker-a"
     fleet.clock.advance(0.001)
     assert holder(fleet, A) is None
-    assert not fleet.manager.address_claims.in_force()
+    assert not run_sync(fleet.manager.address_claims.in_force())
 
 
 def test_brokers_that_vanish_keep_theirs_however_they_go() -> None:
@@ -39,7 +40,8 @@ def test_brokers_that_vanish_keep_theirs_however_they_go() -> None:
     fleet.end_channel(channel)
     fleet.clock.advance(121)
     fleet.scan()
-    assert [claim.broker.broker_name for claim in fleet.manager.address_claims.in_force()] == ["broker-a", "broker-b"]
+    claims = run_sync(fleet.manager.address_claims.in_force())
+    assert [claim.broker.broker_name for claim in claims] == ["broker-a", "broker-b"]
 
 
 def test_a_claim_ends_when_the_broker_is_back_there_or_elsewhere() -> None:
@@ -97,3 +99,16 @@ def test_claims_of_a_former_process_last_no_longer_than_new_ones() -> None:
     assert not len(off.manager.address_claims)
     fleet.clock.advance(DAY)
     assert holder(fleet, A) is None
+
+
+def test_many_claims_are_listed_in_slices() -> None:
+    claims = claiming_fleet().manager.address_claims
+    claims.load(
+        (
+            AddressClaim(LiveKey(CLUSTER, f"host-{number}:1"), BrokerKey(CLUSTER, f"broker-{number}"), 0, 0, 2**62)
+            for number in range(3 * _SLICE)
+        ),
+        DAY,
+    )
+    assert sum(1 for _ in claims.in_force()) == 3
+    assert len(run_sync(claims.in_force())) == 3 * _SLICE

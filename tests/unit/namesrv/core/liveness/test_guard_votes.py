@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 from namesrv.core.behaviour import Behaviour
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.slices import run_sync
+from namesrv.core.tables.edit import SLICE
 from support.core_fleet import Fleet
 
 SETTLE = Behaviour().mass_loss_settle_seconds
 MANY = 150
+MANY_TOPICS = tuple(f"topic-{number}" for number in range(3 * SLICE))
+NEWER = DataVersion(2_000, 2)
 
 
 class OwnedFleet(Fleet):
@@ -164,3 +171,22 @@ def test_what_the_guard_remembers_ends_with_the_window() -> None:
     fleet.lose("owner2-0")
     assert len(guard._members) == 3
     assert len(guard._tally._voters) == 3
+
+
+def test_what_one_owner_lost_is_not_brought_back_by_the_losses_of_others_once_the_tables_are_frozen() -> None:
+    for slices in itertools.count():
+        fleet = OwnedFleet({"x": 5, "y": 1, "z": 1, "w": 10})
+        x0 = fleet.channels["x-0"]
+        fleet.register("x-0:10911", name="x-0", topics=MANY_TOPICS, channel_id=x0, version=NEWER, owner="x")
+        fleet.lose("x-0", "x-1", "y-0", "z-0", "w-0", "w-1", "w-2", "w-3")
+        assert not fleet.manager.unconfirmed
+        fleet.manager.end_channel(fleet.channels["w-4"])
+        losing = fleet.manager.on_channel_destroy([fleet.channels["w-4"]])
+        has_ended = sum(1 for _ in itertools.islice(losing, slices)) < slices
+        if has_ended:
+            assert fleet.is_routed("x-1"), "or nothing was to be brought back"
+            assert slices > 2, "or it never gave way in between"
+            return
+        fleet.manager.frozen, revision = True, fleet.manager.revision
+        run_sync(losing)
+        assert fleet.manager.revision == revision

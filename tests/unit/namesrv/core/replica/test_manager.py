@@ -168,6 +168,12 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     def starts_anew(self) -> None:
         self.link.start()
 
+    @rule()
+    def lets_go_of_an_address(self) -> None:
+        manager = self.fleet.manager
+        for claim in run_sync(manager.address_claims.in_force())[:1]:
+            assert manager.release_address_claim(claim.key, _CAUSE) == claim
+
     @rule(topic=st.sampled_from(_TOPICS), value=st.none() | st.sampled_from(["broker-a:1", "broker-b:2"]))
     def orders(self, topic: str, value: str | None) -> None:
         manager = self.fleet.manager

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
-import random
-import threading
-from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,36 +12,26 @@ from structlog.testing import capture_logs
 
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown, TopicNotFound
-from namesrv.core.records.changes import Cause
 from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BlastRadius, BrokerKey
+from namesrv.core.records.rows import BlastRadius
 from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.stores.intent_store import (
-    INTENT_ENDED,
-    LONGEST_RETRY_SECONDS,
-    POLL_SECONDS,
     IntentChange,
     IntentStore,
 )
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
-from support.core_fleet import CLUSTER, Fleet
 from support.fakes.failing_disk import Failure, failing_disk
-from support.fakes.held_disk import HeldDisk, until
+from support.fakes.held_disk import until
+from tests.unit.namesrv.worlds.intent_world import CAUSE, WIPE, World, put, world
 
-GROUP = BrokerKey(CLUSTER, "broker-a")
-CAUSE = Cause("WipeWritePermOfBroker", "ipv4:127.0.0.1:1", "because")
-WIPE = Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "ipv4:127.0.0.1:1", 1, "because")
+__all__ = ["world"]  # pytest finds the fixture by its name in this module
 
 
 def hold(topic: str, ends_at_millis: int | None = None) -> Intent:
     return Intent(IntentKind.TOPIC_HOLD, HoldKey(topic, None), "somebody", 1, "", ends_at_millis)
-
-
-def put(intent: Intent) -> IntentChange:
-    return lambda table: table.with_intent(intent)
 
 
 def lift(intent: Intent) -> IntentChange:
@@ -54,53 +41,6 @@ def lift(intent: Intent) -> IntentChange:
 def endless() -> Sliced[None]:
     while True:
         yield
-
-
-class World(HeldDisk):
-    """A name server with one broker, a data directory, and a disk that writes when it is let and fails if told to."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self.fleet = Fleet()
-        self.manager = self.fleet.manager
-
-    def store(self, writer: TableWriter | None = None, file: IntentsFile | None = None) -> IntentStore:
-        file = file or IntentsFile(self.folder, self.write)
-        return IntentStore(self.manager, writer or TableWriter(), file, self.fleet.clock.wall_millis, max_waiting=2)
-
-    @property
-    def on_disk(self) -> IntentTable:
-        return IntentsFile(self.folder).load()
-
-    @property
-    def perm(self) -> int:
-        route = self.fleet.route()
-        assert route is not None
-        return route.queue_datas[0].perm
-
-    def run(self, steps: Callable[[IntentStore], Awaitable[None]], writer: TableWriter | None = None) -> None:
-        """Runs steps on a store, and closes it as a shutdown does."""
-
-        async def opened_and_closed() -> None:
-            store = self.store(writer)
-            self.fleet.register()
-            try:
-                await steps(store)
-            finally:
-                self.manager.frozen = True
-                await store.close(20)
-
-        asyncio.run(opened_and_closed())
-        assert self.manager.intents == self.on_disk
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("intents")]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.lets.set()  # or the writer thread would outlive a test that failed
 
 
 def test_a_change_is_on_disk_in_force_and_logged_when_it_is_answered(world: World) -> None:
@@ -398,109 +338,5 @@ def test_a_file_from_elsewhere_that_is_over_the_limit_may_shrink_but_not_grow(wo
         await store.change(lift(many[0]), CAUSE)
         with pytest.raises(LimitExceeded):
             await store.change(put(WIPE), CAUSE)
-
-    world.run(steps)
-
-
-class Pauses:
-    """Stands for sleep: lets a test do something at each pause, and ends the task after the last one."""
-
-    def __init__(self, *actions: Callable[[], object]) -> None:
-        self.seconds: list[float] = []
-        self._actions = list(actions)
-
-    async def sleep(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        if not self._actions:
-            raise asyncio.CancelledError
-        self._actions.pop(0)()
-
-
-def test_an_intent_ends_by_itself_on_disk_in_force_and_in_the_journal(world: World) -> None:
-    ends_at = world.fleet.clock.wall_millis() + 1_000
-    wipe = Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "somebody", 1, "", ends_at)
-    perms: list[int] = []
-
-    def passes(seconds: float) -> Callable[[], None]:
-        def note_and_advance() -> None:
-            perms.append(world.perm)
-            world.fleet.clock.advance(seconds)
-
-        return note_and_advance
-
-    async def steps(store: IntentStore) -> None:
-        await store.change(put(wipe), CAUSE)
-        await store.change(put(hold("without end")), CAUSE)
-        pauses = Pauses(passes(0.999), passes(0.001), passes(0))
-        with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-            await store.lift_ended(pauses.sleep)
-        assert perms == [4, 4, 6]
-        assert pauses.seconds == [POLL_SECONDS] * 4
-        assert world.on_disk == IntentTable.of([hold("without end")])
-        assert world.manager.change_log.last.cause == INTENT_ENDED
-        assert [(line["event"], line["cause"]) for line in logs] == [("intent_lifted", "intent ended")]
-
-    world.run(steps)
-
-
-def test_what_ended_while_the_name_server_was_down_is_lifted_at_once(world: World) -> None:
-    IntentsFile(world.folder).save(IntentTable.of([hold("a", 1), hold("b", 2), hold("c")]))
-
-    async def steps(store: IntentStore) -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await store.lift_ended(Pauses().sleep)
-        assert world.manager.intents == IntentTable.of([hold("c")])
-
-    world.run(steps)
-
-
-def test_an_intent_that_a_full_disk_keeps_is_tried_again_ever_more_seldom_until_it_is_lifted(world: World) -> None:
-    IntentsFile(world.folder).save(IntentTable.of([hold("a", 1)]))
-
-    async def steps(store: IntentStore) -> None:
-        def mend() -> None:
-            assert world.manager.intents == IntentTable.of([hold("a", 1)])
-            world.problem = None
-
-        world.problem = OSError(errno.ENOSPC, "No space left on device")
-        pauses = Pauses(*[lambda: None] * 9, mend)
-        with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-            await store.lift_ended(pauses.sleep, random.Random(1))
-        assert world.manager.intents == IntentTable()
-        *failed, after = pauses.seconds
-        steps = [min(LONGEST_RETRY_SECONDS, POLL_SECONDS * 2**failures) for failures in range(1, 11)]
-        assert all(step / 2 <= pause <= step for step, pause in zip(steps, failed, strict=True))
-        assert len(set(failed)) == len(failed), "no jitter"
-        assert after == POLL_SECONDS
-        assert [line["event"] for line in logs] == [*["intents_not_durable"] * 10, "intent_lifted"]
-
-    world.run(steps)
-
-
-def test_lifting_ends_with_the_first_intent_that_a_shutdown_keeps(world: World) -> None:
-    IntentsFile(world.folder).save(IntentTable.of([hold("a", 1)]))
-
-    async def steps(store: IntentStore) -> None:
-        world.manager.frozen = True
-        await store.lift_ended(Pauses().sleep)
-        assert world.manager.intents == IntentTable.of([hold("a", 1)])
-
-    world.run(steps)
-
-
-def test_an_end_that_an_operator_moved_while_the_disk_was_busy_counts(world: World) -> None:
-    IntentsFile(world.folder).save(IntentTable.of([hold("a", 1)]))
-
-    async def steps(store: IntentStore) -> None:
-        world.lets.clear()
-        moved = asyncio.create_task(store.change(put(hold("a", 2**62)), CAUSE))
-        await until(world.busy)
-        lifting = asyncio.create_task(store.lift_ended(Pauses().sleep))
-        await asyncio.sleep(0)
-        world.lets.set()
-        await moved
-        with pytest.raises(asyncio.CancelledError):
-            await lifting
-        assert world.manager.intents == IntentTable.of([hold("a", 2**62)])
 
     world.run(steps)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -15,78 +12,18 @@ from structlog.testing import capture_logs
 from namesrv.config import limits
 from namesrv.core.errors import (
     BrokerNotRegistered,
-    CallRefused,
     IntentNotFound,
     InvalidField,
     NoDataDir,
     TopicNotFound,
 )
-from namesrv.core.routes.route_state import Unconfirmed
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin.intent_pages import IntentQueries
-from namesrv.server.services.admin.intents import CLUSTERS_NAMED, IntentChanges
-from namesrv.server.stores.intent_store import IntentStore
-from namesrv.storage.intents_file import IntentsFile
+from namesrv.server.services.admin.intents import CLUSTERS_NAMED
 from support.core_fleet import CLUSTER, B, Fleet
+from tests.unit.namesrv.worlds.operator_calls import Operator, operator
+
+__all__ = ["operator"]  # pytest finds the fixture by its name in this module
 
 C = "127.0.0.1:30911"
-ErrorT = TypeVar("ErrorT", bound=CallRefused)
-
-
-class _Caller:
-    """All that these calls ask a context for."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
-
-
-class Operator:
-    """A name server with a data directory and somebody who calls it."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.fleet = Fleet()
-        self._folder = folder
-        self.manager = self.fleet.manager
-
-    def call(self, request: Message) -> Any:
-        """Makes the call of a request, on a name server that is started for it and holds on to its tables."""
-        name = request.DESCRIPTOR.name.removesuffix("Request")
-
-        async def run() -> Any:
-            file = IntentsFile(self._folder) if self._folder else None
-            writer = TableWriter()
-            store = IntentStore(self.manager, writer, file, self.fleet.clock.wall_millis)
-            parts = IntentChanges(self.manager, writer, store), IntentQueries(self.manager)
-            (part,) = [part for part in parts if hasattr(part, name)]
-            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
-            try:
-                return await method(request, cast("Context", _Caller()))
-            finally:
-                await store.close(20)
-
-        return asyncio.run(run())
-
-    def refused(self, request: Message, error: type[ErrorT]) -> ErrorT:
-        """The error of a call, which must not have changed anything."""
-        before = self.manager.revision, self.manager.intents
-        with pytest.raises(error) as caught:
-            self.call(request)
-        assert (self.manager.revision, self.manager.intents) == before
-        return caught.value
-
-    def perm(self, topic: str = "TopicTest") -> int:
-        route = self.fleet.route(topic)
-        assert route is not None
-        return route.queue_datas[0].perm
-
-    def listed(self) -> list[pb.Intent]:
-        return list(self.call(pb.ListIntentsRequest()).intents)
-
-
-@pytest.fixture
-def operator(tmp_path: Path) -> Operator:
-    return Operator(tmp_path)
 
 
 def wipe(name: str = "broker-a", **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
@@ -357,48 +294,3 @@ def test_a_page_holds_as_many_intents_as_asked_for_up_to_the_limit(operator: Ope
         operator.call(hold(topic))
     sizes = {size: len(operator.call(pb.ListIntentsRequest(page_size=size)).intents) for size in (0, 7, 10**6)}
     assert sizes == {0: limits.DEFAULT_INTENT_PAGE_SIZE, 7: 7, 10**6: len(topics)}
-
-
-# Confirmed losses
-
-
-@pytest.fixture
-def lossy(operator: Operator) -> Operator:
-    """Four groups, three of which the guard holds; one more that only a snapshot file knows."""
-    channels = [operator.manager.open_channel() for _ in range(4)]
-    for number, channel_id in enumerate(channels):
-        operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
-    for channel_id in channels[:3]:
-        operator.fleet.end_channel(channel_id)
-    first = next(iter(operator.manager.unconfirmed))
-    operator.manager.unconfirmed[first] = Unconfirmed.SNAPSHOT_FILE
-    return operator
-
-
-def test_without_a_name_all_that_the_guard_holds_is_confirmed_and_nothing_else(lossy: Operator) -> None:
-    validated = lossy.call(pb.ConfirmBrokerLossRequest(validate_only=True))
-    assert len(lossy.manager.unconfirmed) == 3
-    with capture_logs() as logs:
-        answer = lossy.call(pb.ConfirmBrokerLossRequest(comment="fire"))
-    assert answer.removed_broker_count == validated.removed_broker_count == 2
-    assert answer.blast_radius == validated.blast_radius
-    assert answer.blast_radius.topics_changed == 1
-    assert [(line["event"], line["reason"]) for line in logs] == [("broker_removed", "LOSS_CONFIRMED")] * 2
-    assert list(lossy.manager.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
-    assert lossy.manager.change_log.last.cause.comment == "fire"
-    lossy.refused(pb.ConfirmBrokerLossRequest(), IntentNotFound)
-
-
-def test_a_group_is_confirmed_by_its_name_whatever_keeps_it(lossy: Operator) -> None:
-    names = {live.broker.broker_name for live in lossy.manager.tables.broker_live_table.values() if live.unconfirmed}
-    for left, name in zip((2, 1, 0), sorted(names), strict=True):
-        request = pb.ConfirmBrokerLossRequest(broker_name=name, cluster_name=CLUSTER)
-        assert lossy.call(request).removed_broker_count == 1
-        assert len(lossy.manager.unconfirmed) == left
-
-
-def test_a_loss_that_nobody_suffered_is_an_error_that_names_the_group(lossy: Operator) -> None:
-    error = lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-3"), IntentNotFound)
-    assert error.metadata == {"broker_name": "broker-3"}
-    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-0", cluster_name="other"), IntentNotFound)
-    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="nobody"), IntentNotFound)

@@ -11,11 +11,11 @@ from namesrv.config import limits
 from namesrv.config.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
 from namesrv.core.errors import ChannelGone, InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.liveness.channels import ChannelTable
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration
+from namesrv.core.records.rows import BrokerKey, DataVersion, Registration
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.requests import READ_SLICE
+from namesrv.server.services.registration.requests import READ_SLICE, TopicsRead
 from support.core_fleet import VERSION
 from support.registrations import topic_config
 from support.virtual_clock import VirtualClock
@@ -33,7 +33,7 @@ class Parts:
 
     def begin(
         self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
-    ) -> Sliced[dict[str, QueueNumbers] | int]:
+    ) -> Sliced[TopicsRead | int]:
         """The steps of reading a part."""
         registration = Registration(BrokerKey("c", "b"), 0, addr, version, None)
         request.channel_id = self.channel_id
@@ -41,7 +41,7 @@ class Parts:
 
     def add(
         self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
-    ) -> dict[str, QueueNumbers] | int:
+    ) -> TopicsRead | int:
         """Reads a part at once."""
         return run_sync(self.begin(request, addr, version))
 
@@ -205,3 +205,15 @@ def test_as_many_parts_as_the_limit_are_taken(clock: VirtualClock) -> None:
         assert parts.add(part(index, MAX_REGISTRATION_PARTS, f"T{index}")) == index + 1
     last = MAX_REGISTRATION_PARTS - 1
     assert len(parts.whole(part(last, MAX_REGISTRATION_PARTS, "last"))) == MAX_REGISTRATION_PARTS
+
+
+def test_queues_of_mappings_count_as_topics_do(clock: VirtualClock) -> None:
+    parts = Parts(clock, max_topics=4)
+    static = part(0, 2, "a")
+    static.topic_configs[0].mapping.total_queue_nums = 3
+    static.topic_configs[0].mapping.topic_queue_ids.extend([0, 1, 2])
+    static.topic_configs[0].mapping.broker_queue_ids.extend([0, 1, 2])
+    parts.add(static)
+    assert parts.topics.used == 4
+    with pytest.raises(LimitExceeded):
+        parts.add(part(0, 2, "b"), addr="127.0.0.1:2")

@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import TopicConfig
+from namesrv.core.records.rows import ReportedTopic
 from namesrv.core.slices import run_sync
 from namesrv.server.services.registration import requests
 
@@ -29,8 +29,8 @@ def topic(
     )
 
 
-def checked(*topics: route_data_pb2.TopicConfig) -> list[TopicConfig]:
-    return list(run_sync(requests.read_topics(topics, (), {})).items())
+def checked(*topics: route_data_pb2.TopicConfig) -> list[ReportedTopic]:
+    return list(run_sync(requests.read_topics(topics, ())).items())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,252 @@
+//! What clients do wrong when they connect, and what whoever runs them should look at.
+//!
+//! The kinds are the events in the log of the name server; `docs/operating.md` lists them.
+
+use std::io;
+
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
+
+use crate::pace::PREFACE;
+
+/// The first byte of TLS.
+const TLS_HANDSHAKE: u8 = 22;
+
+const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
+
+/// As many bytes as are looked at to know what a client speaks.
+pub(crate) const TELLING: usize = 12;
+
+/// What a client does wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    /// The event in the log.
+    pub(crate) kind: &'static str,
+    /// What it is, and what to do.
+    pub(crate) text: String,
+}
+
+impl Mistake {
+    pub(crate) fn new(kind: &'static str, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+/// What a connection is carried by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// No TLS, and there is none here.
+    Plain,
+    /// TLS, and the client offered HTTP/2 in it.
+    Tls,
+    /// TLS, in which the client offered no protocol.
+    TlsWithoutAlpn,
+    /// No TLS, though it is wanted here.
+    TlsMissing,
+}
+
+impl Carrier {
+    /// Whether HTTP/2 may be spoken over it here.
+    pub(crate) fn may_carry(self) -> bool {
+        matches!(self, Self::Plain | Self::Tls)
+    }
+}
+
+/// Whether the first byte is one of TLS.
+pub(crate) fn begins_tls(byte: u8) -> bool {
+    byte == TLS_HANDSHAKE
+}
+
+/// Whether these are the first bytes of a request of HTTP/1.
+pub(crate) fn is_http_1(came: &[u8]) -> bool {
+    HTTP_1_METHODS.iter().any(|method| came.starts_with(method))
+}
+
+/// Whether these are the first bytes of a frame of `RocketMQ`'s protocol: its length, the encoding and length of its
+/// header, and the header.
+fn is_remoting(came: &[u8]) -> bool {
+    let &[l0, l1, l2, l3, encoding, h1, h2, h3, first, ..] = came else { return false };
+    let (length, header) = (u32::from_be_bytes([l0, l1, l2, l3]), u32::from_be_bytes([0, h1, h2, h3]));
+    l0 == 0 && header > 0 && header + 4 <= length && (encoding == 0 && first == b'{' || encoding == 1)
+}
+
+/// Whoever goes before it has said anything over TLS.
+fn broken_off(how: &str) -> Mistake {
+    let text = "the client ended the connection in or right after the handshake, as those do that do not accept our \
+                certificate; it says itself why";
+    Mistake::new("handshake_broken_off", format!("{text} ({how})"))
+}
+
+/// What is wrong with a client whose first bytes are these; None: nothing, or it said too little.
+pub(crate) fn of_greeting(came: &[u8], went: bool, carrier: Carrier) -> Option<Mistake> {
+    if came.is_empty() && went && carrier == Carrier::Tls {
+        return Some(broken_off("after it"));
+    }
+    if carrier.may_carry() && PREFACE.starts_with(came) {
+        return None;
+    }
+    Some(if is_remoting(came) {
+        Mistake::new(
+            "client_speaks_remoting",
+            "a client of RocketMQ's own protocol came to gRPC's port; give it the address of --remoting-listen",
+        )
+    } else if is_http_1(came) {
+        Mistake::new(
+            "client_speaks_http_1",
+            "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone (metrics and probes have \
+             --metrics-listen)",
+        )
+    } else if carrier == Carrier::TlsWithoutAlpn {
+        no_http_2()
+    } else if carrier == Carrier::TlsMissing {
+        Mistake::new("client_speaks_no_tls", "a client speaks no TLS, which this port wants; give the client tls_ca")
+    } else if came.first().copied().is_some_and(begins_tls) && carrier == Carrier::Plain {
+        Mistake::new(
+            "client_speaks_tls",
+            "a client speaks TLS, and this listener has none: set tls_cert and tls_key here, or take tls_ca from the client",
+        )
+    } else {
+        Mistake::new("client_speaks_no_http_2", "a client speaks neither HTTP/2 nor anything else that is known here")
+    })
+}
+
+/// Whoever offers no HTTP/2 in a handshake.
+pub(crate) fn no_http_2() -> Mistake {
+    Mistake::new(
+        "no_http2",
+        "the client offers no HTTP/2 (ALPN h2), which gRPC needs; is it a client of gRPC, and does something between the \
+         two terminate TLS?",
+    )
+}
+
+/// What is wrong with a client whose handshake failed.
+pub(crate) fn of_handshake(error: &io::Error) -> Mistake {
+    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+        return broken_off(&error.to_string());
+    };
+    match tls {
+        Error::NoCertificatesPresented => Mistake::new(
+            "client_without_certificate",
+            "the client shows no certificate, which tls_client_ca asks for; give it tls_cert and tls_key",
+        ),
+        Error::InvalidCertificate(problem) => of_certificate(problem),
+        Error::AlertReceived(alert) => of_alert(*alert),
+        Error::NoApplicationProtocol => no_http_2(),
+        Error::PeerIncompatible(problem) => Mistake::new(
+            "handshake_failed",
+            format!(
+                "client and server have no version or cipher of TLS in common ({problem:?}); this port has TLS 1.2 and 1.3"
+            ),
+        ),
+        other => Mistake::new("handshake_failed", format!("the handshake of TLS failed: {other}")),
+    }
+}
+
+fn of_certificate(problem: &CertificateError) -> Mistake {
+    let text = match problem {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the client's certificate has ended; renew it where the client runs"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the client's certificate is not valid yet; compare the clocks of both machines"
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "the client's certificate is of an authority that tls_client_ca does not have; see who signed it"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "the client's certificate is not for clients (its extended key usage); have one signed that is"
+        }
+        _ => {
+            return Mistake::new(
+                "client_certificate_refused",
+                format!("the client's certificate is refused: {problem}"),
+            );
+        }
+    };
+    Mistake::new("client_certificate_refused", text)
+}
+
+fn of_alert(alert: AlertDescription) -> Mistake {
+    let text = match alert {
+        AlertDescription::UnknownCA => {
+            "the client does not know the authority of our certificate; give it tls_ca of whoever signed ours"
+        }
+        AlertDescription::CertificateExpired => "the client says that our certificate has ended; renew tls_cert",
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked => {
+            "the client does not accept our certificate: its tls_ca may be of another authority, ours may have ended, or \
+             be for another name than the one it calls"
+        }
+        other => return Mistake::new("handshake_failed", format!("the client ended the handshake of TLS: {other:?}")),
+    };
+    Mistake::new("our_certificate_refused", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(came: &[u8], carrier: Carrier) -> Option<&'static str> {
+        of_greeting(came, false, carrier).map(|mistake| mistake.kind)
+    }
+
+    #[test]
+    fn what_a_client_speaks_is_told_from_its_first_bytes() {
+        use Carrier::{Plain, Tls, TlsMissing, TlsWithoutAlpn};
+        let json = b"\0\0\0\x40\0\0\0\x30{\"co";
+        let binary = b"\0\0\0\x40\x01\0\0\x30\0\x69\0\0";
+        for (came, carrier, kind) in [
+            (&PREFACE[..], Plain, None),
+            (PREFACE, Tls, None),
+            (PREFACE, TlsMissing, Some("client_speaks_no_tls")),
+            (PREFACE, TlsWithoutAlpn, Some("no_http2")),
+            (b"", Plain, None),
+            (b"GET / HTTP/1.1", Plain, Some("client_speaks_http_1")),
+            (b"GET / HTTP/1.1", TlsMissing, Some("client_speaks_http_1")),
+            (b"GET / HTTP/1.1", TlsWithoutAlpn, Some("client_speaks_http_1")),
+            (json, Plain, Some("client_speaks_remoting")),
+            (binary, Plain, Some("client_speaks_remoting")),
+            (json, TlsMissing, Some("client_speaks_remoting")),
+            (json, TlsWithoutAlpn, Some("client_speaks_remoting")),
+            (&json[..8], Plain, Some("client_speaks_no_http_2")),
+            (b"\0\0\0\x10\0\0\0\x30{\"co", Plain, Some("client_speaks_no_http_2")),
+            (b"\x16\x03\x01", Plain, Some("client_speaks_tls")),
+            (b"\x16\x03\x01", Tls, Some("client_speaks_no_http_2")),
+            (b"\0\0\0\0", TlsMissing, Some("client_speaks_no_tls")),
+        ] {
+            assert_eq!(kind_of(came, carrier), kind, "{came:?} {carrier:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_goes_after_the_handshake_did_not_like_what_it_saw() {
+        let kind_of = |carrier| of_greeting(b"", true, carrier).map(|mistake| mistake.kind);
+        assert_eq!(kind_of(Carrier::Tls), Some("handshake_broken_off"));
+        assert_eq!(kind_of(Carrier::Plain), None, "it only looked whether the port is open");
+    }
+
+    #[test]
+    fn each_failure_of_a_handshake_says_what_to_look_at() {
+        let mistake = |error: Error| of_handshake(&io::Error::new(io::ErrorKind::InvalidData, error));
+        for (error, kind, word) in [
+            (Error::NoCertificatesPresented, "client_without_certificate", "give it tls_cert"),
+            (CertificateError::Expired.into(), "client_certificate_refused", "has ended"),
+            (CertificateError::NotValidYet.into(), "client_certificate_refused", "clocks"),
+            (CertificateError::UnknownIssuer.into(), "client_certificate_refused", "tls_client_ca does not have"),
+            (CertificateError::InvalidPurpose.into(), "client_certificate_refused", "not for clients"),
+            (CertificateError::Revoked.into(), "client_certificate_refused", "is refused"),
+            (Error::AlertReceived(AlertDescription::UnknownCA), "our_certificate_refused", "tls_ca"),
+            (Error::AlertReceived(AlertDescription::CertificateExpired), "our_certificate_refused", "renew tls_cert"),
+            (Error::AlertReceived(AlertDescription::BadCertificate), "our_certificate_refused", "another name"),
+            (Error::AlertReceived(AlertDescription::InternalError), "handshake_failed", "InternalError"),
+            (Error::NoApplicationProtocol, "no_http2", "ALPN h2"),
+            (Error::General("odd".into()), "handshake_failed", "odd"),
+        ] {
+            let mistake = mistake(error);
+            assert_eq!(mistake.kind, kind);
+            assert!(mistake.text.contains(word), "{mistake:?}");
+        }
+        assert_eq!(of_handshake(&io::ErrorKind::ConnectionReset.into()).kind, "handshake_broken_off");
+    }
+}

@@ -1,0 +1,1 @@
+"""Name servers that are asked again and again, and what each of them said."""

@@ -1,0 +1,1 @@
+"""Connections, TLS, checks of requests, and streams of events: what stands between a browser and the answers."""

@@ -1,0 +1,153 @@
+"""What the page shows of the fleet everywhere, made from what was observed; its brokers are in ``broker_rows``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from namesrv_api.v1 import admin_service_pb2
+
+from namesrv_console.fleet.observation import Observation
+from namesrv_console.pages.broker_rows import answering
+from namesrv_console.pages.differences import Difference, SettledDifferences
+from namesrv_console.pages.journal import caller_words, entry_json, merged
+
+LATEST_SHOWN = 5
+"""Entries of the journal in the overview."""
+
+GROUPS_NAMED = 8
+"""Groups that the guard holds, by name; the others are counted."""
+
+MOST_DIFFERENCES = 500
+"""Differences that are shown: enough to see what is wrong."""
+
+Json = dict[str, Any]
+
+
+def overview(seen: Sequence[Observation], rows: Sequence[Json], settled: SettledDifferences, now_millis: int) -> Json:
+    """The whole fleet but for its brokers. Times are by our clock, milliseconds since the Unix epoch.
+
+    If no name server answers, what they said last is shown and marked as stale.
+
+    Args:
+        seen: What is known of each name server.
+        rows: The brokers that are there.
+        settled: What is not the same everywhere.
+        now_millis: The time.
+    """
+    stale, shown = answering(seen)
+    found = settled.of(seen, now_millis)
+    return {
+        "madeAt": now_millis,
+        "stale": stale and all(view.asked for view in seen),
+        "servers": [_server(view) for view in seen],
+        "guard": _guard(seen, shown),
+        "figures": _figures(seen, rows, stale=stale),
+        "intents": _intents(seen, shown),
+        "differences": [_difference(difference, since) for difference, since in found[:MOST_DIFFERENCES]],
+        "differenceCount": len(found),
+        "latest": merged(entry_json(entry, index) for index in shown for entry in seen[index].latest)[:LATEST_SHOWN],
+    }
+
+
+def _guard(seen: Sequence[Observation], shown: Sequence[int]) -> Json | None:
+    """What the mass-loss guard holds, at all name servers together; None if it holds nothing."""
+    servers, brokers, ends = [], 0, []
+    groups: set[tuple[str, str]] = set()
+    for index in shown:
+        status, tables = seen[index].status, seen[index].tables
+        if status is None or tables is None or not status.guard_tripped:
+            continue
+        held = [key for key, live in tables.lives.items() if live.unconfirmed]
+        servers.append(index)
+        brokers = max(brokers, status.guarded_broker_count or len(held))  # an older name server does not count them
+        groups.update((key.cluster, key.broker) for key in held)
+        if status.HasField("guard_ends_at_millis"):
+            ends.append(status.guard_ends_at_millis)
+    if not servers:
+        return None
+    return {
+        "servers": servers,
+        "brokers": brokers,
+        "groupCount": len(groups),
+        "groups": [{"cluster": cluster, "broker": broker} for cluster, broker in sorted(groups)[:GROUPS_NAMED]],
+        "endsAt": max(ends, default=None),
+    }
+
+
+def _figures(seen: Sequence[Observation], rows: Sequence[Json], *, stale: bool) -> Json:
+    counts = [view.status.topic_count for view in seen if view.status is not None and (stale or view.reachable)]
+    return {
+        "clusters": len({row["cluster"] for row in rows}),
+        "groups": len({(row["cluster"], row["broker"]) for row in rows}),
+        "brokers": len(rows),
+        "topics": max(counts, default=0),
+    }
+
+
+def _server(view: Observation) -> Json:
+    status = view.status
+    told: Json = {
+        "endpoint": str(view.endpoint),
+        "name": view.name,
+        "state": _state(view),
+        "problem": view.problem,
+        "refusal": view.refusal,
+        "answeredAt": view.answered_at_millis,
+    }
+    if status is not None:
+        told |= {
+            "version": status.version,
+            "epoch": status.header.epoch,
+            "revision": status.header.revision,
+            "brokers": status.live_broker_count,
+            "unconfirmed": status.unconfirmed_broker_count,
+            "topics": status.topic_count,
+            "guard": status.guard_tripped,
+            "leader": status.replica.leader,
+            "leaderLost": status.replica.problem,
+            "loopLag": round(status.loop_lag_millis, 1),
+            "startedAt": status.started_at_millis,
+        }
+    if view.tables:
+        told["clockAhead"] = view.tables.taken_at_millis - view.tables.read_at_millis
+    return told
+
+
+def _state(view: Observation) -> str:
+    if not view.asked:
+        return "connecting"
+    if not view.reachable:
+        return "unreachable"
+    assert view.status is not None
+    return "ready" if view.status.warm else "warming"
+
+
+def _intents(seen: Sequence[Observation], shown: Sequence[int]) -> list[Json]:
+    found: dict[tuple[object, ...], Json] = {}
+    for index in shown:
+        tables = seen[index].tables
+        for intent in tables.intents if tables else ():
+            cluster = intent.cluster_name if intent.HasField("cluster_name") else None
+            key = (intent.kind, cluster, intent.broker_name, intent.topic)
+            row = found.setdefault(key, _intent(intent, cluster))
+            row["servers"].append(index)
+    return list(found.values())
+
+
+def _intent(intent: admin_service_pb2.Intent, cluster: str | None) -> Json:
+    return {
+        "kind": admin_service_pb2.Intent.Kind.Name(intent.kind).removeprefix("KIND_"),
+        "cluster": cluster,
+        "broker": intent.broker_name,
+        "topic": intent.topic,
+        "since": intent.since_millis,
+        "until": intent.ends_at_millis if intent.HasField("ends_at_millis") else None,
+        "caller": caller_words(intent.caller),
+        "comment": intent.comment,
+        "servers": [],
+    }
+
+
+def _difference(difference: Difference, since: int) -> Json:
+    return {"kind": difference.kind, "subject": difference.subject, "said": difference.said, "since": since}

@@ -1,0 +1,112 @@
+"""The agent's listener for clients, and channels that a test holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from broker_agent_api.v1 import client_service_pb2 as pb
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.server import ClientServer, ClientServerOptions
+from groundwork.endpoints import Endpoint
+
+ANY_PORT = Endpoint("127.0.0.1", 0)
+
+
+BROKER = route_data_pb2.BrokerIdentity(
+    cluster_name="C", broker_name="broker-a", broker_id=1, broker_addr="127.0.0.1:10911"
+)
+
+
+TIMEOUT = 20.0
+
+
+GROUP = "consumers"
+
+
+class Listener:
+    """The listener with its managers, in this process."""
+
+    def __init__(self, options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> None:
+        self.managers = ClientManagers(max_channels=max_channels)
+        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER, options)
+        self.managers.start()
+        self.server.start()
+
+    @contextmanager
+    def connect(self, *more: tuple[str, int]) -> Iterator[ClientServiceStub]:
+        # Otherwise all clients of this process would share one connection, and its flow control.
+        options = [("grpc.use_local_subchannel_pool", 1), *more]
+        with grpc.insecure_channel(str(self.server.endpoint), options) as connection:
+            yield ClientServiceStub(connection)
+
+    def ids(self, group: str = GROUP) -> list[str]:
+        found = self.managers.tables.consumers.group(group)
+        return found.client_ids if found else []
+
+
+@contextmanager
+def listening(options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> Iterator[Listener]:
+    listener = Listener(options, max_channels=max_channels)
+    try:
+        yield listener
+    finally:
+        listener.server.stop()
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("broker-agent")] == []
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with listening() as started:
+        yield started
+
+
+@pytest.fixture
+def stub(listener: Listener) -> Iterator[ClientServiceStub]:
+    with listener.connect() as connected:
+        yield connected
+
+
+class Channel:
+    """A client channel that a test holds."""
+
+    def __init__(self, stub: ClientServiceStub, client_id: str = "client-1") -> None:
+        self.stub = stub
+        self.client_id = client_id
+        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder=client_id))
+        self.id = str(self.next().opened.channel_id)
+
+    def next(self) -> pb.OpenClientChannelResponse:
+        event: pb.OpenClientChannelResponse = next(self.events)
+        return event
+
+    def beat(self, *groups: str, producers: Sequence[str] = ()) -> pb.HeartbeatResponse:
+        request = pb.HeartbeatRequest(
+            client_id=self.client_id,
+            channel_id=self.id,
+            language="PYTHON",
+            producer_groups=[pb.ProducerData(group_name=group) for group in producers],
+            consumer_groups=[consumer(group) for group in groups],
+        )
+        response: pb.HeartbeatResponse = self.stub.Heartbeat(request, timeout=TIMEOUT)
+        return response
+
+    def told(self) -> str:
+        return str(self.next().consumer_ids_changed.consumer_group)
+
+
+def consumer(group: str) -> pb.ConsumerData:
+    return pb.ConsumerData(
+        group_name=group,
+        consume_type=pb.CONSUME_TYPE_PASSIVELY,
+        message_model=pb.MESSAGE_MODEL_CLUSTERING,
+        consume_from_where=pb.CONSUME_FROM_WHERE_LAST_OFFSET,
+        subscriptions=[pb.SubscriptionData(topic="TopicTest")],
+    )

@@ -1,0 +1,135 @@
+"""The programs of docs/clients.md that watch routes: they hold on through what happens to name servers and networks."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
+
+from support.engines import DEFAULT
+from support.pages import code_blocks
+from support.programs.processes import Client, NamesrvProcess
+from support.registrations import identity, registration
+from tests.interop.programs import INSTALL_SECONDS, REPOSITORY, WATCHING, Programs, RunningProgram
+from tools.faults.network.proxy import Proxy
+
+pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
+
+TOPIC = "TopicTest"
+ADDRESS = "127.0.0.1:10911"
+ROUTE = f"{TOPIC}: broker-a 0={ADDRESS}"
+NO_ROUTE = f"{TOPIC}: no route"
+
+
+@pytest.fixture
+def python_programs() -> Programs:
+    """The program in Python, which needs nothing to be built."""
+    return Programs(REPOSITORY, {"watching": [sys.executable, str(WATCHING / "watch.py")]})
+
+
+@pytest.fixture(params=["node", "go", "python"])
+def programs(request: pytest.FixtureRequest) -> Programs:
+    """The program of each language in turn."""
+    found: Programs = request.getfixturevalue(f"{request.param}_programs")
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """One will do: that both say the same to watches is shown by the plainer programs."""
+    return DEFAULT
+
+
+@pytest.fixture
+def other() -> Iterator[NamesrvProcess]:
+    """A second name server."""
+    with NamesrvProcess() as process:
+        yield process
+
+
+def register(*namesrvs: NamesrvProcess) -> list[int]:
+    """Tells each name server of a broker with the topic; returns their revisions."""
+    revisions = []
+    for namesrv in namesrvs:
+        with namesrv.connect() as client:
+            request = registration([TOPIC], identity(ADDRESS))
+            answer = client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
+            revisions.append(answer.header.revision)
+    return revisions
+
+
+def unregister(client: Client) -> None:
+    """Takes the broker out again."""
+    gone = UnregisterBrokerRequest(broker=identity(ADDRESS))
+    assert client.registration.UnregisterBroker(gone, timeout=Client.TIMEOUT).removed
+
+
+def expect(program: RunningProgram, *lines: str) -> None:
+    """Reads lines, each of which is as given."""
+    assert [program.next_text() for _ in lines] == list(lines)
+
+
+def test_a_program_prints_what_its_page_shows_when_a_broker_comes_the_network_breaks_and_the_broker_and_its_server_go(
+    programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess, client: Client
+) -> None:
+    (shown,) = (block for block in code_blocks("docs/clients.intro.md", "text") if block.startswith("watching "))
+    with Proxy(seed=1) as network:
+        link = network.link(namesrv.endpoint)
+        for on_page, here in {"10.0.0.1:9876": link.listen, "10.0.0.2:9876": other.endpoint}.items():
+            shown = shown.replace(on_page, str(here))
+        lines = iter(shown.replace("10.0.0.7:10911", ADDRESS).splitlines())
+
+        def expect_shown(count: int) -> None:
+            expect(program, *itertools.islice(lines, count))
+
+        with programs.start("watching", f"{link.listen},{other.endpoint}", TOPIC) as program:
+            expect_shown(2)
+            assert register(namesrv) == [1]
+            expect_shown(1)
+            network.reset(link)
+            expect_shown(1)
+            unregister(client)
+            expect_shown(2)
+            assert namesrv.terminate() == 0
+            expect_shown(2)
+    assert list(lines) == []
+
+
+def test_a_program_goes_to_the_next_name_server_when_its_own_has_gone_or_says_nothing(
+    programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess
+) -> None:
+    register(namesrv, other)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        mute = f"127.0.0.1:{silent.getsockname()[1]}"
+        places = f"{mute},{namesrv.endpoint},{other.endpoint}"
+        with programs.start("watching", places, TOPIC) as program:
+            beginning = "from the beginning"
+            expect(program, f"watching {mute} {beginning}", f"watching {namesrv.endpoint} {beginning}", ROUTE)
+            assert namesrv.terminate() == 0  # it says that it ends: its clients need not ask again
+            expect(program, f"watching {other.endpoint} {beginning}", ROUTE)
+
+
+def test_a_program_begins_anew_at_a_name_server_that_was_started_again_and_ends_at_its_own_mistake(
+    programs: Programs, namesrv: NamesrvProcess
+) -> None:
+    register(namesrv)
+    with programs.start("watching", str(namesrv.endpoint), TOPIC) as program:
+        expect(program, f"watching {namesrv.endpoint} from the beginning", ROUTE)
+        namesrv.kill()
+        with NamesrvProcess(port=namesrv.endpoint.port):
+            lines = [program.next_text()]
+            while lines[-1] != NO_ROUTE:
+                lines.append(program.next_text())
+    assert lines[-3].startswith(f"watching {namesrv.endpoint} after ")  # refused: the bookmark is of the time before
+    assert lines[-2:] == [f"watching {namesrv.endpoint} from the beginning", NO_ROUTE]
+
+
+def test_a_program_ends_with_the_reason_when_its_request_is_at_fault(programs: Programs, other: NamesrvProcess) -> None:
+    done = programs.run("watching", str(other.endpoint), "no such topic")
+    assert done.returncode == 1
+    assert done.stdout == f"watching {other.endpoint} from the beginning\n"
+    assert " INVALID_FIELD: " in done.stderr

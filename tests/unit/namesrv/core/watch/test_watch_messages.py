@@ -1,0 +1,261 @@
+"""What watches are told: what changed or left a route, what is absent, and bookmarks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.records.changes import Cause, ConfigPut
+from namesrv.core.records.rows import DataVersion
+from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
+from namesrv.core.slices import run_sync
+from namesrv.core.watch import messages, watch_index
+from support.core_fleet import A, B
+from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
+
+CAUSE = Cause("test")
+
+
+def test_a_watch_of_nothing_that_is_there_begins_with_what_is_absent(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("nowhere", prefixes=["also-nowhere"])
+    told = fleet.told(watch)
+    assert told.keys() == {"nowhere"}
+    assert not told["nowhere"].HasField("route")
+    assert reasons(told["nowhere"]) == []
+
+
+def test_a_topic_named_twice_over_is_told_once(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1", prefixes=["T", "T1", ""])
+    assert fleet.told(watch).keys() == {"T1", "T2"}
+    fleet.register(topics=[("T1", (1, 1, 6, 0))], version=DataVersion(2, 2))
+    message = fleet.message(watch)
+    assert message is not None
+    assert [change.topic for change in message.changes] == ["T1"]
+
+
+def test_what_left_a_route_is_said_with_its_reason_also_if_more_happened_since(fleet: WatchedFleet) -> None:
+    fleet.register(B, 1, ())
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    fleet.clock.advance(100)
+    fleet.query(B, 1)
+    fleet.clock.advance(21)
+    fleet.scan()
+    fleet.unregister(B)
+    told = fleet.told(watch)["T1"]
+    assert not told.HasField("route")
+    assert sorted(reasons(told)) == [(A, "EXPIRED"), (B, "UNREGISTERED")]
+
+
+def test_a_broker_that_came_back_before_anybody_was_told_has_not_left(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    fleet.unregister()
+    fleet.register(topics=["T1", "T2"])
+    told = fleet.told(watch)["T1"]
+    assert told.HasField("route")
+    assert reasons(told) == []
+
+
+def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    run_sync(fleet.manager.delete_topic("T1", None, CAUSE))
+    told = fleet.told(watch)["T1"]
+    assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
+    assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
+
+
+def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said_to_have_been_deleted(
+    fleet: WatchedFleet,
+) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    run_sync(fleet.manager.delete_topic("T1", None, CAUSE))
+    fleet.unregister(A)
+    fleet.register(B, topics=["T1"])
+    told = fleet.told(watch)["T1"]
+    assert [broker.broker_addr for broker in told.route.broker_datas[0].broker_addrs] == [B]
+    assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
+
+
+def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() -> None:
+    fleet = WatchedFleet(Behaviour(order_message_enable=True))
+    fleet.register(topics=["T1", "T2"])
+    watch = fleet.watch("T1", "T2")
+    fleet.told(watch)
+    manager = fleet.manager
+    manager.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
+    told = fleet.told(watch)
+    assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
+    behaviour = replace(manager.behaviour, order_message_enable=False)
+    manager.publish_behaviour(behaviour, CAUSE, (ConfigPut("orderMessageEnable", "false"),))
+    told = fleet.told(watch)
+    assert told.keys() == {"T1"}
+    assert not told["T1"].route.HasField("order_topic_conf")
+
+
+def test_filter_servers_change_watched_routes(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    fleet.register(topics=["T1", "T2"], filter_servers=("127.0.0.1:9",))
+    assert [row.filter_servers for row in fleet.told(watch)["T1"].route.filter_servers] == [["127.0.0.1:9"]]
+
+
+def test_watches_of_two_zones_are_sent_the_routes_of_each() -> None:
+    fleet = WatchedFleet()
+    fleet.register(A, topics=["T1"], name="broker-a", zone_name="z1")
+    fleet.register(B, topics=["T1"], name="broker-b", zone_name="z2")
+    for zone, groups in (("z1", ["broker-a"]), ("z2", ["broker-b"]), (None, ["broker-a", "broker-b"])):
+        route = fleet.told(fleet.watch("T1", zone=zone))["T1"].route
+        assert [data.broker_name for data in route.broker_datas] == groups
+
+
+def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does_not_know(fleet: WatchedFleet) -> None:
+    fleet.is_warm = False
+    watch = fleet.watch("T1", "comes", "does-not-come")
+    assert fleet.told(watch).keys() == {"T1"}
+    fleet.register(B, topics=["comes"], name="broker-b")
+    assert fleet.told(watch).keys() == {"comes"}
+    fleet.woken()
+    fleet.is_warm = True
+    run_sync(fleet.watches.say_what_is_absent())
+    assert fleet.woken() == [watch]
+    told = fleet.told(watch)
+    assert told.keys() == {"does-not-come"}
+    assert not told["does-not-come"].HasField("route")
+
+
+def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_of_what_it_left_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name server is not warm, so that it keeps silent about a topic that is not there."""
+    monkeypatch.setattr(messages, "MESSAGE_TOPICS", 2)
+    fleet = WatchedFleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.is_warm = False
+    for addr, name in ((A, "broker-a"), (B, "broker-b")):
+        fleet.register(addr, topics=["T1", "T2", "T3"], name=name)
+    named, by_prefix = fleet.watch("T1", "T2", "T4"), fleet.watch(prefixes=["T1", "T2", "T4"])
+    for watch in (named, by_prefix):
+        assert fleet.last_of(watch).bookmark
+    resumed_after = fleet.manager.revision
+    fleet.manager.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
+    fleet.register(A, topics=[], version=DataVersion(2, 2))
+    resumed = fleet.watch("T1", "T2", "T4", after=resumed_after)
+    for watch in (named, by_prefix, resumed):
+        last = fleet.last_of(watch)
+        assert last.bookmark
+        assert last.header == fleet.manager.header()
+
+
+def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    fleet.start_watching()
+    fleet.register(topics=["T1"])
+    assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
+    fleet.is_warm = True
+    run_sync(fleet.watches.say_what_is_absent())
+    assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
+    fleet.register(topics=["T3"], version=DataVersion(2, 2))
+    assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
+
+
+def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_resumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    fleet.start_watching()
+    first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
+    fleet.told(first), fleet.told(second)
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    fleet.register(topics=["T1"])
+    assert fleet.told(second).keys() == {"T1"}
+    bookmark = fleet.manager.revision
+    fleet.watches.close(second)
+    run_sync(telling)
+    assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
+
+
+def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    fleet = WatchedFleet()
+    fleet.is_warm = False
+    watch = fleet.watch("nowhere", "not-there-either")
+    fleet.told(watch)
+    fleet.is_warm = True
+    telling = fleet.watches.say_what_is_absent()
+    next(telling)
+    assert fleet.watches.waiting_count == 1
+    fleet.watches.close(watch)
+    run_sync(telling)
+    assert fleet.watches.waiting_count == 0
+    assert fleet.woken() == []
+
+
+def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_have_been_warm_yet() -> None:
+    fleet = WatchedFleet()
+    fleet.register(topics=["T1"])
+    fleet.start_watching(is_copy=True)
+    assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
+    run_sync(fleet.watches.say_what_is_absent())
+    fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
+    assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
+
+
+def test_a_removal_while_warming_is_said_with_its_reason(fleet: WatchedFleet) -> None:
+    fleet.is_warm = False
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    fleet.unregister()
+    assert reasons(fleet.told(watch)["T1"]) == [(A, "UNREGISTERED")]
+
+
+def test_nothing_is_sent_while_a_change_is_being_passed_over(fleet: WatchedFleet) -> None:
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    fleet.register(topics=[("T1", (1, 1, 6, 0))], version=DataVersion(2, 2))
+    assert fleet.messages.next_message(watch) is None
+    assert fleet.woken() == [watch]
+    assert fleet.told(watch).keys() == {"T1"}
+
+
+def test_those_who_watch_the_same_are_sent_the_same_bytes(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+    pick_up = fleet.manager.pickup_topic_route_data
+
+    def counted(topic: str, zone_name: str | None = None) -> bytes | None:
+        encoded.append(topic)
+        return pick_up(topic, zone_name)
+
+    monkeypatch.setattr(fleet.manager, "pickup_topic_route_data", counted)
+    for _ in range(50):
+        fleet.told(fleet.watch("T1"))
+    assert encoded == ["T1"]
+
+
+def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "SHARED_BYTES", 0)
+    watch = fleet.watch("T1", "T2")
+    fleet.told(watch)
+    assert len(fleet.messages._shared) == 1
+
+
+def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
+    fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)
+    watch = fleet.watch("T1", "T2")
+    first, last = fleet.message(watch), fleet.message(watch)
+    assert first is not None
+    assert last is not None
+    assert (len(first.changes), first.bookmark) == (1, False)
+    assert (len(last.changes), last.bookmark) == (1, True)

@@ -1,0 +1,30 @@
+"""ChannelStreams: what is remembered of a channel, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from namesrv.server.background.channel_streams import ChannelStreams
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.background.table_writer import TableWriter
+from support.core_fleet import Fleet
+
+
+def test_a_channel_that_was_handed_over_and_closed_here_is_forgotten_once_it_has_ended(fleet: Fleet) -> None:
+    async def steps() -> None:
+        detector = StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
+        streams = ChannelStreams(fleet.manager, TableWriter(), detector)
+        removing = asyncio.create_task(streams.remove_brokers_of_ended())
+        async with asyncio.timeout(20), streams.open("an agent") as (channel_id, events):
+            fleet.manager.hand_over_channel(channel_id)
+            streams.close(channel_id, pb.ChannelClosing.REASON_IDLE)
+            assert (await events.get()).closing.reason == pb.ChannelClosing.REASON_IDLE
+            assert streams._closed_here
+        while not streams._ended.empty():  # noqa: ASYNC110 - nobody tells that its end has been taken up
+            await asyncio.sleep(0)
+        assert not streams._closed_here
+        removing.cancel()
+
+    asyncio.run(steps())

@@ -1,0 +1,65 @@
+"""Samples of the digest: name servers that hold the same have the same number of the same minute."""
+
+from __future__ import annotations
+
+import asyncio
+
+from namesrv.core.routes.digests import RouteDigests
+from namesrv.server.background.digest_samples import DigestSamples
+from support.core_fleet import A, B, Fleet
+
+FULL_MINUTE_MILLIS = 1_795_392_000_000
+"""Of minute 0."""
+
+
+class Sampled:
+    """A name server of its own, with its samples."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.now_millis = FULL_MINUTE_MILLIS
+        manager = self.fleet.manager
+        self.samples = DigestSamples(RouteDigests(manager.tables, manager.change_log), lambda: self.now_millis)
+
+    def taken(self) -> dict[int, int]:
+        asyncio.run(self.samples.take())
+        return dict(self.samples.by_minute)
+
+
+def test_two_that_were_told_the_same_in_another_order_have_the_same_number() -> None:
+    one, two = Sampled(), Sampled()
+    for sampled, addrs in ((one, (A, B)), (two, (B, A))):
+        for addr in addrs:
+            sampled.fleet.register(addr, topics=("T1", "T2"), name=f"broker-{addr}")
+    assert one.taken() == two.taken()
+    assert one.taken().keys() == {0}
+
+
+def test_as_many_brokers_and_topics_that_are_others_make_another_number() -> None:
+    numbers: list[int] = []
+    for topic, addr in (("T1", A), ("T2", A), ("T1", B)):
+        sampled = Sampled()
+        sampled.fleet.register(addr, topics=(topic,))
+        numbers += sampled.taken().values()
+    assert len(set(numbers)) == 3
+    assert all(float(number) == number < 2**53 for number in numbers), "exact in Prometheus"
+
+
+def test_the_minute_before_is_kept_and_no_older_one() -> None:
+    sampled = Sampled()
+    (first,) = sampled.taken().values()
+    sampled.fleet.register(A, topics=("T",))
+    sampled.now_millis += 59_990  # it woke a little early
+    second = sampled.taken()
+    assert second == {0: first, 1: second[1]}
+    assert second[1] != first
+    sampled.now_millis += 60_010
+    assert sampled.taken().keys() == {1, 2}
+
+
+def test_the_minute_that_is_waited_for_is_that_of_the_wall_clock() -> None:
+    sampled = Sampled()
+    sampled.now_millis += 59_000
+    assert sampled.samples.seconds_to_next() == 1.0
+    sampled.now_millis += 1_000
+    assert sampled.samples.seconds_to_next() == 60.0

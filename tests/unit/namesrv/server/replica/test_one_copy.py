@@ -1,0 +1,82 @@
+"""One copy of a leader's tables: what becomes of its readers, and of what they hold, when the next copy is served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.config.settings import NamesrvSettings
+from namesrv.core.errors import EpochChanged
+from namesrv.core.replica.manager import ReplicaManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.server.auth.fair_shares import FairShares
+from namesrv.server.background.stall_detector import StallDetector
+from namesrv.server.engines.chosen_engine import ChosenEngine
+from namesrv.server.replica.one_copy import Copy
+from namesrv.server.stores.config_store import ConfigStore
+from support.virtual_clock import VirtualClock
+from tests.unit.namesrv.worlds.watching import CONTEXT, Messages, failure_of, next_of
+
+
+class Place:
+    """What copies that follow each other share."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.shares = FairShares.of()
+
+    def copy(self, epoch: str) -> Copy:
+        """A copy of a leader that has no broker yet."""
+        return Copy(
+            ReplicaManager(NamesrvIdentity("copy", epoch), self.clock),
+            self.clock,
+            StallDetector(self.clock.monotonic, lambda _: None, 1.0),
+            ConfigStore(NamesrvSettings.load(None, {}), None, lambda _settings, _changed, _cause: None, lambda: False),
+            shares=self.shares,
+            product_env=None,
+            started_at_millis=0,
+            engine=ChosenEngine("grpcio", "for a test"),
+        )
+
+
+def watch(copy: Copy, *topics: str) -> Messages:
+    stream: Messages = copy.route["WatchTopicRoutes"](pb.WatchTopicRoutesRequest(topics=topics), CONTEXT)
+    return stream
+
+
+def run(steps: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await steps(Place())
+
+    asyncio.run(main())
+
+
+def test_names_that_were_watched_at_a_copy_do_not_count_once_it_has_retired_and_its_watches_have_ended() -> None:
+    async def steps(place: Place) -> None:
+        before, after = place.copy("1"), place.copy("2")
+        serving = asyncio.create_task(before.run())
+        async with aclosing(watch(before, "T1", "T2")) as ended, aclosing(watch(before, "T3")) as open_still:  # type: ignore[type-var]
+            await next_of(ended)
+            await next_of(open_still)
+            await ended.aclose()  # type: ignore[attr-defined]
+            await before.retire(after.manager)
+            serving.cancel()
+            assert isinstance(await failure_of(open_still), EpochChanged)
+        assert {kind: shares.used for kind, shares in place.shares.by_kind().items() if shares.used} == {}
+
+    run(steps)
+
+
+def test_a_watch_that_begins_at_a_copy_which_retires_meanwhile_is_told_to_begin_again() -> None:
+    async def steps(place: Place) -> None:
+        before, after = place.copy("1"), place.copy("2")
+        await before.retire(after.manager)
+        async with aclosing(watch(before, "T1")) as stream:  # type: ignore[type-var]
+            assert isinstance(await failure_of(stream), EpochChanged)
+
+    run(steps)

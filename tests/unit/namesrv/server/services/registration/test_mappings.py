@@ -1,0 +1,94 @@
+"""The mappings of static topics in a registration: what is taken, and what is refused with field and limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork.topic_rules import MAX_MAPPED_QUEUES
+from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.records.rows import ReportedQueues, StaticMapping
+from namesrv.core.slices import run_sync
+from namesrv.server.services.registration import requests
+from support.registrations import topic_config
+
+
+@dataclass(frozen=True)
+class Said:
+    """A mapping as an agent says it; a good one unless said otherwise."""
+
+    scope: str = "__global__"
+    total: int = 4
+    epoch: int = 7
+    topic_ids: tuple[int, ...] = (0, 3)
+    broker_ids: tuple[int, ...] = (1, 0)
+
+    def topic(self, name: str = "T") -> route_data_pb2.TopicConfig:
+        message = topic_config(name)
+        message.mapping.scope, message.mapping.total_queue_nums = self.scope, self.total
+        message.mapping.epoch = self.epoch
+        message.mapping.topic_queue_ids.extend(self.topic_ids)
+        message.mapping.broker_queue_ids.extend(self.broker_ids)
+        return message
+
+
+GOOD = Said()
+
+
+def read(*topics: route_data_pb2.TopicConfig) -> dict[str, ReportedQueues]:
+    return run_sync(requests.read_topics(topics, ()))
+
+
+def test_a_mapping_is_read_with_the_topic_that_has_it() -> None:
+    mapping = StaticMapping("__global__", 4, 7, False, ((0, 1), (3, 0)))
+    assert read(topic_config("Ordinary"), GOOD.topic()) == {"Ordinary": (4, 4, 6, 0), "T": (4, 4, 6, 0, mapping)}
+
+
+def test_a_mapping_of_a_group_that_has_none_of_the_queues_now_is_read() -> None:
+    assert read(Said("", 0, 0, (), ()).topic()) == {"T": (4, 4, 6, 0, StaticMapping("", 0, 0, False, ()))}
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "problem"),
+    [
+        (replace(GOOD, scope="a b"), "scope", "has characters other than"),
+        (replace(GOOD, scope="\x1b[2J"), "scope", "has characters other than"),
+        (replace(GOOD, scope="x" * 128), "scope", "has 128 characters, at most 127"),
+        (replace(GOOD, total=-1), "total_queue_nums", "is -1 for 'T', must not be negative"),
+        (replace(GOOD, epoch=-1), "epoch", "is -1 for 'T', must not be negative"),
+        (replace(GOOD, broker_ids=(1,)), "broker_queue_ids", "has 1 queues for 'T', must have 2"),
+        (replace(GOOD, topic_ids=()), "broker_queue_ids", "has 2 queues for 'T', must have 0"),
+        (replace(GOOD, topic_ids=(0, 4)), "topic_queue_ids", "has 4 for 'T', must be 0 to 3, total_queue_nums - 1"),
+        (replace(GOOD, topic_ids=(-1, 0)), "topic_queue_ids", "has -1 for 'T', must be 0 to 3"),
+        (replace(GOOD, topic_ids=(3, 0)), "topic_queue_ids", "has 0 after 3 for 'T', must ascend"),
+        (replace(GOOD, topic_ids=(3, 3)), "topic_queue_ids", "has 3 after 3 for 'T', must ascend"),
+        (replace(GOOD, broker_ids=(0, 65_535)), "broker_queue_ids", "has 65535 for 'T', must be 0 to 65534"),
+        (replace(GOOD, broker_ids=(-1, 0)), "broker_queue_ids", "has -1 for 'T', must be 0 to 65534"),
+    ],
+)
+def test_a_bad_mapping_names_its_place_field_and_rule(said: Said, field: str, problem: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        read(topic_config("first"), said.topic())
+    assert caught.value.field == f"topic_configs[1].mapping.{field}"
+    assert problem in caught.value.problem
+
+
+def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
+    half = tuple(range(MAX_MAPPED_QUEUES // 2))
+    whole = replace(GOOD, total=len(half), topic_ids=half, broker_ids=half)
+    assert set(read(whole.topic("T1"), whole.topic("T2"))) == {"T1", "T2"}
+    with pytest.raises(LimitExceeded) as caught:
+        read(whole.topic("T1"), whole.topic("T2"), GOOD.topic("T3"))
+    assert caught.value.metadata == {
+        "name": "queues in mappings of one registration",
+        "value": str(MAX_MAPPED_QUEUES + 2),
+        "limit": str(MAX_MAPPED_QUEUES),
+    }
+
+
+def test_large_mappings_are_read_in_slices() -> None:
+    ids = tuple(range(requests.MAPPED_SLICE))
+    said = replace(GOOD, total=len(ids), topic_ids=ids, broker_ids=ids)
+    assert len(list(requests.read_topics([said.topic(f"T{number}") for number in range(5)], ()))) == 5

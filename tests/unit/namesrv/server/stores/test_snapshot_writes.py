@@ -1,0 +1,292 @@
+"""The snapshot file: when it is written, and what a disk that fails or hangs costs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.server.stores.warm_start import SnapshotWrites
+from namesrv.storage import snapshot_file
+from namesrv.storage.snapshot_file import SnapshotFile
+from support.core_fleet import A, B, Fleet
+from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, names, restarted, run, until, writes
+
+__all__ = ["disk"]  # pytest finds the fixture by its name in this module
+
+
+INTERVAL = 30.0
+
+
+class Schedule:
+    """Lets a task that sleeps again and again run once for each permission, and tells how long it wanted to sleep."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._turns = asyncio.Semaphore(0)
+        self._asleep = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._asleep.release()
+        await self._turns.acquire()
+
+    async def run_once(self) -> None:
+        """Ends the sleep, and waits for the next one."""
+        self._turns.release()
+        await self._asleep.acquire()
+
+    @contextmanager
+    def of(self, periodical: Callable[[Callable[[float], Awaitable[None]]], Any]) -> Iterator[asyncio.Task[None]]:
+        task = asyncio.get_running_loop().create_task(periodical(self.sleep))
+        try:
+            yield task
+        finally:
+            task.cancel()
+
+
+def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        schedule = Schedule()
+        with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
+            await schedule._asleep.acquire()
+            await schedule.run_once()
+            assert names(tmp_path) == set(), "nothing has changed since the start"
+            fleet.register(A)
+            await schedule.run_once()
+            assert names(tmp_path) == {""}
+            await schedule.run_once()
+            assert names(tmp_path) == {""}, "a second write would have made a copy"
+            fleet.register(B, 1)
+            await schedule.run_once()
+            assert names(tmp_path) == {"", ".bak"}
+            assert set(schedule.slept) == {INTERVAL}
+
+    run(made, steps)
+    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+
+
+def test_what_was_loaded_is_not_written_again(tmp_path: Path, disk: SlowFile) -> None:
+    before = Fleet()
+    before.register(A)
+    made = writes(before, disk)
+    run(made, lambda: made.write_if_changed(20))
+    loaded, _ = restarted(tmp_path)
+    again = writes(loaded, disk)
+    disk.busy.clear()
+    run(again, lambda: again.write_if_changed(20))
+    assert not disk.busy.is_set()
+
+
+def test_a_name_server_that_is_not_warm_does_not_overwrite_the_file_of_the_whole_fleet(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    before = Fleet()
+    before.register(A)
+    before.register(B, name="broker-b")
+    made = writes(before, disk)
+    run(made, lambda: made.write_if_changed(20))
+    after, _ = restarted(tmp_path)
+    cold = writes(after, disk)
+    disk.busy.clear()
+
+    async def steps() -> None:
+        after.register(A, topics=["New"])
+        await cold.write_if_changed(20)
+        after.manager.frozen = True
+        await cold.write_last(20)
+        assert not disk.busy.is_set(), "not at its shutdown either"
+
+    run(cold, steps)
+    assert restarted(tmp_path)[0].topics == {"TopicTest"}
+
+
+def test_it_is_written_from_the_moment_on_at_which_it_is_warm(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk, warm_up_seconds=45)
+
+    async def steps() -> None:
+        fleet.register(A)
+        await made.write_if_changed(20)
+        assert names(tmp_path) == set()
+        fleet.clock.advance(45)
+        await made.write_if_changed(20)
+        assert names(tmp_path) == {""}
+
+    run(made, steps)
+
+
+def test_the_last_write_has_what_came_after_the_one_before(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        await made.write_if_changed(20)
+        fleet.register(B, 1)
+        fleet.manager.frozen = True
+
+    run(made, steps)
+    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+
+
+def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_file_is_of_one_revision(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A, topics=["T1"])
+        disk.lets.clear()
+        writing = asyncio.ensure_future(made.write_if_changed(20))
+        await until(disk.busy)
+        fleet.register(B, name="broker-b", topics=["T2"])
+        disk.lets.set()
+        await writing
+        assert restarted(tmp_path)[0].topics == {"T1"}
+        await made.write_if_changed(20)
+        assert restarted(tmp_path)[0].topics == {"T1", "T2"}
+
+    run(made, steps)
+
+
+def test_a_problem_of_the_disk_is_logged_once_and_tried_again_is_at_the_next_interval(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        for problem in (errno.ENOSPC, errno.ENOSPC, errno.EROFS, None, errno.EROFS):
+            disk.problem = problem and OSError(problem, f"problem {problem}")  # type: ignore[assignment]
+            await made.write_if_changed(20)
+            assert fleet.topics == {"TopicTest"}
+            if problem is None:
+                fleet.register(B, 1)
+        disk.problem = None
+
+    with capture_logs() as logs:
+        run(made, steps)
+    problems = [line["problem"] for line in logs if line["event"] == "snapshot_not_written"]
+    assert problems == [f"problem {errno.ENOSPC}", f"problem {errno.EROFS}", f"problem {errno.EROFS}"]
+    assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
+
+
+def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        await made.write_if_changed(20)
+        fleet.register(B, 1)
+        with mock.patch.object(snapshot_file, "MAX_MESSAGE_BYTES", 100):
+            await made.write_if_changed(20)
+        assert restarted(tmp_path)[0].addrs() == {0: A}
+        fleet.manager.frozen = True
+
+    with capture_logs() as logs:
+        run(made, steps)
+    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [mock.ANY]
+    assert names(tmp_path) == {"", ".bak"}
+
+
+def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(tmp_path: Path, disk: SlowFile) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        disk.lets.clear()
+        for _ in range(3):
+            await made.write_if_changed(0.01)
+        assert made._thread._calls.qsize() <= 1, "what is tried meanwhile does not pile up"
+        disk.lets.set()
+        await made.write_if_changed(20)
+        assert names(tmp_path) == {""}
+
+    with capture_logs() as logs:
+        run(made, steps)
+    assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [
+        "the disk took longer than 0.01 s"
+    ]
+    assert restarted(tmp_path)[0].addrs() == {0: A}
+
+
+def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
+    tmp_path: Path, disk: SlowFile
+) -> None:
+    fleet = Fleet()
+    made = writes(fleet, disk)
+
+    async def steps() -> None:
+        fleet.register(A)
+        disk.lets.clear()
+        writing = asyncio.ensure_future(made.write_if_changed(20))
+        await until(disk.busy)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        fleet.manager.frozen = True
+        disk.lets.set()
+
+    run(made, steps)
+    assert names(tmp_path) == {""}
+    assert restarted(tmp_path)[0].addrs() == {0: A}
+
+
+def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A)
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+
+    async def steps() -> None:
+        assert made.age_seconds() is None
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 0.0
+        fleet.clock.advance(100)
+        await made.write_if_changed(20)  # nothing has changed
+        assert made.age_seconds() == 0.0
+        fleet.register(B)
+        disk.problem = OSError(errno.ENOSPC, "No space left on device")
+        fleet.clock.advance(30)
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 30.0
+        disk.problem = None
+        await made.write_if_changed(20)
+        assert made.age_seconds() == 0.0
+
+    run(made, steps)
+
+
+def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try_on(disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A)
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+    disk.problem = OSError(errno.ENOSPC, "No space left on device")
+
+    async def steps() -> None:
+        await made.write_if_changed(20)
+        fleet.clock.advance(300)
+        await made.write_if_changed(20)
+        assert (made.age_seconds(), made.problem) == (300.0, "No space left on device")
+        disk.problem = None
+        await made.write_if_changed(20)
+        assert (made.age_seconds(), made.problem) == (0.0, None)
+
+    run(made, steps)

@@ -1,0 +1,78 @@
+"""A fleet, and digests of what its brokers report."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.records.changes import Cause
+from namesrv.core.records.intents import Intent, IntentKey, IntentKind
+from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers
+from namesrv.core.routes.digests import FRONT, DigestedBroker, RouteDigests
+from namesrv.core.slices import run_sync
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.route.digests import DigestCalls
+from support.core_fleet import CLUSTER, Fleet
+
+CONTEXT = cast("Context", None)
+"""The call does not ask for it."""
+
+
+CAUSE = Cause("test", "an operator", "because")
+
+
+GROUP = BrokerKey(CLUSTER, "broker-a")
+
+
+ALL = 1_000
+
+
+class Digests:
+    """A fleet, and digests of it that are kept from its beginning."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.digests = RouteDigests(self.fleet.manager.tables, self.fleet.manager.change_log)
+        self.calls = DigestCalls(self.fleet.manager)
+
+    def all(self) -> list[DigestedBroker]:
+        return run_sync(self.digests.after(FRONT, ALL))
+
+    def of_groups(self) -> dict[BrokerKey, bytes]:
+        return {live.broker: digest for live, digest in self.all()}
+
+    def of_group(self, broker: BrokerKey = GROUP) -> bytes:
+        return self.of_groups()[broker]
+
+    def page(self, size: int = 0, token: str = "") -> pb.GetRouteDigestResponse:
+        request = pb.GetRouteDigestRequest(page_size=size, page_token=token)
+        return asyncio.run(self.calls.GetRouteDigest(request, CONTEXT))
+
+    def decide(self, kind: IntentKind, key: IntentKey) -> None:
+        manager = self.fleet.manager
+        intent = Intent(kind, key, "an operator", self.fleet.clock.wall_millis())
+        run_sync(manager.publish_intents(manager.intents.with_intent(intent), CAUSE))
+
+    def lift(self, key: IntentKey) -> None:
+        manager = self.fleet.manager
+        run_sync(manager.publish_intents(manager.intents.without([key]), CAUSE))
+
+
+@pytest.fixture
+def made() -> Digests:
+    return Digests()
+
+
+def version(counter: int) -> DataVersion:
+    return DataVersion(1_000, counter)
+
+
+def expected(rows: Mapping[str, QueueNumbers]) -> bytes:
+    """The digest as the wire contract defines it, written as plainly as possible."""
+    lines = [f"{name} {' '.join(map(str, rows[name]))}\n" for name in sorted(rows, key=str.encode)]
+    return hashlib.sha256("".join(lines).encode()).digest()

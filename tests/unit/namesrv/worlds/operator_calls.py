@@ -1,0 +1,78 @@
+"""The calls by which operators decide, on a name server of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from namesrv.core.errors import CallRefused
+from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.admin.intent_pages import IntentQueries
+from namesrv.server.services.admin.intents import IntentChanges
+from namesrv.server.stores.intent_store import IntentStore
+from namesrv.storage.intents_file import IntentsFile
+from support.core_fleet import Fleet
+
+ErrorT = TypeVar("ErrorT", bound=CallRefused)
+
+
+class _Caller:
+    """All that these calls ask a context for."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+
+class Operator:
+    """A name server with a data directory and somebody who calls it."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.fleet = Fleet()
+        self._folder = folder
+        self.manager = self.fleet.manager
+
+    def call(self, request: Message) -> Any:
+        """Makes the call of a request, on a name server that is started for it and holds on to its tables."""
+        name = request.DESCRIPTOR.name.removesuffix("Request")
+
+        async def run() -> Any:
+            file = IntentsFile(self._folder) if self._folder else None
+            writer = TableWriter()
+            store = IntentStore(self.manager, writer, file, self.fleet.clock.wall_millis)
+            parts = IntentChanges(self.manager, writer, store), IntentQueries(self.manager)
+            (part,) = [part for part in parts if hasattr(part, name)]
+            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
+            try:
+                return await method(request, cast("Context", _Caller()))
+            finally:
+                await store.close(20)
+
+        return asyncio.run(run())
+
+    def refused(self, request: Message, error: type[ErrorT]) -> ErrorT:
+        """The error of a call, which must not have changed anything."""
+        before = self.manager.revision, self.manager.intents
+        with pytest.raises(error) as caught:
+            self.call(request)
+        assert (self.manager.revision, self.manager.intents) == before
+        return caught.value
+
+    def perm(self, topic: str = "TopicTest") -> int:
+        route = self.fleet.route(topic)
+        assert route is not None
+        return route.queue_datas[0].perm
+
+    def listed(self) -> list[pb.Intent]:
+        return list(self.call(pb.ListIntentsRequest()).intents)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)

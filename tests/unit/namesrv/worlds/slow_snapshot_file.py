@@ -1,0 +1,98 @@
+"""A snapshot file on a slow disk, and what writes and reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.server.stores.warm_start import SnapshotWrites, load_routes
+from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
+from support.core_fleet import Fleet
+
+
+class SlowFile:
+    """A snapshot file on a disk that does each operation only while it is let, and fails if told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = SnapshotFile(folder)
+        self.lets = threading.Event()
+        self.lets.set()
+        self.busy = threading.Event()
+        self.problem: OSError | None = None
+
+    @contextmanager
+    def open_writer(self) -> Iterator[Any]:
+        self._operate()
+        with self._file.open_writer() as writer:
+            yield _SlowWriter(writer, self._operate)
+
+    def _operate(self) -> None:
+        self.busy.set()
+        assert self.lets.wait(20)
+        if self.problem is not None:
+            raise self.problem
+
+
+class _SlowWriter:
+    def __init__(self, writer: SnapshotWriter, operate: Callable[[], None]) -> None:
+        self._writer = writer
+        self._operate = operate
+
+    def append(self, message: bytes) -> None:
+        self._operate()
+        self._writer.append(message)
+
+    def commit(self) -> None:
+        self._operate()
+        self._writer.commit()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SlowFile]:
+    made = SlowFile(tmp_path)
+    yield made
+    made.lets.set()  # or the writer thread would outlive a test that failed
+
+
+def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> SnapshotWrites:
+    warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds)
+    return SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", file))
+
+
+def run(made: SnapshotWrites, steps: Callable[[], Awaitable[None]]) -> None:
+    """Runs steps, and ends the thread as a shutdown does."""
+
+    async def ended() -> None:
+        try:
+            await steps()
+        finally:
+            await made.write_last(20)
+
+    asyncio.run(ended())
+    for thread in threading.enumerate():
+        if thread.name.startswith("snapshot-file"):
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 20)
+
+
+def restarted(folder: Path) -> tuple[Fleet, list[Any]]:
+    fleet = Fleet()
+    with capture_logs() as logs:
+        load_routes(fleet.manager, SnapshotFile(folder), fleet.clock)
+    return fleet, logs
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name.removeprefix("routes.snapshot") for entry in folder.iterdir()}

@@ -1,0 +1,78 @@
+"""A fleet whose routes are watched, without streams and without a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.behaviour import Behaviour
+from namesrv.core.slices import run_sync
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from support.core_fleet import Fleet
+
+
+class WatchedFleet(Fleet):
+    """A fleet whose routes are watched."""
+
+    def __init__(self, behaviour: Behaviour | None = None, max_waiting: int = 1_000_000) -> None:
+        super().__init__(behaviour)
+        self.is_warm = True
+        self.start_watching(max_waiting)
+
+    def start_watching(self, max_waiting: int = 10, *, is_copy: bool = False) -> None:
+        """Has no watches yet."""
+        self.watches = WatchIndex(self.manager, is_warm=self.is_warm, max_waiting=max_waiting, is_copy=is_copy)
+        self.messages = WatchMessages(self.manager, self.watches, lambda: self.is_warm)
+
+    def watch(
+        self,
+        *topics: str,
+        prefixes: Iterable[str] = (),
+        zone: str | None = None,
+        after: int | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> RouteWatch:
+        watch = self.watches.open(Subscription(frozenset(topics), tuple(prefixes), zone), wake)
+        run_sync(self.watches.settle())
+        run_sync(self.watches.join(watch))
+        run_sync(self.watches.settle())
+        run_sync(self.watches.fill(watch) if after is None else self.watches.catch_up(watch, after))
+        return watch
+
+    def message(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse | None:
+        """The next message; None if there is none."""
+        run_sync(self.watches.settle())
+        encoded = self.messages.next_message(watch)
+        return None if encoded is None else pb.WatchTopicRoutesResponse.FromString(encoded)
+
+    def told(self, watch: RouteWatch) -> dict[str, pb.TopicRouteChange]:
+        """The changes of the next message, which is the last for now."""
+        message = self.message(watch)
+        assert message is not None
+        assert message.bookmark
+        assert message.header == self.manager.header()
+        assert self.message(watch) is None
+        return {change.topic: change for change in message.changes}
+
+    def last_of(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse:
+        """The last message for now."""
+        last = None
+        while message := self.message(watch):
+            last = message
+        assert last is not None
+        return last
+
+    def woken(self) -> list[Follower]:
+        run_sync(self.watches.settle())
+        return self.watches.take_to_wake()
+
+
+def reasons(change: pb.TopicRouteChange) -> list[tuple[str, str]]:
+    return [
+        (gone.broker_addr, route_data_pb2.RemovalReason.Name(gone.reason).removeprefix("REMOVAL_REASON_"))
+        for gone in change.removals
+    ]

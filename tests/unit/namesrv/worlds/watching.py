@@ -1,0 +1,98 @@
+"""What watches need of a name server, and its watchers; for use inside a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from random import Random
+from typing import Any, cast
+
+import pytest
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.errors import (
+    CallRefused,
+)
+from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.slices import run_sync
+from namesrv.server.auth.fair_shares import FairShares
+from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.server.rpc.handlers import Context
+from namesrv.server.services.admin.watcher_list import WatcherListCalls
+from namesrv.server.services.route.watches import WatchCalls
+from support.core_fleet import Fleet
+
+Messages = AsyncIterator[bytes]
+
+
+class Caller:
+    """All that these calls ask a context for."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+
+CONTEXT = cast("Context", Caller())
+
+
+class Server:
+    """What watches need of a name server, with its background work; for use inside a loop."""
+
+    def __init__(self, fleet: Fleet, max_watchers: int = 100, **most: int) -> None:
+        self.fleet = fleet
+        self.warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+        self.shares = FairShares.of(None, watches=max_watchers, **most)
+        self.watchers = WatchStreams(fleet.manager, self.warm_up, fleet.clock, Random(1), self.shares)
+        self.calls = WatchCalls(fleet.manager, self.warm_up, self.watchers)
+        self.lists = WatcherListCalls(fleet.manager, self.watchers)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.watchers.tell_changes())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @asynccontextmanager
+    async def watch(self, *topics: str, **fields: Any) -> AsyncIterator[Messages]:
+        request = pb.WatchTopicRoutesRequest(topics=topics, **fields)
+        async with aclosing(self.calls.WatchTopicRoutes(request, CONTEXT)) as stream:  # type: ignore[type-var]
+            yield stream
+
+    async def listed(self, **fields: Any) -> admin_service_pb2.ListWatchersResponse:
+        return await self.lists.ListWatchers(admin_service_pb2.ListWatchersRequest(**fields), CONTEXT)
+
+
+async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
+    async with asyncio.timeout(20):
+        return pb.WatchTopicRoutesResponse.FromString(await anext(stream))
+
+
+async def failure_of(stream: Messages) -> CallRefused:
+    with pytest.raises(CallRefused) as caught:
+        async with asyncio.timeout(20):
+            await anext(stream)
+    return caught.value
+
+
+def run(
+    work: Callable[[Server], Awaitable[None]], fleet: Fleet | None = None, max_watchers: int = 100, **most: int
+) -> None:
+    """Runs a test on a name server with one broker."""
+    if fleet is None:
+        fleet = Fleet()
+        fleet.register(topics=["T1", "T2"])
+
+    async def main() -> None:
+        server = Server(fleet, max_watchers, **most)
+        async with server.running():
+            await work(server)
+        assert len(server.watchers) == 0
+        run_sync(server.fleet.manager.leftovers.clear_up())
+        assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}
+
+    asyncio.run(main())
