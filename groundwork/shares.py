@@ -81,6 +81,7 @@ class Shares:
         self._what = what
         self.most = most
         self.most_of_caller, self._kept = rules.of_caller(most), rules.kept(most)
+        self._least = min(self.most_of_caller, most - self._kept)
         self._own, self._full = own, full
         self._held: Counter[str] = Counter()
         self.used = 0
@@ -99,6 +100,10 @@ class Shares:
             self.refused += 1
             raise self._full(self._what, used, most, EVERYBODY)
         self.used, self._held[sharer.name] = used, held
+
+    def has_room_for_anyone(self) -> bool:
+        """Whether nobody at all would be refused one more."""
+        return self.used < self._least
 
     def give_back(self, sharer: Sharer, amount: int = 1) -> None:
         """Gives back what was taken, or a part of it."""

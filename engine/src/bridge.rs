@@ -52,6 +52,8 @@ pub struct CallInfo {
     pub deadline: Option<Instant>,
     /// What callers with the same credentials are known by; None if they are not known by anything.
     pub credentials: Option<Bytes>,
+    /// The number by which Python knows its request.
+    pub known: Option<u64>,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,
 }
@@ -228,6 +230,7 @@ mod tests {
             peer: Arc::new(Peer::unknown()),
             deadline: None,
             credentials: None,
+            known: None,
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         })

@@ -22,12 +22,12 @@ use crate::bridge::{CallInfo, Event};
 use crate::cache::key_into;
 use crate::inflate::{Encoding, unpacked};
 use crate::message::{Assembler, Message};
+use crate::parked::Lot;
 use crate::payload::Payload;
 use crate::peer::Peer;
 use crate::request::{Head, Refusal, head_of};
 use crate::responder::Responder;
 use crate::room::{Handle, Room};
-use crate::script::{Held, perform};
 use crate::shared::Shared;
 use crate::status::{Code, Status};
 
@@ -165,21 +165,35 @@ impl Begun {
             return drop(self.responder.refuse(&shared.overloaded));
         };
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
-        let (id, mailbox) = self.room.register();
+        let known = message.as_ref().and_then(|message| self.known(message));
         let info = Arc::new(CallInfo {
-            id,
+            id: self.room.call_id(),
             method: self.head.method,
             request: message,
             headers: std::mem::take(&mut self.headers),
             peer: Arc::clone(&self.peer),
             deadline: self.deadline,
             credentials: self.credentials.take(),
+            known,
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });
         shared.tell(Event::Call(Arc::clone(&info)));
-        let body = body.map(|body| (body, self.assembler()));
-        tokio::task::spawn_local(perform(Held::new(self, info, mailbox, place, body)));
+        let (room, body) = (Rc::clone(&self.room), body.map(|body| (body, self.assembler())));
+        if info.known.is_some() && Lot::has_room_for(&self.handle) {
+            room.park(self, info, place);
+        } else {
+            room.hold(self, info, place, body);
+        }
+    }
+
+    /// The number by which Python knows the request. A call whose caller has it traced is seen as a whole.
+    fn known(&self, message: &Bytes) -> Option<u64> {
+        if self.head.sampled {
+            return None;
+        }
+        let mut key = self.room.key.borrow_mut();
+        self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message)
     }
 
     async fn unpacked(&self, message: Message) -> Result<Bytes, Status> {

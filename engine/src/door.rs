@@ -230,7 +230,6 @@ mod tests {
     use super::*;
     use crate::bridge::{Bridge, Event};
     use crate::cache::Cache;
-    use crate::classes::Classes;
     use crate::limits::Limits;
     use crate::status::{Code, Status};
     use tokio::io::AsyncReadExt;
@@ -241,7 +240,7 @@ mod tests {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
         let overloaded = Status::new(Code::ResourceExhausted, "");
         let rates = RefCell::new(Rates::new(limits.max_connection_rate));
-        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, Classes::new(false), bridge, overloaded, 1));
+        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, overloaded, 1));
         let (sender, room) = unbounded_channel();
         let (next, handshakes) = (RefCell::new(0), RefCell::new(0));
         (Rc::new(Door { shared, rooms: vec![sender], next, rates, handshakes }), room)

@@ -1,8 +1,10 @@
 //! The engine as Rust sees it: made, given listeners and certificates, started, stopped.
 
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -10,7 +12,6 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
-use crate::classes::Classes;
 use crate::door::{self, Listener, listener_of};
 use crate::limits::Limits;
 use crate::room;
@@ -72,8 +73,8 @@ impl Engine {
         let threads = setup.threads.clamp(1, 64);
         let bridge = Arc::new(Bridge::new(threads)?);
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
-        let classes = Classes::new(setup.permits);
-        let shared = Shared::new(setup.limits, setup.methods, cache, classes, bridge, setup.overloaded.into(), threads);
+        let (overloaded, permits) = (setup.overloaded.into(), setup.permits);
+        let shared = Shared::new(setup.limits, setup.methods, cache, permits, bridge, overloaded, threads);
         Ok(Self {
             shared: Arc::new(shared),
             listeners: Mutex::default(),
@@ -189,9 +190,35 @@ impl Engine {
         }
     }
 
-    /// Forgets the classes of all callers.
+    /// Forgets the classes of all callers, and the numbers of their requests.
     pub fn forget_classes(&self) {
         self.shared.classes.forget();
+        self.shared.known.forget();
+    }
+
+    /// Has Python get a number in place of calls like this one, from the same caller. Whether it is short enough.
+    pub fn know(&self, call: &CallInfo, number: u64) -> bool {
+        let Some(request) = &call.request else { return false };
+        self.shared.known.put(call.method, call.credentials.as_ref(), request, number)
+    }
+
+    /// Forgets the numbers of all requests.
+    pub fn forget_known(&self) {
+        self.shared.known.forget();
+    }
+
+    /// Answers calls that Python got by their numbers, at the next `flush`, and counts them. `took` is the time of all.
+    pub fn answer_known<'a>(&self, answered: impl IntoIterator<Item = (&'a CallInfo, Bytes)>, took: Duration) {
+        let mut by_method: BTreeMap<u16, u32> = BTreeMap::new();
+        let mut commands = locked(&self.commands);
+        for (call, message) in answered {
+            commands.push((call.id, Command::Answer(message)));
+            *by_method.entry(call.method).or_default() += 1;
+        }
+        let all: u32 = by_method.values().sum();
+        for (method, calls) in by_method {
+            self.shared.hits[usize::from(method)].answered(calls, took * calls / all);
+        }
     }
 
     /// Goes on with the end: 1 drains, 2 ends connections, 3 leaves them.

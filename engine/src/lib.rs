@@ -25,6 +25,8 @@ mod engine;
 #[cfg(not(feature = "loom"))]
 mod inflate;
 #[cfg(not(feature = "loom"))]
+mod known;
+#[cfg(not(feature = "loom"))]
 mod limits;
 #[cfg(not(feature = "loom"))]
 mod message;
@@ -34,6 +36,8 @@ mod mistakes;
 mod notices;
 #[cfg(not(feature = "loom"))]
 mod pace;
+#[cfg(not(feature = "loom"))]
+mod parked;
 #[cfg(not(feature = "loom"))]
 mod payload;
 #[cfg(not(feature = "loom"))]

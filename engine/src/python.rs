@@ -28,6 +28,7 @@ const WRITABLE: u8 = 2;
 const MESSAGE: u8 = 3;
 const NOTICE: u8 = 4;
 const STOPPED: u8 = 5;
+const KNOWN: u8 = 6;
 
 /// Fields that gRPC itself puts into a request.
 const TRANSPORT: [&str; 6] =
@@ -60,6 +61,12 @@ impl PyCall {
         &self.0.peer.address
     }
 
+    /// The number by which its request is known.
+    #[getter]
+    fn known(&self) -> Option<u64> {
+        self.0.known
+    }
+
     /// The certificate of the connection, DER.
     #[getter]
     fn certificate<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
@@ -77,6 +84,22 @@ impl PyCall {
         let sent = self.0.headers.iter().filter(|(name, _)| !TRANSPORT.contains(&name.as_str()));
         let pairs: Vec<_> = sent.map(|(name, value)| (name.as_str(), PyBytes::new(py, value.as_bytes()))).collect();
         PyList::new(py, pairs)
+    }
+}
+
+/// The calls of a turn that Python knows by their numbers.
+#[pyclass(frozen, name = "KnownCalls", module = "namesrv_engine")]
+struct PyKnown {
+    calls: Vec<Arc<CallInfo>>,
+    taken: Instant,
+}
+
+#[pymethods]
+impl PyKnown {
+    /// Their numbers, in the order in which they came.
+    #[getter]
+    fn numbers(&self) -> Vec<u64> {
+        self.calls.iter().filter_map(|call| call.known).collect()
     }
 }
 
@@ -202,12 +225,14 @@ impl PyEngine {
         self.engine.wakeup().as_raw_fd()
     }
 
-    /// The oldest events: (kind, call, what comes with it).
+    /// The oldest events: (kind, call, what comes with it). Calls that Python knows are one event, the last.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let events = self.engine.take();
         let list = PyList::empty(py);
+        let mut known = Vec::new();
         for event in events {
             match event {
+                Event::Call(info) if info.known.is_some() => known.push(info),
                 Event::Call(info) => list.append((CALL, info.id, Py::new(py, PyCall(info))?))?,
                 Event::Cancelled(id) => list.append((CANCELLED, id, py.None()))?,
                 Event::Writable(id) => list.append((WRITABLE, id, py.None()))?,
@@ -219,6 +244,9 @@ impl PyEngine {
                 }
                 Event::Stopped => list.append((STOPPED, 0, py.None()))?,
             }
+        }
+        if !known.is_empty() {
+            list.append((KNOWN, 0, Py::new(py, PyKnown { calls: known, taken: Instant::now() })?))?;
         }
         Ok(list)
     }
@@ -306,6 +334,38 @@ impl PyEngine {
         self.engine.forget_classes();
     }
 
+    /// Has calls like this one, from the same caller, come by this number. Whether they will.
+    fn know(&self, call: &PyCall, number: u64) -> bool {
+        self.engine.know(&call.0, number)
+    }
+
+    fn forget_known(&self) {
+        self.engine.forget_known();
+    }
+
+    /// Ends those of the calls well that have an answer. Returns the others.
+    fn answer_known(&self, known: &PyKnown, answers: &Bound<'_, PyList>) -> PyResult<Vec<PyCall>> {
+        if answers.len() != known.calls.len() {
+            return Err(PyValueError::new_err(format!("{} answers to {} calls", answers.len(), known.calls.len())));
+        }
+        let (mut answered, mut others) = (Vec::with_capacity(known.calls.len()), Vec::new());
+        let mut last: Option<(Bound<'_, PyAny>, Bytes)> = None;
+        for (call, answer) in known.calls.iter().zip(answers) {
+            if answer.is_none() {
+                others.push(PyCall(Arc::clone(call)));
+                continue;
+            }
+            let message = match &last {
+                Some((same, message)) if same.is(&answer) => message.clone(),
+                _ => copied(answer.cast::<PyBytes>()?.as_bytes()),
+            };
+            last = Some((answer, message.clone()));
+            answered.push((&**call, message));
+        }
+        self.engine.answer_known(answered, known.taken.elapsed());
+        Ok(others)
+    }
+
     fn stop(&self, stage: u8) {
         self.engine.stop(stage);
     }
@@ -352,9 +412,11 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("MESSAGE", MESSAGE),
         ("NOTICE", NOTICE),
         ("STOPPED", STOPPED),
+        ("KNOWN", KNOWN),
     ] {
         module.add(name, number)?;
     }
     module.add_class::<PyCall>()?;
+    module.add_class::<PyKnown>()?;
     module.add_class::<PyEngine>()
 }

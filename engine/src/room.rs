@@ -7,15 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use h2::RecvStream;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
-use crate::bridge::{CallId, Command, Inbox, call_id};
+use crate::bridge::{CallId, CallInfo, Command, Inbox, call_id};
+use crate::call::Begun;
 use crate::connection;
 use crate::door::Arrived;
+use crate::message::Assembler;
+use crate::parked::{Lot, Parked};
 use crate::payload::Waiting;
-use crate::shared::{Shared, Stage};
+use crate::script::{Held, perform};
+use crate::shared::{Pending, Shared, Stage};
 
 /// New connections that have their first turn at once. However many come, others wait for so many of them, and not for all.
 const NEWCOMERS: usize = 4;
@@ -34,10 +39,18 @@ pub(crate) struct Handle {
     pub(crate) cancels: Cell<u32>,
     /// Calls under way that are worth more than a connection's lifetime.
     pub(crate) holding: Cell<usize>,
+    /// Calls that wait for a turn of Python's and have no task.
+    pub(crate) parked: Cell<u32>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Handle {
+    /// The client has cancelled a call that Python had.
+    pub(crate) fn cancelled(&self) {
+        self.cancels.set(self.cancels.get() + 1);
+        self.wake();
+    }
+
     pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
@@ -81,12 +94,12 @@ impl Mailbox {
 }
 
 /// The thread's own things.
-#[derive(Debug)]
 pub(crate) struct Room {
     pub(crate) shared: Arc<Shared>,
     thread: usize,
     inbox: Arc<Inbox>,
     calls: RefCell<HashMap<CallId, Rc<Mailbox>>>,
+    parked: Lot,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     numbers: Cell<u64>,
     /// Bytes that wait for readers, of all connections of this thread.
@@ -109,6 +122,7 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         shared,
         thread,
         calls: RefCell::default(),
+        parked: Lot::default(),
         connections: RefCell::default(),
         numbers: Cell::new(0),
         waiting: Rc::default(),
@@ -139,6 +153,7 @@ impl Room {
                 self.wake_connections();
             }
             if stage == Stage::Leaving || (stage > Stage::Serving && !open && self.connections.borrow().is_empty()) {
+                self.parked.clear(); // each of them holds this room
                 return;
             }
         }
@@ -146,10 +161,15 @@ impl Room {
 
     /// Gives each call the commands that came for it. Those for calls that are gone are dropped.
     fn deal(&self) {
-        let calls = self.calls.borrow();
         for (id, command) in self.inbox.take() {
-            if let Some(mailbox) = calls.get(&id) {
-                mailbox.put(command);
+            match (self.parked.take(id), command) {
+                (Some(parked), Command::Answer(message)) => parked.answer(message),
+                (Some(parked), command) => self.hold(parked.call, parked.info, parked.place, None).put(command),
+                (None, command) => {
+                    if let Some(mailbox) = self.calls.borrow().get(&id) {
+                        mailbox.put(command);
+                    }
+                }
             }
         }
     }
@@ -163,6 +183,7 @@ impl Room {
             must_close: Cell::new(false),
             cancels: Cell::new(0),
             holding: Cell::new(0),
+            parked: Cell::new(0),
             waker: RefCell::new(None),
         });
         self.connections.borrow_mut().insert(number, Rc::clone(&handle));
@@ -177,12 +198,28 @@ impl Room {
         }
     }
 
-    /// A new call that Python is to have.
-    pub(crate) fn register(&self) -> (CallId, Rc<Mailbox>) {
-        let id = call_id(self.thread, self.number());
+    /// The number of a new call that Python is to have.
+    pub(crate) fn call_id(&self) -> CallId {
+        call_id(self.thread, self.number())
+    }
+
+    /// Has a call wait without a task for the turn of Python's in which it is answered.
+    pub(crate) fn park(&self, call: Begun, info: Arc<CallInfo>, place: Pending) {
+        self.parked.put(Parked { call, info, place });
+    }
+
+    /// Gives a call a task, which Python's commands reach.
+    pub(crate) fn hold(
+        &self,
+        call: Begun,
+        info: Arc<CallInfo>,
+        place: Pending,
+        body: Option<(RecvStream, Assembler)>,
+    ) -> Rc<Mailbox> {
         let mailbox = Rc::new(Mailbox::default());
-        self.calls.borrow_mut().insert(id, Rc::clone(&mailbox));
-        (id, mailbox)
+        self.calls.borrow_mut().insert(info.id, Rc::clone(&mailbox));
+        tokio::task::spawn_local(perform(Held::new(call, info, Rc::clone(&mailbox), place, body)));
+        mailbox
     }
 
     /// Such a call has ended.

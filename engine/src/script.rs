@@ -86,8 +86,7 @@ impl Held {
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if self.call.responder.poll_gone(cx).is_ready() {
-            self.call.handle.cancels.set(self.call.handle.cancels.get() + 1);
-            self.call.handle.wake();
+            self.call.handle.cancelled();
             return Poll::Ready(Step::Lost);
         }
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {

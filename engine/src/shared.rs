@@ -10,6 +10,7 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
+use crate::known::Known;
 use crate::limits::Limits;
 use crate::message::Assembling;
 use crate::mistakes::Mistake;
@@ -70,6 +71,12 @@ impl Hits {
         }
     }
 
+    /// So many were answered well, in this time together.
+    pub(crate) fn answered(&self, calls: u32, time: Duration) {
+        self.by_code[0].fetch_add(u64::from(calls), Ordering::Relaxed);
+        self.took(time);
+    }
+
     pub(crate) fn took(&self, time: Duration) {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -101,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) hits: Vec<Hits>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) classes: Classes,
+    pub(crate) known: Known,
     pub(crate) bridge: Arc<Bridge>,
     pub(crate) assembling: Arc<Assembling>,
     /// What a call is told that finds no room, and may find it later.
@@ -129,7 +137,7 @@ impl Shared {
         limits: Limits,
         methods: Vec<Method>,
         cache: Arc<Cache>,
-        classes: Classes,
+        permits: bool,
         bridge: Arc<Bridge>,
         overloaded: Status,
         threads: usize,
@@ -140,7 +148,8 @@ impl Shared {
             by_path,
             methods,
             cache,
-            classes,
+            classes: Classes::new(permits),
+            known: Known::new(permits),
             notices: Notices::new(Arc::clone(&bridge)),
             bridge,
             assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),

@@ -23,6 +23,9 @@ class Gate(Protocol):
     def leave(self, entered: Any) -> None:
         """The call of whoever entered has ended."""
 
+    def has_room(self) -> bool:
+        """Whether ``enter`` would refuse nobody now for want of room, whoever it is."""
+
 
 class Memory(Protocol):
     """Bounds the bytes of all requests under way."""
@@ -46,6 +49,10 @@ class OpenGate:
 
     def leave(self, entered: None) -> None:
         """Nothing to do."""
+
+    def has_room(self) -> bool:
+        """Always."""
+        return True
 
 
 class UnboundedMemory:

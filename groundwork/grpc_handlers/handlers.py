@@ -107,12 +107,13 @@ class CallHandlers:
     def _handler(
         self, method: MethodDescriptor, behaviour: Behaviour, *, is_inline: bool
     ) -> grpc.RpcMethodHandler[Any, Any]:
+        gate = self._gate_of(method)
         answering = _Answering(
             method,
             GetMessageClass(method.input_type).FromString,
             None if is_inline else self._parsing,
             behaviour,
-            self._gate_of(method),
+            gate,
             self._memory,
             self._failures,
         )
@@ -121,7 +122,7 @@ class CallHandlers:
                 self._observed(method, _stream(answering, self._slow_reader_seconds))
             )
         handle = self._observed(method, _unary(answering))
-        return grpc.unary_unary_rpc_method_handler(inline_calls.marked(handle) if is_inline else handle)
+        return grpc.unary_unary_rpc_method_handler(inline_calls.marked(handle, gate.has_room) if is_inline else handle)
 
     def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
         name = f"{method.containing_service.full_name}/{method.name}"

@@ -6,7 +6,7 @@ to runs them to their end in the callback that brought the request.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
@@ -21,15 +21,21 @@ class Waited(RuntimeError):
     """What was to be answered at once waits for something: a defect."""
 
 
-def marked(handle: HandleT) -> HandleT:
-    """The same handler of a unary call, of which engines know now that it never waits."""
-    setattr(handle, _MARK, True)
+def marked(handle: HandleT, has_room: Callable[[], bool]) -> HandleT:
+    """The same handler of a unary call, of which engines know now that it never waits, and when it admits anyone."""
+    setattr(handle, _MARK, has_room)
     return handle
 
 
 def is_marked(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
     """Whether the handler of a call never waits."""
     return hasattr(handler.unary_unary, _MARK)
+
+
+def room_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[[], bool]:
+    """Tells whether the handler of a call that never waits would refuse nobody now for want of room."""
+    has_room: Callable[[], bool] = getattr(handler.unary_unary, _MARK)
+    return has_room
 
 
 def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:

@@ -78,6 +78,10 @@ class RegistrationCounter:
         self.topics_skipped = 0
         """Topics that were passed over because they break a rule, where one odd topic must not refuse the others."""
 
+    def count(self, kind: Kind, result: Result) -> None:
+        """Counts one."""
+        self.counts[kind, result] += 1
+
     def counting(self, kind: Kind) -> Outcome:
         """Counts what happens in the context, with the outcome that it is given there; refused if it raises before."""
         return Outcome(self.counts, kind)

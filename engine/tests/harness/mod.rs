@@ -5,7 +5,7 @@ pub mod raw;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,13 +23,19 @@ pub const KEPT: &str = "/a.B/Kept";
 pub const STREAM: &str = "/a.B/Stream";
 pub const SLOW: &str = "/a.B/Slow";
 pub const HOLDING: &str = "/a.B/Holding";
+pub const AGAIN: &str = "/a.B/Again";
 pub const NEVER: &[u8] = b"never";
 
-/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; leaves the others.
-fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>) -> bool {
+/// What Python knows a call of `Again` by, once it was answered.
+pub const NUMBER: u64 = 7;
+
+/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; answers `Again`
+/// by its number when it comes again, and refuses it then if it is `refuse`; leaves the others.
+fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>, free: &Mutex<()>) -> bool {
     let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     poll(&mut descriptor, Some(&patience)).expect("polls");
+    let _free = free.lock().expect("no test panicked");
     for event in engine.take() {
         match event {
             Event::Call(call) if call.method == 0 => {
@@ -41,6 +47,19 @@ fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>) -> bool {
                 sent.insert(call.id, 1);
                 engine.command(call.id, Command::Write(Bytes::from_static(b"first")));
             }
+            Event::Call(call) if call.method == 4 => match call.known {
+                None => {
+                    engine.command(call.id, Command::Answer(Bytes::from_static(b"first")));
+                    engine.know(&call, NUMBER);
+                }
+                Some(_) if call.request.as_deref() == Some(b"refuse") => {
+                    engine.command(call.id, Command::Finish { trailers: status_trailers(5, "gone"), cut: false });
+                }
+                Some(number) => {
+                    let answer = format!("again {number}").into();
+                    engine.answer_known([(&*call, answer)], Duration::from_millis(1));
+                }
+            },
             Event::Writable(id) => {
                 if sent.insert(id, 2) == Some(1) {
                     engine.command(id, Command::Write(Bytes::from_static(b"second")));
@@ -59,6 +78,8 @@ fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>) -> bool {
 pub struct Served {
     pub engine: Arc<Engine>,
     pub address: SocketAddr,
+    /// While this is locked, Python is busy with something else.
+    pub busy: Arc<Mutex<()>>,
     python: Option<JoinHandle<()>>,
 }
 
@@ -70,7 +91,7 @@ impl Served {
             cached: path == KEPT,
             holds_connection: path == HOLDING,
         };
-        let methods = vec![method(KEPT), method(STREAM), method(SLOW), method(HOLDING)];
+        let methods = vec![method(KEPT), method(STREAM), method(SLOW), method(HOLDING), method(AGAIN)];
         let overloaded = Overloaded { text: "no room".into(), details: Bytes::from_static(b"details") };
         let setup = Setup { limits, methods, threads: 1, permits: false, overloaded };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
@@ -79,12 +100,13 @@ impl Served {
         engine.listen(listener.into()).expect("a listener");
         engine.cache().change([""; 0], Some(Bytes::from_static(b"header ")));
         engine.start().expect("threads");
-        let python = Arc::clone(&engine);
+        let busy = Arc::new(Mutex::new(()));
+        let (python, free) = (Arc::clone(&engine), Arc::clone(&busy));
         let python = std::thread::spawn(move || {
             let mut sent = HashMap::new();
-            while decide(&python, &mut sent) {}
+            while decide(&python, &mut sent, &free) {}
         });
-        Self { engine, address, python: Some(python) }
+        Self { engine, address, busy, python: Some(python) }
     }
 
     pub async fn connect(&self) -> SendRequest<Bytes> {

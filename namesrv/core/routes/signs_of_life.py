@@ -43,6 +43,21 @@ class SignsOfLife(RouteState):
             raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
         self._heard(live)
 
+    def row_of(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
+        """The row of a live broker that says of itself that it is this one; None if there is no such broker here."""
+        return self._live_broker(broker, broker_id, broker_addr)
+
+    def heard_again(self, live: BrokerLiveInfo) -> bool:
+        """Renews liveness of a broker that a heartbeat or an equal version renewed before, when this was its row.
+
+        Returns:
+            Whether it still is. Else nothing is renewed: what the broker says has to be looked at once more.
+        """
+        if self.tables.broker_live_table.get(live.key) is not live:
+            return False
+        self._heard(live)
+        return True
+
     def query_by_address(
         self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
     ) -> tuple[bool, DataVersion | None]:

@@ -93,6 +93,10 @@ class Admission:
         """The call has ended."""
         self._shares.give_back(entered.sharer)
 
+    def has_room(self) -> bool:
+        """Whether there is a share for one more call, whoever makes it."""
+        return self._shares.has_room_for_anyone()
+
 
 def permission_of(method: MethodDescriptor) -> Permission:
     """What a call needs."""

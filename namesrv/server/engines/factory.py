@@ -42,7 +42,8 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
 
 
 def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
-    from namesrv.server.engines.native.server import NativeServer, Options  # noqa: PLC0415 - its package may be missing
+    from namesrv.server.engines.native.options import Options  # noqa: PLC0415 - the package of native may be missing
+    from namesrv.server.engines.native.server import NativeServer  # noqa: PLC0415
 
     descriptors = descriptors_for_connections()
     if settings.remoting_listen:

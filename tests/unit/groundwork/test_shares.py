@@ -52,6 +52,20 @@ def test_rules_are_percents() -> None:
     assert [take_all(shares, Sharer(str(number)))[0] for number in range(11)] == [100] * 10 + [0]
 
 
+@pytest.mark.parametrize("rules", [ShareRules(), ShareRules(caller_percent=100), ShareRules(kept_percent=0)])
+@pytest.mark.parametrize("most", [0, 1, 3, 10])
+def test_there_is_room_for_anyone_exactly_while_nobody_could_be_refused(most: int, rules: ShareRules) -> None:
+    shares = Shares("things", most, rules)
+    while shares.has_room_for_anyone():
+        for sharer in (GREEDY, HONEST, OPERATOR, MACHINE):
+            with shares.holding(sharer):
+                pass
+        shares.take(GREEDY)
+    assert shares.refused == 0
+    with pytest.raises(LimitExceeded):
+        shares.take(GREEDY)
+
+
 def test_what_is_refused_takes_nothing_and_what_is_held_ends_with_its_context() -> None:
     shares = Shares("things", 10)
     with shares.holding(HONEST, 5):

@@ -11,6 +11,7 @@ import namesrv_engine
 
 from namesrv.server.engines.native.identity import names_of
 from namesrv.server.engines.native.metadata import Metadata, fields_of, metadata_of
+from namesrv.server.rpc.repeated_calls import Again
 
 END: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know of it
 """What ``read`` returns after the last message."""
@@ -33,6 +34,9 @@ class Wire(Protocol):
     def answered(self, call: Call, message: bytes) -> None:
         """A call was answered with this message, and what the message rests on is known."""
 
+    def learned(self, call: Call, again: Again) -> None:
+        """A call was answered well, and it is known how to answer it when it comes again."""
+
     def refused(self, call: Call) -> None:
         """A call was ended with a status, and what the status rests on is known."""
 
@@ -48,6 +52,8 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     """What answers it; None if it is answered at once."""
     rests_on: tuple[Sequence[str], int] | None = None
     """What its answer rests on, by tags, and the generation that it is computed at. None: it is not to be kept."""
+    again: Again | None = None
+    """Answers the same call when it comes again. None: it is looked at as a whole each time."""
     _begun = _done = _gone = _stuck = _writing = False
     _code, _details = _OK, ""
     _initial: tuple[tuple[str, str | bytes], ...] = ()
@@ -118,6 +124,8 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
                     engine.answer(number, message)
                     if self.rests_on is not None:
                         self._wire.answered(self, message)
+                    if self.again is not None:
+                        self._wire.learned(self, self.again)
             else:
                 code: int = self._code.value[0]
                 engine.finish(number, code, self._details, fields_of(self._trailing), cut=self._stuck)
@@ -147,6 +155,10 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     def may_keep(self, tags: Sequence[str]) -> None:
         """The answer, which is computed in this very step, rests on these tags and on nothing else."""
         self.rests_on = (tags, self._wire.generation)
+
+    def may_repeat(self, again: Again) -> None:
+        """This is how the same call is answered when it comes again."""
+        self.again = again
 
     async def read(self) -> Any:
         """The next message of the request; EOF after the last."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
 import namesrv_engine
 import structlog
-from namesrv_engine import CALL, CANCELLED, MESSAGE, NOTICE, STOPPED, WRITABLE
+from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS
@@ -22,9 +21,12 @@ from namesrv.core.errors import Overloaded
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
+from namesrv.server.engines.native.known_calls import KnownCalls
 from namesrv.server.engines.native.listening import listen
 from namesrv.server.engines.native.metadata import fields_of
+from namesrv.server.engines.native.options import Options
 from namesrv.server.rpc.kept_answers import KEPT_METHODS
+from namesrv.server.rpc.repeated_calls import Again
 from namesrv.server.rpc.status import FAILURES
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -36,36 +38,6 @@ DRAIN, END, LEAVE = 1, 2, 3
 """Stages of the engine's end."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How the engine is to be; see ``engine/src/limits.rs`` for what each bound prevents."""
-
-    threads: int
-    permits: bool
-    cache_bytes: int
-    max_message: int
-    max_metadata: int
-    max_streams: int
-    max_connections: int
-    max_connections_of_address: int
-    kept_connections: int
-    max_pending: int
-    max_assembling: int
-    max_waiting: int
-    max_connection_rate: int
-    keepalive: float
-    keepalive_timeout: float
-    handshake_timeout: float = 10.0
-    body_timeout: float = 20.0
-    linger: float = 5.0
-    max_connection_age: float = 0.0
-
-    @property
-    def max_cancels(self) -> int:
-        """Two full sets of calls may be cancelled within a keepalive time."""
-        return 2 * self.max_streams
 
 
 class NativeServer(grpc.aio.Server):
@@ -91,6 +63,8 @@ class NativeServer(grpc.aio.Server):
         self._paths: list[str] = []
         self._manager: RouteInfoManager | None = None
         self._answers: KeptAnswers | None = None
+        self._known: KnownCalls
+        """There are some once it has been started."""
         self._calls: dict[int, Call] = {}
         self._flushing = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -137,6 +111,7 @@ class NativeServer(grpc.aio.Server):
             self._show_certificates(self._tls)
             self._background.append(asyncio.create_task(self._pass_certificates_on(self._tls)))
         self._answers = KeptAnswers(self.engine, permits=self.options.permits)
+        self._known = KnownCalls(self.engine)
         if self._manager is not None:
             self._answers.serve(self._manager)
         self._background.append(asyncio.create_task(FreedMemory(self.stats, resident_bytes, malloc_trim).run()))
@@ -185,9 +160,9 @@ class NativeServer(grpc.aio.Server):
     def forget_callers(self) -> None:
         """Whoever calls must show again that he may. Thread-safe."""
         if self._answers is not None and self._loop is not None:
-            self.engine.forget_classes()
+            self._forget_callers()
             # A call may have passed by the permits of before, and be remembered only now.
-            self._loop.call_soon_threadsafe(self.engine.forget_classes)
+            self._loop.call_soon_threadsafe(self._forget_callers)
 
     @property
     def generation(self) -> int:
@@ -232,7 +207,16 @@ class NativeServer(grpc.aio.Server):
         if self._answers is not None:
             self._answers.put_refusal(call)
 
+    def learned(self, call: Call, again: Again) -> None:
+        """A call was answered well, and it is known how to answer it when it comes again."""
+        if self._manager is not None:  # else any call may be traced, and has to be looked at
+            self._known.learn(call, again, inline_calls.room_of(call.handler))
+
     # Details.
+
+    def _forget_callers(self) -> None:
+        self.engine.forget_classes()
+        self._known.forget()
 
     def _flush(self) -> None:
         self._flushing = False
@@ -243,19 +227,20 @@ class NativeServer(grpc.aio.Server):
         for kind, number, what in self.engine.take():
             if kind == CALL:
                 self._on_call(number, what)
+            elif kind == KNOWN:
+                self._on_known(what)
             elif kind == NOTICE:
                 event, peer, problem, not_told = what
                 _log.warning(event, peer=peer, problem=problem, not_told=not_told)
             elif kind == STOPPED:
                 self._ended.set()
             elif (call := self._calls.get(number)) is not None:
-                if kind == WRITABLE:
-                    call.writable()
-                elif kind == CANCELLED:
-                    call.went()
-                elif kind == MESSAGE:
-                    call.received(what)
+                _tell(call, kind, what)
         self._flush()
+
+    def _on_known(self, known: namesrv_engine.KnownCalls) -> None:
+        for called in self.engine.answer_known(known, self._known.answers(known.numbers)):
+            self._on_call(called.id, called)
 
     def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
         handler, never_waits = self._handlers[called.method]
@@ -383,6 +368,16 @@ def _overloaded() -> tuple[str, bytes]:
     """What the engine tells a call for which there is no room now: the text, and the details as they travel."""
     rich = FAILURES.table.rich(Overloaded("too much is under way or coming in; try again in a moment"))
     return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+
+
+def _tell(call: Call, kind: int, what: Any) -> None:
+    """Tells a call what has become of it."""
+    if kind == WRITABLE:
+        call.writable()
+    elif kind == CANCELLED:
+        call.went()
+    elif kind == MESSAGE:
+        call.received(what)
 
 
 def _handled(call: Call) -> Coroutine[Any, Any, Any]:

@@ -18,9 +18,10 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRe
 from namesrv.server.auth.callers import caller_of, owner, sharer_of
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.counters import RegistrationCounter, Result, kind_of
+from namesrv.server.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered
 from namesrv.server.rpc.handlers import Context
+from namesrv.server.rpc.repeated_calls import may_repeat
 from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.parts import RegistrationParts
 from namesrv.server.services.registration.reader import RegistrationReader
@@ -96,7 +97,7 @@ class RegistrationServicer:
         return pb.UnregisterBrokerResponse(header=self._manager.header(), removed=removed is not None)
 
     async def QueryDataVersion(  # noqa: N802
-        self, request: pb.QueryDataVersionRequest, _context: Context
+        self, request: pb.QueryDataVersionRequest, context: Context
     ) -> bytes:
         """QUERY_DATA_VERSION, 322."""
         with self._tally.counting("query") as outcome:
@@ -104,15 +105,20 @@ class RegistrationServicer:
             version = requests.data_version("data_version", request.data_version)
             changed, held = self._manager.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
-        return self._manager.header_fragment() + _after_header(held, changed=changed)
+        after_header = _after_header(held, changed=changed)
+        if not changed:  # else it registers now, and asks with another version
+            self._may_repeat(context, identity, "query", after_header)
+        return self._manager.header_fragment() + after_header
 
     async def BrokerHeartbeat(  # noqa: N802
-        self, request: pb.BrokerHeartbeatRequest, _context: Context
+        self, request: pb.BrokerHeartbeatRequest, context: Context
     ) -> bytes:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
-            self._manager.broker_heartbeat(*requests.broker_identity(request.broker))
+            identity = requests.broker_identity(request.broker)
+            self._manager.broker_heartbeat(*identity)
             outcome.result = "unchanged"
+        self._may_repeat(context, identity, "heartbeat", b"")
         return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
 
     async def RegisterTopic(  # noqa: N802
@@ -156,6 +162,18 @@ class RegistrationServicer:
             channel_grace_millis=round(self._manager.behaviour.channel_grace_seconds * 1000),
             broker_count=brokers,
         )
+
+    def _may_repeat(self, context: Context, identity: requests.BrokerIdentity, kind: Kind, after_header: bytes) -> None:
+        """A broker was heard of; as long as its row is the same, so is the answer, but for the header."""
+        manager, tally, live = self._manager, self._tally, self._manager.row_of(*identity)
+
+        def again() -> bytes | None:
+            if live is None or not manager.heard_again(live):
+                return None
+            tally.count(kind, "unchanged")
+            return manager.header_fragment() + after_header
+
+        may_repeat(context, again)
 
     def _order_topic_config(self) -> Mapping[str, str]:
         wanted = self._manager.behaviour.return_order_topic_config_to_broker

@@ -1,0 +1,116 @@
+//! Requests that Python knows by a number: those that come again and again, byte for byte, from callers that it let in.
+//!
+//! Nothing of an answer is here. Python gets the number in place of the call, and decides what the answer is, or wants
+//! to see the call after all. What is known is forgotten when permits or tokens are read anew.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use bytes::Bytes;
+
+/// Longest key, bytes: credentials and request. How many keys there are is Python's to bound.
+const MAX_KEY: usize = 2 << 10;
+
+/// The numbers of requests.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Whether a request is only known from callers with the same credentials.
+    permits: bool,
+    numbers: RwLock<HashMap<Box<[u8]>, u64>>,
+}
+
+impl Known {
+    pub(crate) fn new(permits: bool) -> Self {
+        Self { permits, numbers: RwLock::default() }
+    }
+
+    /// The number of a request; None if Python must see it.
+    pub(crate) fn number_of(
+        &self,
+        buffer: &mut Vec<u8>,
+        method: u16,
+        credentials: Option<&Bytes>,
+        request: &[u8],
+    ) -> Option<u64> {
+        let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
+        if numbers.is_empty() || !self.key_into(buffer, method, credentials, request) {
+            return None;
+        }
+        numbers.get(buffer.as_slice()).copied()
+    }
+
+    /// Gives a request a number, and takes the one from it that it had. False if it is too long, or nobody's.
+    pub(crate) fn put(&self, method: u16, credentials: Option<&Bytes>, request: &[u8], number: u64) -> bool {
+        let mut key = Vec::new();
+        if !self.key_into(&mut key, method, credentials, request) {
+            return false;
+        }
+        self.numbers.write().unwrap_or_else(PoisonError::into_inner).insert(key.into_boxed_slice(), number);
+        true
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn forget(&self) {
+        *self.numbers.write().unwrap_or_else(PoisonError::into_inner) = HashMap::new();
+    }
+
+    /// Whether there is a key.
+    fn key_into(&self, key: &mut Vec<u8>, method: u16, credentials: Option<&Bytes>, request: &[u8]) -> bool {
+        let credentials = match (self.permits, credentials) {
+            (true, None) => return false,
+            (true, Some(credentials)) => &credentials[..],
+            (false, _) => &[],
+        };
+        if credentials.len() + request.len() > MAX_KEY {
+            return false;
+        }
+        key.clear();
+        key.extend_from_slice(&method.to_le_bytes());
+        key.extend_from_slice(&(credentials.len() as u64).to_le_bytes()); // or one could end where another's request begins
+        key.extend_from_slice(credentials);
+        key.extend_from_slice(request);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(known: &Known, method: u16, credentials: Option<&Bytes>, request: &[u8]) -> Option<u64> {
+        known.number_of(&mut vec![1, 2, 3], method, credentials, request)
+    }
+
+    #[test]
+    fn a_request_is_known_by_its_method_and_its_bytes_until_all_are_forgotten() {
+        let known = Known::new(false);
+        assert!(known.put(1, None, b"request", 7));
+        assert_eq!(number(&known, 1, None, b"request"), Some(7));
+        assert_eq!(number(&known, 2, None, b"request"), None);
+        assert_eq!(number(&known, 1, None, b"requesu"), None);
+        assert!(known.put(1, None, b"request", 8));
+        assert_eq!(number(&known, 1, None, b"request"), Some(8));
+        known.forget();
+        assert_eq!(number(&known, 1, None, b"request"), None);
+    }
+
+    #[test]
+    fn with_permits_it_is_known_from_the_same_credentials_only() {
+        let (known, mine, yours) = (Known::new(true), Bytes::from_static(b"mine"), Bytes::from_static(b"your"));
+        assert!(known.put(1, Some(&mine), b"s request", 7));
+        assert_eq!(number(&known, 1, Some(&mine), b"s request"), Some(7));
+        assert_eq!(number(&known, 1, Some(&yours), b"s request"), None);
+        assert_eq!(number(&known, 1, Some(&Bytes::from_static(b"mines")), b" request"), None);
+        assert_eq!(number(&known, 1, None, b"s request"), None);
+        assert!(!known.put(1, None, b"s request", 8));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_known() {
+        let known = Known::new(true);
+        let credentials = Bytes::from_static(b"c");
+        assert!(known.put(1, Some(&credentials), &vec![0; MAX_KEY - 1], 1));
+        assert!(!known.put(1, Some(&credentials), &vec![0; MAX_KEY], 2));
+        assert_eq!(number(&known, 1, Some(&credentials), &vec![0; MAX_KEY]), None);
+    }
+}

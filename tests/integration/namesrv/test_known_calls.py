@@ -1,0 +1,81 @@
+"""Signs of life that the native engine knows by a number are counted, permitted and answered as all others are."""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from support.engines import present
+from support.programs.processes import Client, NamesrvProcess, eventually
+from support.registrations import data_version, identity, registration, unregister
+from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
+from tests.integration.namesrv.test_hits import metric
+
+TIMES = 7
+TIMEOUT = 20.0
+NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
+HEARTBEAT = pb.BrokerHeartbeatRequest(broker=identity())
+QUESTION = pb.QueryDataVersionRequest(broker=identity(), data_version=data_version())
+
+pytestmark = pytest.mark.engines
+
+
+def code_of_heartbeat(client: Client) -> grpc.StatusCode:
+    try:
+        client.registration.BrokerHeartbeat(HEARTBEAT, timeout=TIMEOUT)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_signs_of_life_are_in_the_metrics_and_told_the_truth_each_time() -> None:
+    present("native")
+    options = ("--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0")
+    with NamesrvProcess(*NO_SCAN, *options, engine="native") as server, server.connect() as client:
+        ask = client.registration.QueryDataVersion
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert [code_of_heartbeat(client) for _ in range(TIMES)] == [grpc.StatusCode.OK] * TIMES
+        first = [ask(QUESTION, timeout=TIMEOUT) for _ in range(TIMES)]
+        assert all(not answer.changed and answer.header.revision == 1 for answer in first)
+        client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
+        second = ask(QUESTION, timeout=TIMEOUT)
+        assert (second.changed, second.data_version.counter) == (True, 2)
+        assert second.header.revision > first[-1].header.revision
+        unregister(client)
+        assert code_of_heartbeat(client) is grpc.StatusCode.NOT_FOUND
+        assert not ask(QUESTION, timeout=TIMEOUT).HasField("data_version")
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert code_of_heartbeat(client) is grpc.StatusCode.OK
+        told = {
+            ("BrokerHeartbeat", "OK"): TIMES + 1,
+            ("BrokerHeartbeat", "NOT_FOUND"): 1,
+            ("QueryDataVersion", "OK"): TIMES + 2,
+        }
+        for (call, code), times in told.items():
+            labels = f'grpc_method="namesrv_api.v1.RegistrationService/{call}",grpc_status="{code}"'
+            assert metric(server, f"grpc_server_call_duration_seconds_count{{{labels}}}") == times
+
+
+@pytest.mark.parametrize("kind", ["token", "mTLS"])
+def test_permits_that_are_taken_away_are_taken_away_from_known_calls_too(place: Place, kind: str) -> None:
+    present("native")
+    with (
+        NamesrvProcess(*NO_SCAN, *place.flags(kind), engine="native") as server,
+        connected(server.endpoint, place.files(kind, "broker")) as broker,
+        connected(server.endpoint, place.files(kind, "client")) as client,
+    ):
+        assert register(broker) == "OK"
+
+        def beat(caller: Client) -> str:
+            return outcome(lambda: caller.registration.BrokerHeartbeat(HEARTBEAT, timeout=TIMEOUT))
+
+        assert [beat(broker) for _ in range(TIMES)] == ["OK"] * TIMES
+        assert beat(client) == "NOT_PERMITTED", "what is known of one caller is not known of another"
+        place.permits.write_text(json.dumps(permits(broker={"register": []})), encoding="utf-8")
+        eventually(lambda: beat(broker), lambda reason: reason == "NOT_PERMITTED", within_seconds=LIVE_SECONDS)
+        assert beat(broker) == "NOT_PERMITTED"
+        place.permits.write_text(json.dumps(permits()), encoding="utf-8")
+        eventually(lambda: beat(broker), lambda reason: reason == "OK", within_seconds=LIVE_SECONDS)

@@ -1,0 +1,106 @@
+"""Calls that the native engine knows by a number: each answer is computed anew, or the call is looked at as a whole."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
+
+from namesrv.server.engines.native.known_calls import KnownCalls
+
+
+class _Engine:
+    """What the engine is told; calls whose text is long are too long to be known."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+
+    def know(self, call: Any, number: int) -> bool:
+        if len(call.text) > 10:
+            return False
+        self.known[call.text] = number
+        return True
+
+    def forget_known(self) -> None:
+        self.known.clear()
+
+
+class _World:
+    def __init__(self, most: int = 100) -> None:
+        self.engine = _Engine()
+        engine: Any = self.engine
+        self.calls = KnownCalls(engine, most)
+        self.has_room = True
+
+    def learn(self, text: str, again: Any) -> None:
+        call: Any = SimpleNamespace(call=SimpleNamespace(text=text, known=self.engine.known.get(text)))
+        self.calls.learn(call, again, self.is_open)
+
+    def is_open(self) -> bool:
+        return self.has_room
+
+    def ask(self, *texts: str) -> list[bytes | None]:
+        return self.calls.answers([self.engine.known[text] for text in texts])
+
+
+def test_each_answer_is_computed_when_the_call_comes() -> None:
+    world, said = _World(), [b"one", b"two"]
+    world.learn("a", lambda: said[0])
+    world.learn("b", lambda: said[1])
+    assert world.ask("b", "a", "b") == [b"two", b"one", b"two"]
+    said[1] = b"three"
+    assert world.ask("a", "b") == [b"one", b"three"]
+
+
+def test_one_that_cannot_be_answered_again_is_looked_at_and_the_others_are_answered() -> None:
+    world = _World()
+    world.learn("a", lambda: b"one")
+    world.learn("b", lambda: None)
+    world.learn("c", lambda: 1 // 0)
+    assert world.ask("a", "b", "c", "a") == [b"one", None, None, b"one"]
+
+
+def test_without_room_for_anyone_each_is_looked_at() -> None:
+    world = _World()
+    world.learn("a", lambda: b"one")
+    world.has_room = False
+    assert world.ask("a", "a") == [None, None]
+    world.has_room = True
+    assert world.ask("a") == [b"one"]
+
+
+def test_what_is_forgotten_is_forgotten_for_those_too_that_are_on_their_way() -> None:
+    world = _World()
+    world.learn("a", lambda: b"one")
+    number = world.engine.known["a"]
+    world.calls.forget()
+    world.learn("b", lambda: b"two")
+    assert world.calls.answers([number]) == [None]
+    assert list(world.engine.known) == ["b"]
+
+
+def test_beyond_the_bound_all_are_learned_anew() -> None:
+    world = _World(most=2)
+    for text in "abc":
+        world.learn(text, lambda: b"one")
+    assert list(world.engine.known) == ["c"]
+    assert world.ask("c") == [b"one"]
+
+
+def test_a_call_that_is_learned_again_takes_the_place_of_what_it_was_known_by() -> None:
+    world = _World(most=2)
+    world.learn("a", lambda: b"one")
+    for _ in range(5):
+        world.learn("b", lambda: b"two")
+    assert world.ask("a", "b") == [b"one", b"two"]
+
+
+def test_what_the_engine_does_not_take_is_not_kept() -> None:
+    world = _World(most=2)
+    world.learn("much too long", lambda: b"one")
+    world.learn("a", lambda: b"one")
+    world.learn("b", lambda: b"two")
+    assert world.ask("a", "b") == [b"one", b"two"]
