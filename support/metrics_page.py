@@ -7,6 +7,8 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.programs.processes import Process
+
 TIMEOUT = 20.0
 
 
@@ -29,3 +31,10 @@ def samples(endpoint: str) -> dict[tuple[str, ...], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def sample_of(process: Process, line: str) -> float:
+    """The value of one sample of a name server, by its name and labels as the page has them; 0 if it is not there."""
+    _, text = get(process.wait_for("namesrv_started")["metrics"], "/metrics")
+    found = [row for row in text.splitlines() if row.startswith(f"{line} ")]
+    return float(found[0].rpartition(" ")[2]) if found else 0.0

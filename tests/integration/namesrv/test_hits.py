@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -12,6 +11,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config.limits import MAX_METADATA_BYTES
 from support.engines import present
+from support.metrics_page import sample_of
 from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import registration
 from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
@@ -35,14 +35,6 @@ def measured() -> Iterator[NamesrvProcess]:
         yield process
 
 
-def metric(process: NamesrvProcess, line: str) -> float:
-    """The value of one sample, 0 if it is not there."""
-    page = process.wait_for("namesrv_started")["metrics"]
-    with urlopen(f"http://{page}/metrics", timeout=TIMEOUT) as answer:
-        found = [text for text in answer.read().decode().splitlines() if text.startswith(f"{line} ")]
-    return float(found[0].rpartition(" ")[2]) if found else 0.0
-
-
 def test_hits_are_in_the_metrics_by_method_and_code(measured: NamesrvProcess) -> None:
     with measured.connect() as client:
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
@@ -51,11 +43,11 @@ def test_hits_are_in_the_metrics_by_method_and_code(measured: NamesrvProcess) ->
             with pytest.raises(grpc.RpcError):
                 client.routes.GetTopicRoute(pb.GetTopicRouteRequest(topic="Missing"), timeout=TIMEOUT)
     method = 'grpc_method="namesrv_api.v1.RouteService/GetTopicRoute"'
-    assert metric(measured, f"grpc_server_call_started_total{{{method}}}") == 2 * LOOKUPS
+    assert sample_of(measured, f"grpc_server_call_started_total{{{method}}}") == 2 * LOOKUPS
     for status in ("OK", "NOT_FOUND"):
         name = f'grpc_server_call_duration_seconds_count{{{method},grpc_status="{status}"}}'
-        assert metric(measured, name) == LOOKUPS
-    assert metric(measured, "namesrv_engine_asked_calls_total") == 3, "one registration, and each lookup once"
+        assert sample_of(measured, name) == LOOKUPS
+    assert sample_of(measured, "namesrv_engine_asked_calls_total") == 3, "one registration, and each lookup once"
 
 
 def test_a_lookup_that_its_caller_traces_is_always_asked(measured: NamesrvProcess) -> None:
@@ -64,9 +56,9 @@ def test_a_lookup_that_its_caller_traces_is_always_asked(measured: NamesrvProces
         asked = "namesrv_engine_asked_calls_total"
         request = pb.GetTopicRouteRequest(topic="TopicTest")
         for metadata, more in (((NOT_SAMPLED,), 1), ((NOT_SAMPLED,), 0), ((SAMPLED,), 1), ((SAMPLED,), 1)):
-            before = metric(measured, asked)
+            before = sample_of(measured, asked)
             client.routes.GetTopicRoute(request, timeout=TIMEOUT, metadata=metadata)
-            assert metric(measured, asked) - before == more
+            assert sample_of(measured, asked) - before == more
 
 
 @pytest.mark.parametrize("kind", ["token", "mTLS"])

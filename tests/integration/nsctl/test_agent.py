@@ -88,4 +88,5 @@ def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
         eventually(lambda: agent.events("registered"))
         [row] = rows("status", str(agent.endpoint), *flags)
         assert row["registered"]
-        assert "UNAVAILABLE" in run("status", str(agent.endpoint), exit_code=UNREACHABLE)
+        told = run("status", str(agent.endpoint), exit_code=UNREACHABLE)
+        assert f"{agent.endpoint}: it speaks TLS, and was called in plain text: give --tls-ca" in told

@@ -37,6 +37,8 @@ OTHERS_FLAGS |= {
     "py-files",
     "tmpfs",
     "faults",
+    "only",
+    "quick",
     "rows",
 }
 """Flags of pip, docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
