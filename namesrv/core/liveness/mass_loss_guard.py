@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from namesrv.core.behaviour import Behaviour
@@ -61,7 +62,10 @@ class MassLossGuard:
         self._removed_of: Counter[str] = Counter()
         """How many of those each owner has."""
         self._held: dict[LiveKey, float] = {}
-        """Lost within the window and held, with the time of each loss, oldest first."""
+        """Lost within the window and held, with the time of each loss."""
+        self._held_by_time: list[tuple[float, LiveKey]] = []
+        """A heap of the same, and of some that are held no more: what an owner lost before may follow what another one
+        lost later."""
 
     def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> Sliced[frozenset[str]]:
         """The owners whose losses are not believed: of those that lose brokers now, or lost some within the window.
@@ -134,16 +138,20 @@ class MassLossGuard:
         for lost in removed_before:
             key = lost.live.key
             self._forget_removed(key)
-            self._held[key] = lost.at
+            self._hold(key, lost.at)
             if key not in brought_back:
                 self.left(key)
         now = self._clock.monotonic()
         for key in keys:
-            self._held[key] = now
+            self._hold(key, now)
             self._newcomers.pop(key, None)
             self._tally.lose(key)
 
     # Details
+
+    def _hold(self, key: LiveKey, at: float) -> None:
+        self._held[key] = at
+        heappush(self._held_by_time, (at, key))
 
     def _is_listed(self, key: LiveKey) -> bool:
         """Whether a member counts, or waits to."""
@@ -160,9 +168,11 @@ class MassLossGuard:
             self._tally.drop(key)
             self._forget_removed(key)
             del self._members[key]
-        for key in list(itertools.takewhile(lambda key: self._held[key] < begin, self._held)):
-            self._tally.drop(key)
-            del self._held[key]
+        while self._held_by_time and self._held_by_time[0][0] < begin:
+            at, key = heappop(self._held_by_time)
+            if self._held.get(key) == at:
+                self._tally.drop(key)
+                del self._held[key]
         settled = itertools.takewhile(
             lambda key: self._has_settled(self._newcomers[key], now, behaviour), self._newcomers
         )

@@ -173,6 +173,20 @@ def test_what_the_guard_remembers_ends_with_the_window() -> None:
     assert len(guard._tally._voters) == 3
 
 
+def test_a_loss_counts_for_one_window_whatever_another_owner_lost_in_between() -> None:
+    fleet, window = OwnedFleet({"x": 10, "y": 10}), Behaviour().mass_loss_window_seconds
+    fleet.lose("x-0", "x-1")
+    fleet.clock.advance(window / 4)
+    fleet.lose(*[f"y-{number}" for number in range(7)])
+    fleet.clock.advance(window / 4)
+    fleet.lose(*[f"x-{number}" for number in range(2, 7)])
+    assert len(fleet.manager.unconfirmed) == 14
+    fleet.clock.advance(0.6 * window)
+    fleet.come("z-0", "z")
+    held = {key.broker_addr.partition(":")[0] for key in fleet.manager._guard._held}
+    assert held == {*[f"y-{number}" for number in range(7)], *[f"x-{number}" for number in range(2, 7)]}
+
+
 def test_what_one_owner_lost_is_not_brought_back_by_the_losses_of_others_once_the_tables_are_frozen() -> None:
     for slices in itertools.count():
         fleet = OwnedFleet({"x": 5, "y": 1, "z": 1, "w": 10})
