@@ -91,7 +91,7 @@ class NamesrvMetrics(Collector):
         )
         if self._sources.front is not None:
             yield from _of_front(self._sources.front)
-        yield from _of_shares(self._sources.shares)
+        yield from share_metrics(self._sources.shares)
         lag = self._sources.watchers.lag
         text = "Time from a change to the message about it, to each watch."
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
@@ -157,7 +157,8 @@ def _of_digests(samples: DigestSamples) -> Family:
     return digests
 
 
-def _of_shares(shares: FairShares) -> Iterator[Family]:
+def share_metrics(shares: FairShares) -> Iterator[Family]:
+    """What callers hold, and how often that was too much."""
     used = GaugeMetricFamily("namesrv_shares_used", "What all callers hold, by kind.", labels=["kind"])
     limit = GaugeMetricFamily("namesrv_shares_limit", "Most that they may hold together.", labels=["kind"])
     refused = CounterMetricFamily(

@@ -11,8 +11,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from namesrv.core.replica.manager import ReplicaManager
+from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.observability.metrics import ALIVE_SECONDS
+from namesrv.server.observability.metrics import ALIVE_SECONDS, Family, share_metrics
 
 
 class CopySource(Protocol):
@@ -27,10 +28,13 @@ class CopySource(Protocol):
 
 
 class ReplicaMetrics(Collector):
-    """The gauges of a copy."""
+    """The metrics of a copy."""
 
-    def __init__(self, registry: CollectorRegistry, source: CopySource, stall_detector: StallDetector) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, source: CopySource, stall_detector: StallDetector, shares: FairShares
+    ) -> None:
         self._source = source
+        self._shares = shares
         self._stall_detector = stall_detector
         registry.register(self)
 
@@ -43,8 +47,8 @@ class ReplicaMetrics(Collector):
         """Why lookups cannot rely on the copy; None if they can."""
         return self._source.problem()
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges as they are now."""
+    def collect(self) -> Iterator[Family]:
+        """The metrics as they are now."""
         status, manager = self._source.status(), self._source.manager
         gauges = [
             ("replica_connected", "1 while the leader's stream stands.", float(status.leader_connected)),
@@ -67,3 +71,4 @@ class ReplicaMetrics(Collector):
             ]
         for name, text, value in gauges:
             yield GaugeMetricFamily(name, text, value=float(value))
+        yield from share_metrics(self._shares)

@@ -107,7 +107,7 @@ class ReplicaServer:
         try:
             return Observability(
                 self._settings,
-                lambda registry: ReplicaMetrics(registry, self, self._stall_detector),
+                lambda registry: ReplicaMetrics(registry, self, self._stall_detector, self._shares),
                 self._grpc,
                 self._engine,
             )

@@ -90,7 +90,8 @@ def test_the_page_of_metrics_has_those_that_a_read_only_copy_exposes() -> None:
         assert metrics_page.get(listen, "/readyz")[0] == 200
     page = documented("namesrv_", "replica_", "grpc_server_", "process_", "python_")
     assert metrics.keys() <= page.keys()
-    assert metrics.keys() >= documented("replica_").keys() | {"namesrv_live_brokers", "namesrv_topics", "namesrv_warm"}
+    held = {"namesrv_live_brokers", "namesrv_topics", "namesrv_warm"}
+    assert metrics.keys() >= documented("replica_", "namesrv_shares_").keys() | held
 
 
 def test_the_page_of_metrics_has_just_those_that_an_agent_exposes(place: Place) -> None:
