@@ -40,6 +40,12 @@ SETTLE_TURNS = 1_000_000
 LEAVE_TURNS = 5
 """Turns in which the end of a connection has become a change that stands in line."""
 
+SETTLE_SECONDS = 60.0
+"""Until changes under way must be made."""
+
+CLOSE_SECONDS = 5.0
+"""Until a thread has written what is under way."""
+
 SETTLE_ROUNDS = 3
 """The end of one connection is being dealt with, that of the next stands in line, and nothing follows these."""
 
@@ -121,6 +127,7 @@ class SocketlessFront:
             kv_config=KvConfigStore(manager, KvConfigFile(folder, _written)),
             intents=IntentStore(manager, writer, IntentsFile(folder, _written), clock.wall_millis),
         )
+        self._stores = (config, kept.kv_config, kept.intents)
         warm_up = WarmUp(manager, clock, 0)
         watchers = WatchStreams(manager, warm_up, clock)
         self._channels = ChannelStreams(manager, writer, StallDetector(clock, manager.grant_more_time, 0))
@@ -152,13 +159,19 @@ class SocketlessFront:
             for _ in range(LEAVE_TURNS):
                 await asyncio.sleep(0)
             under_way = asyncio.all_tasks() - {self._removing, asyncio.current_task()}
-            await asyncio.gather(*under_way, return_exceptions=True)
+            if under_way:
+                _, unended = await asyncio.wait(under_way, timeout=SETTLE_SECONDS)
+                assert not unended, f"these never end: {unended}"
             await self._writer.apply_unbounded(_nothing())
 
     async def end(self) -> None:
-        """Ends what runs."""
-        self._removing.cancel()
-        await asyncio.gather(self._removing, return_exceptions=True)
+        """Ends what runs, also after a failure: nothing of it may be there in the next life."""
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for store in self._stores:
+            await store.close(CLOSE_SECONDS)
 
     # As the home of connections
 

@@ -112,17 +112,20 @@ class Life:
             self._client, self._begun = SocketlessClient(self._front), b""
 
     async def end(self) -> None:
-        """Ends both."""
+        """Ends the connection."""
         await self._client.close()
-        await self._front.end()
 
 
 async def live(seed: int, folder: Path) -> None:
     spoiler = Spoiler(samples("remoting_frames"), seed)
-    life = Life(SocketlessFront(NamesrvSettings.load(None, {"data_dir": folder})))
-    for data in spoiler.frames(FRAMES):
-        await life.send(data, spoiler.pieces(data))
-    await life.end()
+    front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": folder}))
+    try:
+        life = Life(front)
+        for data in spoiler.frames(FRAMES):
+            await life.send(data, spoiler.pieces(data))
+        await life.end()
+    finally:
+        await front.end()
 
 
 def peak_kilobytes() -> int:
