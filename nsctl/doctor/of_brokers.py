@@ -11,6 +11,9 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.topic_kinds import TopicKind as Kind
+from groundwork.topic_kinds import kind_of
+from groundwork.wording import counted
 from nsctl.diagnose import entries
 from nsctl.diff import BATCH
 from nsctl.doctor.findings import Code, Finding
@@ -47,7 +50,7 @@ def of_lives(where: str, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator
             yield Finding(Code.BROKER_WITHOUT_CHANNEL, where, what, "run the broker agent beside it")
     for (cluster, name), members in groups.items():
         if all(live.broker_id != 0 for live in members):
-            what = f"group {name} of {cluster} has no master: {len(members)} slaves"
+            what = f"group {name} of {cluster} has no master: {counted(len(members), 'slave')}"
             yield Finding(Code.GROUP_WITHOUT_MASTER, where, what, "start the master, or promote a slave")
 
 
@@ -74,8 +77,10 @@ def of_topics(server: NamesrvClient) -> Iterator[Finding]:
         assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
         unwritable += [named.topic for named in answer.routes if lacks_writable_queue(named.route)]
     if unwritable:
+        unwritable.sort(key=lambda topic: kind_of(topic) is not Kind.NORMAL)  # what applications send to comes first
         some = ", ".join(unwritable[:SHOWN_TOPICS]) + (", ..." if len(unwritable) > SHOWN_TOPICS else "")
-        what = f"{len(unwritable):,} topics have no writable queue with a master: {some}"
+        have = "topic has" if len(unwritable) == 1 else "topics have"
+        what = f"{len(unwritable):,} {have} no writable queue with a master: {some}"
         explain = f"nsctl explain {unwritable[0]}"
         yield Finding(Code.TOPICS_NOT_WRITABLE, str(server.endpoint), what, f"`{explain}` says why", explain)
 

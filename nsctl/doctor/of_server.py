@@ -9,6 +9,7 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.wording import counted
 from nsctl.doctor.findings import Code, Finding
 from nsctl.output import iso
 from nsctl.write import all_intents
@@ -31,11 +32,12 @@ def of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Findi
     if status.guard_tripped:
         count = status.guarded_broker_count or status.unconfirmed_broker_count  # an older name server says the second
         until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
-        held = f"the mass-loss guard holds {count:,} brokers that vanished together{until}"
+        held = f"the mass-loss guard holds {counted(count, 'broker')} that vanished together{until}"
         do = "look at the network; `nsctl guard confirm-loss` if they are gone"
         yield Finding(Code.GUARD_HOLDS_BROKERS, where, held, do)
     elif status.unconfirmed_broker_count:
-        known = f"{status.unconfirmed_broker_count:,} brokers are known from its snapshot file only"
+        held = counted(status.unconfirmed_broker_count, "broker")
+        known = f"{held} known from its snapshot file only"
         yield Finding(Code.BROKERS_UNCONFIRMED, where, known, "wait for them, or see why their agents do not register")
     if status.HasField("replica") and not status.replica.leader_connected:
         lost = f"is a copy of {status.replica.leader}, which it has lost: {status.replica.problem}"

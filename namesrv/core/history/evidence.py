@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.history.wording import counted, iso, named_brokers
+from groundwork.wording import counted
+from namesrv.core.history.wording import iso, named_brokers
 from namesrv.core.records.changes import Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
 from namesrv.core.records.intents import HoldKey, Intent
 from namesrv.core.records.rows import MASTER_ID, BrokerData, BrokerKey, LiveKey, QueueData

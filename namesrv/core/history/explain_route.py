@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from groundwork.wording import counted
 from namesrv.core.history.evidence import Past, Present, Question
-from namesrv.core.history.wording import by_caller, counted, decided, held_back, iso, named_brokers, with_comment
+from namesrv.core.history.wording import by_caller, decided, held_back, iso, named_brokers, with_comment
 from namesrv.core.records.changes import Change, GroupRemoved, QueuesPut, QueuesRemoved
 from namesrv.core.records.intents import IntentKind
 from namesrv.core.records.rows import (

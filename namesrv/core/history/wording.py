@@ -47,8 +47,3 @@ def iso(millis: int) -> str:
     """ISO 8601, UTC."""
     moment = datetime.fromtimestamp(millis / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -27,4 +27,4 @@ def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_que
         register(broker, ["TopicTest", of_the_group])
         assert found(namesrv, 0) == []
         register(broker, [topic_config("TopicTest", perm=4), of_the_group])
-        assert found(namesrv, FOUND) == ["1 topics have no writable queue with a master: TopicTest"]
+        assert found(namesrv, FOUND) == ["1 topic has no writable queue with a master: TopicTest"]
