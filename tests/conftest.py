@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,13 @@ settings.load_profile("fixed")
 Process.are_forked = not MEASURED
 
 
-# First, because pytest-xdist reads the groups in a hook of its own.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# A wrapper, because pytest-xdist reads the groups in a hook that comes before all others.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """What one worker runs where `--dist loadgroup` asks: a module, or a folder whose modules share what is built."""
     root = Path(__file__).parent
     for item in items:
         module = item.path.relative_to(root)
         group = module.parts[0] if module.parts[0] in {"interop", "rocketmq"} else str(module)
         item.add_marker(pytest.mark.xdist_group(group))
+    yield
