@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -18,17 +17,26 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=100 * MORE)
 settings.load_profile("fixed")
 
+SHARED = ("tests/interop", "tests/rocketmq")
+"""Folders whose modules share what is built and started."""
+
 # Coverage starts with an interpreter.
 Process.are_forked = not MEASURED
 
 
-# A wrapper, because pytest-xdist reads the groups in a hook that comes before all others.
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """What one worker runs where `--dist loadgroup` asks: a module, or a folder whose modules share what is built."""
-    root = Path(__file__).parent
-    for item in items:
-        module = item.path.relative_to(root)
-        group = module.parts[0] if module.parts[0] in {"interop", "rocketmq"} else str(module)
-        item.add_marker(pytest.mark.xdist_group(group))
-    yield
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What one worker runs where `--dist loadgroup` asks: a module, or a folder whose modules share what is built.
+
+    xdist's own groups are marks that it writes into names of tests, which pytest 9.2 does not let it change.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # noqa: PLC0415 - not everywhere where tests run one by one
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return next((shared for shared in SHARED if module.startswith(f"{shared}/")), module)
+
+    return Groups(config, log)
