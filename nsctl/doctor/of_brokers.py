@@ -77,7 +77,8 @@ def of_topics(server: NamesrvClient) -> Iterator[Finding]:
         assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
         unwritable += [named.topic for named in answer.routes if lacks_writable_queue(named.route)]
     if unwritable:
-        unwritable.sort(key=lambda topic: kind_of(topic) is not Kind.NORMAL)  # what applications send to comes first
+        owners = {name for group in broker_groups(server) for name in (group.cluster_name, group.broker_name)}
+        unwritable.sort(key=lambda topic: kind_of(topic, owners) is not Kind.NORMAL)  # an application's come first
         some = ", ".join(unwritable[:SHOWN_TOPICS]) + (", ..." if len(unwritable) > SHOWN_TOPICS else "")
         have = "topic has" if len(unwritable) == 1 else "topics have"
         what = f"{len(unwritable):,} {have} no writable queue with a master: {some}"
