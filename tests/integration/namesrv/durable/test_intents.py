@@ -24,13 +24,6 @@ TOPICS = ("TopicTest", "Other")
 
 
 @pytest.fixture
-def durable(engine: str, tmp_path: Path) -> Iterator[NamesrvProcess]:
-    """A name server with a data directory."""
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process:
-        yield process
-
-
-@pytest.fixture
 def admin(durable: NamesrvProcess) -> Iterator[Client]:
     """A connection to it, with a broker group of two topics registered."""
     with durable.connect() as connected:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,20 +22,6 @@ TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
 FILE = "kvConfig.json"
 NS = "ORDER_TOPIC_CONFIG"
-
-
-@pytest.fixture
-def durable(engine: str, tmp_path: Path) -> Iterator[NamesrvProcess]:
-    """A name server with a data directory."""
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process:
-        yield process
-
-
-@pytest.fixture
-def admin(durable: NamesrvProcess) -> Iterator[Client]:
-    """A connection to it."""
-    with durable.connect() as connected:
-        yield connected
 
 
 def put(client: Client, key: str, value: str, namespace: str = NS) -> pb.PutKvConfigResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
@@ -28,20 +28,6 @@ OF_CLUSTER = route_service_pb2.ListTopicsByClusterRequest(cluster_name="DefaultC
 def data_dir(tmp_path: Path) -> Path:
     """The data directory: a folder in one where nothing else may appear."""
     return tmp_path / "data"
-
-
-@pytest.fixture
-def durable(engine: str, data_dir: Path) -> Iterator[NamesrvProcess]:
-    """A name server with a data directory."""
-    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process:
-        yield process
-
-
-@pytest.fixture
-def admin(durable: NamesrvProcess) -> Iterator[Client]:
-    """A connection to it."""
-    with durable.connect() as connected:
-        yield connected
 
 
 def entries(client: Client) -> dict[str, tuple[str, bool, bool]]:
