@@ -6,6 +6,8 @@ if ! sh cargo.sh || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --ve
     echo 'engine: skipped: no cargo 1.85 or later with clippy and rustfmt was found, so the native engine is not checked'
     exit 0
 fi
+# What is built here is run once and debugged by nobody: an eighth less to compile.
+export CARGO_PROFILE_DEV_DEBUG=0
 cargo fmt --check
 cargo clippy --quiet --locked
 cargo clippy --quiet --locked --no-default-features --all-targets

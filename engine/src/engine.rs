@@ -12,12 +12,12 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
+use crate::door::tls::server_config;
 use crate::door::{self, Listener, listener_of};
+use crate::grpc::status::{Code, Status};
 use crate::limits::Limits;
 use crate::room;
 use crate::shared::{Method, Shared, Stage};
-use crate::status::{Code, Status};
-use crate::tls::server_config;
 
 /// Most events that are handed over in one turn of the event loop.
 pub const EVENTS_PER_TURN: usize = 256;
@@ -273,7 +273,7 @@ impl Drop for Engine {
 /// A status as trailers.
 #[must_use]
 pub fn status_trailers(code: u8, details: &str) -> HeaderMap {
-    crate::status::trailers(code, details)
+    crate::grpc::status::trailers(code, details)
 }
 
 /// Tells Python that all threads have ended, when the last of them drops it.

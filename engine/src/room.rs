@@ -14,12 +14,13 @@ use tokio::task::LocalSet;
 
 use crate::bridge::{CallId, CallInfo, Command, Inbox, call_id};
 use crate::call::Begun;
+use crate::call::parked::{Lot, Parked};
+use crate::call::script::{Held, perform};
 use crate::connection;
+use crate::connection::heavy::HeavyTurns;
 use crate::door::Arrived;
-use crate::message::Assembler;
-use crate::parked::{Lot, Parked};
-use crate::payload::Waiting;
-use crate::script::{Held, perform};
+use crate::grpc::message::Assembler;
+use crate::grpc::payload::Waiting;
 use crate::shared::{Pending, Shared, Stage};
 
 /// New connections that have their first turn at once. However many come, others wait for so many of them, and not for all.
@@ -110,6 +111,8 @@ pub(crate) struct Room {
     pub(crate) newcomers: Semaphore,
     /// Whose turn it is to end, the same way.
     pub(crate) leavers: Semaphore,
+    /// Whose turn it is to bring much.
+    pub(crate) heavy_turns: HeavyTurns,
     /// Where keys for the cache are built.
     pub(crate) key: RefCell<Vec<u8>>,
 }
@@ -129,6 +132,7 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         unpacking: Semaphore::new(1),
         newcomers: Semaphore::new(NEWCOMERS),
         leavers: Semaphore::new(LEAVERS),
+        heavy_turns: HeavyTurns::default(),
         key: RefCell::default(),
     });
     let local = LocalSet::new();

@@ -10,14 +10,14 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
+use crate::door::mistakes::Mistake;
+use crate::door::places::Places;
+use crate::grpc::message::Assembling;
+use crate::grpc::status::{CODES, Status};
 use crate::known::Known;
 use crate::limits::Limits;
-use crate::message::Assembling;
-use crate::mistakes::Mistake;
 use crate::notices::Notices;
 use crate::peer::Peer;
-use crate::places::Places;
-use crate::status::{CODES, Status};
 
 /// One method that is served.
 #[derive(Debug, Clone)]

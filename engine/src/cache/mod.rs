@@ -9,6 +9,7 @@
 //! before a change and comes after it is stale by itself. Two tags may share a slot: that costs a miss, never a stale answer.
 
 mod share;
+mod sync;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use share::{Entry, Share};
+use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How many tags there are room for without two of them meeting in one slot.
 const SLOTS: usize = if cfg!(feature = "loom") { 4 } else { 1 << 16 };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Answer;
-use crate::sync::{AtomicBool, Ordering};
+use super::sync::{AtomicBool, Ordering};
 
 /// What an entry takes beyond its key, answer and slots: two pointers to the key, the entry, and its place in the map.
 const OVERHEAD: usize = 192;

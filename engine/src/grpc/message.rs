@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::status::{Code, Status};
+use crate::grpc::status::{Code, Status};
 
 /// Length of the prefix of a message.
 pub(crate) const PREFIX: usize = 5;

@@ -1,6 +1,6 @@
 //! What a connection sends, by its frames: how many begin calls, and how many are frames of control.
 
-use crate::crossing::Place;
+use crate::connection::crossing::Place;
 
 /// Bytes of a block of fields above which it counts as much for each as a frame of control: few bytes can stand for many fields.
 const PLAIN_BLOCK: usize = 128;

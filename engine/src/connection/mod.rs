@@ -1,5 +1,12 @@
 //! One connection: its preface, its turns, its keepalive, its end.
 
+pub(crate) mod budget;
+pub(crate) mod crossing;
+pub(crate) mod heavy;
+pub(crate) mod pace;
+pub(crate) mod scan;
+pub(crate) mod wire;
+
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,14 +21,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::call;
+use crate::connection::pace::{PREFACE, Paced, Signs};
+use crate::connection::wire::Wire;
 use crate::door::Arrived;
-use crate::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
-use crate::pace::{PREFACE, Paced, Signs};
-use crate::payload::Payload;
+use crate::door::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
+use crate::grpc::payload::Payload;
 use crate::peer::Peer;
 use crate::room::{Handle, Room};
 use crate::shared::Stage;
-use crate::wire::Wire;
 
 /// Calls that are begun, or answered, before it is somebody else's turn.
 const CALLS_PER_TURN: usize = 64;
@@ -61,7 +68,7 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
         return turn_away(&room, wire, &peer, came, read.is_ok(), carrier).await;
     }
     let Ok(turn) = room.newcomers.acquire().await else { return };
-    let signs = Rc::new(Signs::default());
+    let signs = Signs::new(&room.heavy_turns);
     signs.alive.set(true);
     let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(Paced::new(wire, Rc::clone(&signs)))).await else {
         return;
@@ -74,6 +81,7 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
     if first.is_pending() {
         (&mut connection).await;
     }
+    connection.signs.heavy.borrow_mut().leave_queue(); // it may wait for long before it is dropped
     // Thousands that end at once have so much to give back that others would wait for all of them.
     let turn = room.leavers.acquire().await;
     drop(connection);
@@ -279,6 +287,7 @@ impl Future for Connection {
             return Poll::Ready(());
         }
         let polled = this.poll_turn(cx);
+        this.signs.heavy.borrow_mut().end();
         this.room.check_waiting();
         polled
     }

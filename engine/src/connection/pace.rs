@@ -5,20 +5,21 @@
 //! read no faster than the budget grows: nothing is refused, and others have their turn. Who goes on for seconds is closed.
 //! Fields of a call beyond those of any honest one count as frames of control: each is a byte that HPACK unpacks.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::budget::Budget;
-use crate::crossing::Crossing;
-use crate::scan::FrameScan;
+use crate::connection::budget::Budget;
+use crate::connection::crossing::Crossing;
+use crate::connection::heavy::{HeavyTurn, HeavyTurns};
+use crate::connection::scan::FrameScan;
 
 /// What every connection of HTTP/2 begins with.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -31,6 +32,10 @@ const CONTROL_PER_TURN: u32 = 64;
 
 /// After so many bytes, it is somebody else's turn.
 const BYTES_PER_TURN: usize = 64 << 10;
+
+/// A turn that has brought so many bytes goes on as a heavy one, and the next one that brings anything begins as one.
+/// About forty lookups are as large.
+const HEAVY_FROM: usize = 2 << 10;
 
 /// How long a connection may send more than its budget without a pause.
 const MAX_FLOOD: Duration = Duration::from_secs(5);
@@ -49,6 +54,7 @@ pub(crate) struct Paced<T> {
     turn: u32,
     turn_bytes: usize,
     careful: bool,
+    heavy: bool,
     /// The turn in which no more is read.
     over: Option<u64>,
     flooded_since: Option<Instant>,
@@ -59,7 +65,7 @@ pub(crate) struct Paced<T> {
 }
 
 /// What a connection and those who read from it tell each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Signs {
     /// The turn of the connection: it may read, and begin what it has read, several times in one.
     pub(crate) turn: Cell<u64>,
@@ -69,11 +75,25 @@ pub(crate) struct Signs {
     pub(crate) flood: Cell<bool>,
     /// The client is being told to go.
     pub(crate) farewell: Cell<bool>,
+    /// What it has of the thread's heavy turns.
+    pub(crate) heavy: RefCell<HeavyTurn>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
 }
 
 impl Signs {
+    /// Of a connection that has said nothing yet.
+    pub(crate) fn new(heavy_turns: &HeavyTurns) -> Rc<Self> {
+        Rc::new(Self {
+            turn: Cell::default(),
+            alive: Cell::default(),
+            flood: Cell::default(),
+            farewell: Cell::default(),
+            heavy: RefCell::new(heavy_turns.turn()),
+            fields: Cell::default(),
+        })
+    }
+
     /// A call came that has so many fields.
     pub(crate) fn call_has(&self, fields: usize) {
         let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
@@ -92,6 +112,7 @@ impl<T> Paced<T> {
             turn: 0,
             turn_bytes: 0,
             careful: false,
+            heavy: false,
             over: None,
             flooded_since: None,
             pause: None,
@@ -102,6 +123,9 @@ impl<T> Paced<T> {
 
     fn next_turn(&mut self) {
         self.careful = self.turn >= CAREFUL_FROM;
+        if self.turn_bytes > 0 {
+            self.heavy = self.turn_bytes >= HEAVY_FROM;
+        }
         self.turn = 0;
         self.turn_bytes = 0;
     }
@@ -159,6 +183,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         }
         if this.over == Some(turn) {
             return Poll::Pending;
+        }
+        if this.heavy || this.turn_bytes >= HEAVY_FROM {
+            ready!(this.signs.heavy.borrow_mut().poll(cx));
         }
         if this.signs.farewell.get() {
             return this.poll_crossing(cx, buffer);
@@ -250,10 +277,14 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{BURST, RATE};
+    use crate::connection::budget::{BURST, RATE};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    fn signs() -> Rc<Signs> {
+        Signs::new(&HeavyTurns::default())
+    }
 
     fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
         let [_, high, middle, low] = u32::try_from(length).expect("short").to_be_bytes();
@@ -277,7 +308,7 @@ mod tests {
     async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&PING.repeat(1_000)).await.expect("room");
-        let signs = Rc::new(Signs::default());
+        let signs = signs();
         let mut paced = Paced::new(server, Rc::clone(&signs));
         let mut turns = Vec::new();
         for turn in 0..2 {
@@ -302,7 +333,7 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        read_in_turns(server, &Rc::default(), &mut all).await;
+        read_in_turns(server, &signs(), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
@@ -314,7 +345,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
             drop(client);
-            let signs = Rc::new(Signs::default());
+            let signs = signs();
             read_in_turns(server, &signs, &mut Vec::new()).await;
             assert_eq!(signs.flood.get(), told, "{seconds} s");
         }
@@ -324,7 +355,7 @@ mod tests {
     async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
         for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
             let (mut client, server) = tokio::io::duplex(1 << 20);
-            let signs = Rc::new(Signs::default());
+            let signs = signs();
             let mut paced = Paced::new(server, Rc::clone(&signs));
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
             let (call, begun) = (frame(1, 5, 40), Instant::now());
@@ -342,7 +373,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_comes_says_that_a_peer_is_alive() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let signs = Rc::new(Signs::default());
+        let signs = signs();
         let mut paced = Paced::new(server, Rc::clone(&signs));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
@@ -361,7 +392,7 @@ mod tests {
         client.write_all(&call.repeat(20_000)).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        read_in_turns(server, &Rc::default(), &mut Vec::new()).await;
+        read_in_turns(server, &signs(), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }

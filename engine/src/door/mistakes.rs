@@ -6,7 +6,7 @@ use std::io;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
-use crate::pace::PREFACE;
+use crate::connection::pace::PREFACE;
 
 /// The first byte of TLS.
 const TLS_HANDSHAKE: u8 = 22;

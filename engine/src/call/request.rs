@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, StatusCode, request::Parts};
 
+use crate::grpc::status::{Code, Status};
 use crate::shared::{Method, Shared};
-use crate::status::{Code, Status};
 
 /// What HTTP/2 counts for each field besides its name and value (RFC 9113, 6.5.2).
 const FIELD_OVERHEAD: usize = 32;

@@ -12,12 +12,12 @@ use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::bridge::{CallInfo, Command, Event};
+use crate::call::responder::Gone;
 use crate::call::{Begun, give_window_back};
-use crate::message::Assembler;
-use crate::responder::Gone;
+use crate::grpc::message::Assembler;
+use crate::grpc::status::{Code, Status};
 use crate::room::Mailbox;
 use crate::shared::Pending;
-use crate::status::{Code, Status};
 
 /// The reading side of a request that streams.
 struct Reading {

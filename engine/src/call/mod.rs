@@ -3,6 +3,11 @@
 //! A call whose answer is in the cache ends in the poll that read it. Any other gets a task, which is what Python's
 //! commands, its deadline, and its client's going reach.
 
+pub(crate) mod parked;
+pub(crate) mod request;
+pub(crate) mod responder;
+pub(crate) mod script;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,16 +25,16 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{CallInfo, Event};
 use crate::cache::key_into;
-use crate::inflate::{Encoding, unpacked};
-use crate::message::{Assembler, Message};
-use crate::parked::Lot;
-use crate::payload::Payload;
+use crate::call::parked::Lot;
+use crate::call::request::{Head, Refusal, head_of};
+use crate::call::responder::Responder;
+use crate::grpc::inflate::{Encoding, unpacked};
+use crate::grpc::message::{Assembler, Message};
+use crate::grpc::payload::Payload;
+use crate::grpc::status::{Code, Status};
 use crate::peer::Peer;
-use crate::request::{Head, Refusal, head_of};
-use crate::responder::Responder;
 use crate::room::{Handle, Room};
 use crate::shared::Shared;
-use crate::status::{Code, Status};
 
 /// Most of a request that is not gRPC that is read before it is answered.
 const MAX_FOREIGN_BODY: usize = 64 << 10;

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::bridge::{CallId, CallInfo};
 use crate::call::Begun;
+use crate::grpc::status::{Code, Status};
 use crate::room::Handle;
 use crate::shared::Pending;
-use crate::status::{Code, Status};
 
 /// Most of one connection. Of those beyond it, as of any other call, a task sees at once when the client cancels them.
 const MAX_PARKED: u32 = 64;

@@ -1,4 +1,4 @@
-//! The two classes that Python sees. Nothing here runs on a thread of the engine.
+//! The engine as Python sees it: each method is a few lines that turn what Python has into what Rust has, or back.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,97 +15,18 @@ use rustix::net::{
 };
 use tokio::time::Instant;
 
-use crate::bridge::{CallId, CallInfo, Command, Event};
+use super::calls::{PyCall, PyKnown};
+use super::{CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
+use crate::bridge::{CallId, Command, Event};
 use crate::cache::{Answer, Failure};
 use crate::engine::{Engine, Overloaded, Setup, status_trailers};
 use crate::limits::Limits;
 use crate::notices::Notice;
 use crate::shared::Method;
 
-const CALL: u8 = 0;
-const CANCELLED: u8 = 1;
-const WRITABLE: u8 = 2;
-const MESSAGE: u8 = 3;
-const NOTICE: u8 = 4;
-const STOPPED: u8 = 5;
-const KNOWN: u8 = 6;
-
-/// Fields that gRPC itself puts into a request.
-const TRANSPORT: [&str; 6] =
-    ["te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "grpc-message-type"];
-
-/// A call, as long as Python has it. Nothing is converted before it is asked for.
-#[pyclass(frozen, name = "Call", module = "namesrv_engine")]
-struct PyCall(Arc<CallInfo>);
-
-#[pymethods]
-impl PyCall {
-    #[getter]
-    fn id(&self) -> CallId {
-        self.0.id
-    }
-
-    #[getter]
-    fn method(&self) -> u16 {
-        self.0.method
-    }
-
-    /// The request; None if it is a stream.
-    #[getter]
-    fn request<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.request.as_ref().map(|request| PyBytes::new(py, request))
-    }
-
-    #[getter]
-    fn peer(&self) -> &str {
-        &self.0.peer.address
-    }
-
-    /// The number by which its request is known.
-    #[getter]
-    fn known(&self) -> Option<u64> {
-        self.0.known
-    }
-
-    /// The certificate of the connection, DER.
-    #[getter]
-    fn certificate<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.peer.certificate.as_ref().map(|der| PyBytes::new(py, der))
-    }
-
-    /// Seconds until its deadline.
-    #[getter]
-    fn time_remaining(&self) -> Option<f64> {
-        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
-    }
-
-    /// What the client sent, name and value as they came over the wire, without what gRPC itself puts there.
-    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let sent = self.0.headers.iter().filter(|(name, _)| !TRANSPORT.contains(&name.as_str()));
-        let pairs: Vec<_> = sent.map(|(name, value)| (name.as_str(), PyBytes::new(py, value.as_bytes()))).collect();
-        PyList::new(py, pairs)
-    }
-}
-
-/// The calls of a turn that Python knows by their numbers.
-#[pyclass(frozen, name = "KnownCalls", module = "namesrv_engine")]
-struct PyKnown {
-    calls: Vec<Arc<CallInfo>>,
-    taken: Instant,
-}
-
-#[pymethods]
-impl PyKnown {
-    /// Their numbers, in the order in which they came.
-    #[getter]
-    fn numbers(&self) -> Vec<u64> {
-        self.calls.iter().filter_map(|call| call.known).collect()
-    }
-}
-
 /// The engine, as the event loop has it.
 #[pyclass(frozen, name = "Engine", module = "namesrv_engine")]
-struct PyEngine {
+pub(super) struct PyEngine {
     engine: Arc<Engine>,
     /// Where Python sends listening sockets to, and where they come out: a descriptor by its number would need trust.
     handover: (Mutex<Option<OwnedFd>>, OwnedFd),
@@ -399,24 +320,4 @@ fn fields(mut fields: HeaderMap, metadata: Vec<(String, Vec<u8>)>) -> PyResult<H
         fields.append(key, value);
     }
     Ok(fields)
-}
-
-/// Sockets, TLS, HTTP/2, bounds and a cache of answers, outside of the interpreter's lock.
-#[pymodule]
-fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    for (name, number) in [
-        ("CALL", CALL),
-        ("CANCELLED", CANCELLED),
-        ("WRITABLE", WRITABLE),
-        ("MESSAGE", MESSAGE),
-        ("NOTICE", NOTICE),
-        ("STOPPED", STOPPED),
-        ("KNOWN", KNOWN),
-    ] {
-        module.add(name, number)?;
-    }
-    module.add_class::<PyCall>()?;
-    module.add_class::<PyKnown>()?;
-    module.add_class::<PyEngine>()
 }

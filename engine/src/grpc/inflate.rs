@@ -8,8 +8,8 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use tokio::sync::Semaphore;
 
-use crate::message::{Assembling, Message, too_large};
-use crate::status::{Code, Status};
+use crate::grpc::message::{Assembling, Message, too_large};
+use crate::grpc::status::{Code, Status};
 
 /// What is unpacked before it is somebody else's turn, bytes.
 const PIECE: usize = 32 << 10;

@@ -3,6 +3,11 @@
 //! A handshake costs as much as a hundred lookups, so that a flood of them must not take the time of those who are in. Here it
 //! takes a thread of its own, and the scheduler shares the processor between the two.
 
+pub(crate) mod mistakes;
+pub(crate) mod places;
+pub(crate) mod rates;
+pub(crate) mod tls;
+
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
@@ -21,13 +26,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use crate::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
+use crate::connection::wire::{MovingWire, Socket, Wire};
+use crate::door::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
+use crate::door::places::{NoPlace, Place};
+use crate::door::rates::Rates;
+use crate::door::tls::ALPN;
 use crate::peer::{Owner, Peer, site_of};
-use crate::places::{NoPlace, Place};
-use crate::rates::Rates;
 use crate::shared::{Shared, Stage};
-use crate::tls::ALPN;
-use crate::wire::{MovingWire, Socket, Wire};
 
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -230,8 +235,8 @@ mod tests {
     use super::*;
     use crate::bridge::{Bridge, Event};
     use crate::cache::Cache;
+    use crate::grpc::status::{Code, Status};
     use crate::limits::Limits;
-    use crate::status::{Code, Status};
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 
-use crate::message::PREFIX;
+use crate::grpc::message::PREFIX;
 
 /// What a payload that waits costs beyond its own bytes: the state of its stream and of its frames.
 const OVERHEAD: usize = 512;

@@ -10,8 +10,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
 use crate::cache::{Answer, Hit};
-use crate::payload::{Payload, Waiting};
-use crate::status::{Status, head, head_with, trailers};
+use crate::grpc::payload::{Payload, Waiting};
+use crate::grpc::status::{Status, head, head_with, trailers};
 
 const ONLY_GRPC: &[u8] = b"this server speaks gRPC only\n";
 

@@ -1,0 +1,6 @@
+//! gRPC on the wire: messages in and out, what was compressed, and how a call ends. Knows nothing of connections.
+
+pub(crate) mod inflate;
+pub(crate) mod message;
+pub(crate) mod payload;
+pub(crate) mod status;

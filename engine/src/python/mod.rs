@@ -1,0 +1,40 @@
+//! The classes that Python sees. Nothing here runs on a thread of the engine.
+
+mod calls;
+mod engine;
+
+use pyo3::prelude::*;
+
+use crate::panics::tell_panics_in_lines;
+use calls::{PyCall, PyKnown};
+use engine::PyEngine;
+
+// Kinds of events; a turn of the event loop takes them as numbers.
+const CALL: u8 = 0;
+const CANCELLED: u8 = 1;
+const WRITABLE: u8 = 2;
+const MESSAGE: u8 = 3;
+const NOTICE: u8 = 4;
+const STOPPED: u8 = 5;
+const KNOWN: u8 = 6;
+
+/// Sockets, TLS, HTTP/2, bounds and a cache of answers, outside of the interpreter's lock.
+#[pymodule]
+fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    tell_panics_in_lines();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    for (name, number) in [
+        ("CALL", CALL),
+        ("CANCELLED", CANCELLED),
+        ("WRITABLE", WRITABLE),
+        ("MESSAGE", MESSAGE),
+        ("NOTICE", NOTICE),
+        ("STOPPED", STOPPED),
+        ("KNOWN", KNOWN),
+    ] {
+        module.add(name, number)?;
+    }
+    module.add_class::<PyCall>()?;
+    module.add_class::<PyKnown>()?;
+    module.add_class::<PyEngine>()
+}
