@@ -39,6 +39,10 @@ _PERMISSIONS = {
 }
 
 
+def _ended() -> None:
+    """Closes a connection that has ended: there is nothing to do."""
+
+
 class Caller:
     """The other end of one connection."""
 
@@ -79,6 +83,9 @@ class Caller:
         if self._channels is not None and self._channel_id is not None:
             self._channels.disconnected(self._channel_id)
             self._channels = None
+        # The connection has this caller: as a cycle both, and what was read, would wait for the garbage collector,
+        # which comes late where nothing is going on.
+        self._close = _ended
 
     # As a context of gRPC
 
@@ -106,9 +113,13 @@ class Gate:
         """Whether the operator allows calls of a grade."""
         return grade in self._allowed
 
+    def is_open(self, grade: Grade) -> bool:
+        """Whether calls of a grade need no check: the operator allows them, and there are no permits."""
+        return self._doorkeeper is None and grade in self._allowed
+
     def guarded(self, grade: Grade, call: CallT) -> CallT:
         """A call that is checked before it is made; the call itself where there is nothing to check."""
-        if self._doorkeeper is None and grade in self._allowed:
+        if self.is_open(grade):
             return call
 
         def checked(request: Request, caller: Caller) -> Any:

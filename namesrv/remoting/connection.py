@@ -19,6 +19,7 @@ from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.wire.codes import ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
+from namesrv.server.background.turns import Turns
 
 FRAMES_IN_A_TURN = 200
 """Requests of one connection that are answered before the event loop serves others: about two milliseconds."""
@@ -30,6 +31,7 @@ class Home(Protocol):
     """The front that a connection belongs to."""
 
     memory: FrameMemory
+    turns: Turns
     calls: Calls
     """What answers requests now."""
 
@@ -98,6 +100,7 @@ class Connection(asyncio.Protocol):
         for _, _, taken in self._waiting:
             memory.give_back(taken)
         self._waiting.clear()
+        self._frames = FrameReader()
         self._home.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -223,6 +226,8 @@ class Connection(asyncio.Protocol):
         """Answers requests in the order in which they came, as long as there are some."""
         while self._waiting:
             request, call, taken = self._waiting[0]
+            if not self._home.turns.begin():
+                await self._home.turns.wait()
             try:
                 told = await call(request, self.caller)
             except CallRefused as error:

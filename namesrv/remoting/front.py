@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.program.descriptors import descriptors_for_connections
+from groundwork.program.descriptors import descriptors_of_listener
 from groundwork.shares import Shares
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
@@ -49,7 +49,7 @@ class RemotingFront:
             slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
             shares=Shares(
                 "connections of RocketMQ's protocol",
-                min(MAX_CONNECTIONS, descriptors_for_connections() // 2),
+                min(MAX_CONNECTIONS, descriptors_of_listener()),
                 settings.share_rules,
             ),
         )

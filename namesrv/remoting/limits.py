@@ -12,8 +12,8 @@ MAX_FIELDS = 1_000
 """Most fields of a header: honest ones have a dozen."""
 
 MAX_LENIENT_TOKENS = 50_000
-"""Most keys and values in one value that standard JSON refuses, such as the mapping of one static topic: a twentieth of
-a second."""
+"""Most keys and values in one value that standard JSON refuses, such as the details of one static topic: a twentieth of
+a second. The queues of its mapping are read in steps, and have a limit of their own."""
 
 MAX_DEPTH = 32
 """Deepest nesting in such a value."""

@@ -19,6 +19,7 @@ from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNS
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
 from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
+from namesrv.server.background.turns import Turns
 from namesrv.server.counters import FrontCounter
 
 SWEEP_SECONDS = 5.0
@@ -72,6 +73,7 @@ class RemotingListener:
         """
         self.calls = calls
         self.memory = FrameMemory()
+        self.turns = Turns()
         self._counter = counter
         self._tls = tls
         self._tls_mode = tls_mode

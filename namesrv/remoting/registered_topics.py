@@ -12,7 +12,7 @@ from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded
 from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping, TableMark
 from namesrv.core.slices import Sliced
-from namesrv.remoting.static_mapping import mapping_of
+from namesrv.remoting.static_mapping import mapping_of, take_mapping
 from namesrv.remoting.wire.json_reader import ObjectReader
 
 READ_SLICE = 250
@@ -118,11 +118,14 @@ class RegisteredTopics:
             return self._skip(parts[0], "has other numbers than read queues, write queues and permission")
         return self._add(parts[0], (read, write, perm, 0))
 
-    def add_mapping(self, key: str, value: object) -> None:
-        """Adds a TopicQueueMappingInfo, or counts its topic as passed over."""
+    def add_mapping(self, key: str, reader: ObjectReader) -> Sliced[None]:
+        """Takes a TopicQueueMappingInfo and adds it, or counts its topic as passed over."""
+        value = yield from take_mapping(reader)
         topic = value.get("topic") or key if isinstance(value, dict) else key
+        if not isinstance(topic, str):
+            return self._skip(key, "has a mapping whose topic is no text")
         try:
-            mapping = mapping_of(value)
+            mapping = yield from mapping_of(value)
             if topic not in self._known and topic not in self.configs:
                 check_topic(topic)
         except ValueError as error:

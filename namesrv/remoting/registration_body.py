@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections.abc import Container
+from typing import NamedTuple
 
 from groundwork.endpoints import Endpoint
 from namesrv.config import limits
@@ -18,9 +20,20 @@ from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 BYTES_SLICE = 256 * 1024
 """Bytes that are unpacked, or a checksum is taken of, before giving way: about half a millisecond."""
 
-_ZLIB = 0x78
+_ZLIB = b"\x78"
 _CRC32_MASK = 0x7FFF_FFFF
 _HIGHEST_LONG = 2**63 - 1
+_NUMBER = "(?:0|[1-9][0-9]{0,17})"
+_HEAD = re.compile(
+    rf'\{{"filterServerList":\[\],"topicConfigSerializeWrapper":\{{'
+    rf'"dataVersion":\{{"counter":({_NUMBER}),(?:"stateVersion":({_NUMBER}),)?"timestamp":({_NUMBER})\}},'
+    rf'(?:"mappingDataVersion":\{{"counter":{_NUMBER},"stateVersion":{_NUMBER},"timestamp":{_NUMBER}\}},)?'
+    r'"topicConfigTable":'
+)
+_TAIL = ',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
+_OLD_TAIL = "}}"
+"""What is before and behind the topic table as RocketMQ 5 and 4 write it: read by this in a tenth of the time of a JSON
+parser, which is most of what a registration of few topics costs. Whatever is written otherwise is read by one."""
 
 
 class _ReadWhole(Exception):
@@ -50,7 +63,7 @@ def read_registration(
     if crc32:
         yield from _check_crc32(data, crc32)
     body = RegistrationBody()
-    if data[0] == _ZLIB:
+    if is_compressed(data):
         topics = RegisteredTopics(body, known_topics)
         yield from _read_compressed((yield from inflated(data)), topics)
         body.topic_configs = topics.configs
@@ -63,6 +76,11 @@ def read_registration(
         return (yield from _read_text(text, known_topics, held))
     except _ReadWhole:
         return (yield from _read_text(text, known_topics, None))
+
+
+def is_compressed(data: bytes) -> bool:
+    """Whether a body is compressed, by its first byte."""
+    return data[:1] == _ZLIB
 
 
 def inflated(data: bytes, limit: int = MAX_INFLATED_BYTES) -> Sliced[bytes]:
@@ -114,6 +132,14 @@ def _check_crc32(data: bytes, stated: int) -> Sliced[None]:
         raise Crc32NotMatch(stated, actual & _CRC32_MASK)
 
 
+class _PlainTable(NamedTuple):
+    """The place of the topic table in a body that has nothing else to read."""
+
+    data_version: DataVersion
+    begin: int
+    end: int
+
+
 class _Reading:
     """The reading of one body."""
 
@@ -123,20 +149,47 @@ class _Reading:
         self.tables = 0
         """Topic tables so far: honest bodies have one."""
 
+    def finished(self) -> RegistrationBody:
+        """The body, once all of it has been read. Raises _ReadWhole."""
+        body = self.topics.body
+        if body.topic_configs is not None:
+            body.topic_configs = self.topics.configs
+        if body.skipped or body.mappings or self.tables != 1:
+            body.table_mark = None
+            if body.topic_configs is None:
+                raise _ReadWhole
+        return body
+
 
 def _read_text(text: str, known_topics: Container[str], held: TableMark | None) -> Sliced[RegistrationBody]:
     """Reads a body that is JSON."""
-    body, reader = RegistrationBody(), ObjectReader(text)
-    reading = _Reading(RegisteredTopics(body, known_topics), held)
+    plain = _plain_table(text)
+    if plain is not None:
+        reading = _Reading(RegisteredTopics(RegistrationBody(plain.data_version), known_topics), held)
+        reader = ObjectReader(text, plain.begin)
+        yield from _read_table(reader, reading)
+        if reader.at == plain.end:
+            return reading.finished()
+    reading = _Reading(RegisteredTopics(RegistrationBody(), known_topics), held)
+    reader = ObjectReader(text)
     yield from _read_members(reader, reading)
     reader.check_ended()
-    if body.topic_configs is not None:
-        body.topic_configs = reading.topics.configs
-    if body.skipped or body.mappings or reading.tables != 1:
-        body.table_mark = None
-        if body.topic_configs is None:
-            raise _ReadWhole
-    return body
+    return reading.finished()
+
+
+def _plain_table(text: str) -> _PlainTable | None:
+    """Where the topic table of a body is that is written as RocketMQ does, and has nothing else to read; else None.
+
+    What is between begin and end has to be one value: then it is all of the body.
+    """
+    found = _HEAD.match(text)
+    if found is None:
+        return None
+    counter, state_version, timestamp = (int(number or 0) for number in found.groups())
+    tail = _TAIL if text.endswith(_TAIL) else _OLD_TAIL
+    if not text.endswith(tail):
+        return None
+    return _PlainTable(DataVersion(timestamp, counter, state_version), found.end(), len(text) - len(tail))
 
 
 def _read_members(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
@@ -198,9 +251,10 @@ def _digest(text: str, at: int, size: int) -> Sliced[bytes]:
 def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool) -> Sliced[None]:
     inner = reader.opened()
     for count, topic in enumerate(inner, 1):
-        mapping = inner.take()
         if keep:
-            topics.add_mapping(topic, mapping)
+            yield from topics.add_mapping(topic, inner)
+        else:
+            inner.take()
         if count % READ_SLICE == 0:
             yield
     reader.close(inner)
@@ -232,7 +286,9 @@ def _read_compressed(data: bytes, topics: RegisteredTopics) -> Sliced[None]:
     if parts.ended:  # versions before 5 end here
         return
     for count in range(1, parts.count() + 1):
-        topics.add_mapping("", read_json(parts.text()))
+        reader = ObjectReader(parts.text())
+        yield from topics.add_mapping("", reader)
+        reader.check_ended()
         if count % READ_SLICE == 0:
             yield
 

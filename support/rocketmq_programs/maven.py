@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import zlib
@@ -54,6 +55,11 @@ def class_path(release: Release) -> str:
     return f"{_jars(release)}/*:{_classes(release)}"
 
 
+def maven_environment() -> dict[str, str]:
+    """The environment, with the faster compiler of Java for Maven: a build of seconds takes half the processor time."""
+    return {"MAVEN_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", **os.environ}
+
+
 @cache
 def _jars(release: Release) -> Path:
     pom = _FOLDER / "pom.xml"
@@ -61,7 +67,8 @@ def _jars(release: Release) -> Path:
         if fetched is not None:
             options = ["--batch-mode", "--quiet", "--no-transfer-progress", "--activate-profiles", release.profile]
             options += [f"-Drocketmq.version={release.version}", f"-Dlib.folder={fetched}"]
-            subprocess.run(["mvn", *options, "--file", str(pom), "package"], check=True, timeout=_FETCH_SECONDS)
+            command = ["mvn", *options, "--file", str(pom), "package"]
+            subprocess.run(command, check=True, env=maven_environment(), timeout=_FETCH_SECONDS)
     return folder
 
 

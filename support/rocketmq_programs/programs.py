@@ -9,7 +9,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from support.programs.processes import eventually
 from support.rocketmq_programs.maven import NEWEST, Release, class_path
@@ -21,7 +21,16 @@ _OPTIONS = (
     # These processes live for a minute: better code would cost more than it saves.
     "-XX:TieredStopAtLevel=1",
 )
+_CALM = (
+    # Each second a broker of 5.5.0 compares two copies of its wheel of timers byte by byte: a quarter of a core.
+    "timerFlushIntervalMs=60000",
+    # Before it first writes how many transactions there are, it asks for the time without a pause, ten seconds long.
+    "transactionMetricFlushInterval=500",
+)
+"""Settings of a broker that does nothing while nobody asks for anything."""
 _SHOWN_CHARACTERS = 4_000
+_PLAIN = {"tls.server.mode": "disabled"}
+"""Else each listener makes itself a certificate as it starts, which is more than half of a start's processor time."""
 _LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 Properties = Mapping[str, str]
@@ -44,29 +53,100 @@ def free_ports() -> int:
         return port
 
 
+class Launch(NamedTuple):
+    """How to start a program."""
+
+    command: list[str]
+    environment: dict[str, str]
+    """What it needs beside what there is."""
+
+
+def launch_of(
+    main: str, home: Path, *arguments: str, release: Release = NEWEST, properties: Properties | None = None
+) -> Launch:
+    """How to start a program of RocketMQ; makes what it looks for in its home."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    logs = [home / "conf" / f"logback_{program}.xml" for program in ("broker", "namesrv", "tools")]
+    for file in logs:  # 4.9 does not start without; this says: no logs
+        file.write_text("<configuration/>")
+    # Without this, 5 begins with a configuration of dozens of logs, which takes it half a second.
+    given = {"user.home": str(home), "rocketmq.home.dir": str(home), "rmq.logback.configurationFile": logs[0].as_uri()}
+    given |= properties or {}
+    places = [f"-D{name}={value}" for name, value in given.items()]
+    command = ["java", *_OPTIONS, *places, "-cp", class_path(release), main, *arguments]
+    return Launch(command, {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)})
+
+
+def launch_of_broker(
+    home: Path,
+    namesrv: str,
+    name: str,
+    broker_id: int,
+    port: int,
+    *,
+    release: Release = NEWEST,
+    settings: Sequence[str] = (),
+    properties: Properties | None = None,
+) -> Launch:
+    """How to start a broker; writes its configuration.
+
+    Args:
+        home: Its own folder.
+        namesrv: The name servers, ``HOST:PORT;HOST:PORT``.
+        name: Of its group.
+        broker_id: 0 for the master.
+        port: Where it takes connections. It takes the one above and the one two below as well.
+        release: RocketMQ's.
+        settings: Lines of broker.conf, which win.
+        properties: System properties of Java. With none it has no TLS.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"namesrvAddr={namesrv}",
+        "brokerClusterName=DefaultCluster",
+        f"brokerName={name}",
+        f"brokerId={broker_id}",
+        f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
+        "brokerIP1=127.0.0.1",
+        "brokerIP2=127.0.0.1",
+        f"listenPort={port}",
+        f"haListenPort={port + 1}",
+        f"storePathRootDir={home}/store",
+        f"storePathCommitLog={home}/store/commitlog",
+        "mappedFileSizeCommitLog=16777216",
+        "mappedFileSizeConsumeQueue=60000",
+        "diskMaxUsedSpaceRatio=98",
+        "registerNameServerPeriod=10000",
+        *_CALM,
+        *settings,
+    ]
+    config = home / "broker.conf"
+    config.write_text("\n".join(lines) + "\n")
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    return launch_of(main, home, "-c", str(config), release=release, properties=properties or _PLAIN)
+
+
+def topics_file_of(home: Path) -> Path:
+    """Where a broker with this home keeps its topics: it reads them as it starts."""
+    return home / "store/config/topics.json"
+
+
 class JavaProgram:
     """A program of RocketMQ, which is ended by whoever started it."""
 
     port = 0
     """Where it takes connections; 0 if it takes none."""
 
-    def __init__(
-        self, main: str, home: Path, *arguments: str, release: Release = NEWEST, properties: Properties | None = None
-    ) -> None:
+    def __init__(self, launch: Launch, home: Path) -> None:
         """Starts it; ``wait`` until it serves."""
-        (home / "conf").mkdir(parents=True)
-        for program in ("broker", "namesrv", "tools"):  # 4.9 does not start without; this says: no logs
-            (home / "conf" / f"logback_{program}.xml").write_text("<configuration/>")
-        given = {"user.home": str(home), "rocketmq.home.dir": str(home), **(properties or {})}
-        places = [f"-D{name}={value}" for name, value in given.items()]
         self._log_path = home / "said"
         self._log = self._log_path.open("w")
         self._popen = subprocess.Popen(
-            ["java", *_OPTIONS, *places, "-cp", class_path(release), main, *arguments],
+            launch.command,
             stdin=subprocess.PIPE,
             stdout=self._output(),
             stderr=self._log,
-            env={**os.environ, "ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)},
+            env={**os.environ, **launch.environment},
         )
 
     def __enter__(self) -> Self:
@@ -142,35 +222,16 @@ class Broker(JavaProgram):
             broker_id: 0 for the master.
             release: RocketMQ's.
             settings: Lines of broker.conf, which win.
-            properties: System properties of Java.
+            properties: System properties of Java. With none it has no TLS.
             port: Where it takes connections; 0: anywhere.
         """
         self.port = port or free_ports()
-        store = home / f"{name}-{broker_id}"
-        store.mkdir(parents=True)
-        lines = [
-            f"namesrvAddr={namesrv}",
-            "brokerClusterName=DefaultCluster",
-            f"brokerName={name}",
-            f"brokerId={broker_id}",
-            f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
-            "brokerIP1=127.0.0.1",
-            "brokerIP2=127.0.0.1",
-            f"listenPort={self.port}",
-            f"haListenPort={self.port + 1}",
-            f"storePathRootDir={store}/store",
-            f"storePathCommitLog={store}/store/commitlog",
-            "mappedFileSizeCommitLog=16777216",
-            "mappedFileSizeConsumeQueue=60000",
-            "diskMaxUsedSpaceRatio=98",
-            "registerNameServerPeriod=10000",
-            *settings,
-        ]
-        self.topics_file = store / "store/config/topics.json"
-        config = store / "broker.conf"
-        config.write_text("\n".join(lines) + "\n")
-        main = "org.apache.rocketmq.broker.BrokerStartup"
-        super().__init__(main, store, "-c", str(config), release=release, properties=properties)
+        own = home / f"{name}-{broker_id}"
+        self.topics_file = topics_file_of(own)
+        launch = launch_of_broker(
+            own, namesrv, name, broker_id, self.port, release=release, settings=settings, properties=properties
+        )
+        super().__init__(launch, own)
 
 
 class ApacheNamesrv(JavaProgram):
@@ -182,7 +243,8 @@ class ApacheNamesrv(JavaProgram):
         home.mkdir(parents=True)
         config = home / "namesrv.conf"
         config.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kv.json\n")
-        super().__init__("org.apache.rocketmq.namesrv.NamesrvStartup", home, "-c", str(config), release=release)
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        super().__init__(launch_of(main, home, "-c", str(config), release=release, properties=_PLAIN), home)
 
 
 class Proxy(JavaProgram):
@@ -197,7 +259,7 @@ class Proxy(JavaProgram):
             f'{{"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": "{namesrv}",'
             f' "grpcServerPort": {self.port}, "remotingListenPort": {free_ports()}, "localServeAddr": "127.0.0.1"}}'
         )
-        super().__init__("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config))
+        super().__init__(launch_of("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config)), home)
 
 
 class Shell(JavaProgram):
@@ -205,7 +267,7 @@ class Shell(JavaProgram):
 
     def __init__(self, home: Path, *, release: Release = NEWEST, properties: Properties | None = None) -> None:
         """Starts it."""
-        super().__init__("Shell", home, release=release, properties=properties)
+        super().__init__(launch_of("Shell", home, release=release, properties=properties), home)
 
     def mqadmin(self, namesrv: str, command: str, *arguments: str) -> str:
         """Runs a command of mqadmin; returns what it says, also of an error."""

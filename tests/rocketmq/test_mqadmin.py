@@ -19,6 +19,8 @@ _CHANGING = (
     (r"^\s+at .*|^.*(DefaultErrorHandler|RemotingCommand|opaque=).*$", ""),
     (r"msgId=\w+|\b[0-9A-F]{32}\b", "MESSAGE"),
     (r"\d+\.\d+(\([^)]*\))?", "FIGURE"),
+    # What a group that has ended took a second falls from one question to the next.
+    (r"OFFLINE\s+\d+", "OFFLINE FIGURE"),
 )
 _FIRST_WORDS = {"clusterList": 5}
 """Of these, the words that stay: what follows in a line are figures of the moment."""

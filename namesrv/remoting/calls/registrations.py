@@ -26,9 +26,10 @@ from namesrv.core.records.rows import (
 )
 from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
 from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRead
+from namesrv.core.slices import run_sync
 from namesrv.remoting.caller import Caller, Gate, Grade
 from namesrv.remoting.registered_topics import RegistrationBody
-from namesrv.remoting.registration_body import data_version_of, read_registration
+from namesrv.remoting.registration_body import data_version_of, is_compressed, read_registration
 from namesrv.remoting.wire import fields
 from namesrv.remoting.wire.codes import ResponseCode
 from namesrv.remoting.wire.headers import Request, answer
@@ -39,6 +40,9 @@ from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.counters import RegistrationCounter
 from namesrv.server.route_logging import log_registered, log_removed, log_topic_registered, log_topics_skipped
 from namesrv.server.services import field_rules
+
+TINY_BODY_BYTES = 8 * 1024
+"""Bodies up to this size that are not compressed are read in one step: some fifty topics, a fifth of a millisecond."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """Bodies up to this size are read without waiting for large ones: about a millisecond."""
@@ -132,6 +136,8 @@ class RegistrationCalls:
 
     def _check(self, caller: Caller, request: Request) -> None:
         """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
+        if self._gate.is_open(Grade.REGISTRATIONS):
+            return
         given = request.fields
         named = route_data_pb2.BrokerIdentity(
             cluster_name=_encodable(given.get("clusterName", "")),
@@ -142,9 +148,7 @@ class RegistrationCalls:
 
     async def _registration(self, request: Request, caller: Caller) -> Registration:
         broker, broker_id, broker_addr = fields.broker(request), fields.broker_id(request), fields.broker_addr(request)
-        ha_server_addr = request.fields.get("haServerAddr") or None
-        if ha_server_addr is not None:
-            field_rules.check_address("haServerAddr", ha_server_addr)
+        ha_server_addr = fields.ha_server_addr(request)
         zone_name = request.fields.get("__ZONE_NAME") or None
         if zone_name is not None:
             field_rules.check_name("__ZONE_NAME", zone_name)
@@ -178,6 +182,8 @@ class RegistrationCalls:
         crc32, tables = fields.number(request, "bodyCrc32"), self._manager.tables
         known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
         steps = read_registration(request.body, crc32, known_topics, held)
+        if len(request.body) <= TINY_BODY_BYTES and not is_compressed(request.body):
+            return run_sync(steps)
         if len(request.body) <= SMALL_BODY_BYTES:
             return await self._writer.beside_changes(steps)
         async with self._turn:

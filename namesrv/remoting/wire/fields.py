@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from namesrv.core.errors import InvalidField
 from namesrv.core.records.rows import BrokerKey
@@ -14,6 +15,9 @@ _NUMBER = re.compile(r"-?\d{1,19}")
 _MASTERS_TO_COME = -1
 """The id with which a group of DLedger registers before it has chosen its master."""
 _HIGHEST_ID = 2**63 - 1
+KNOWN_BROKERS = 16_384
+"""Names and addresses of brokers that are not checked again: they come with each word of a broker. Some 10 MB at most
+of each."""
 
 
 def text(request: Request, name: str) -> str:
@@ -47,10 +51,7 @@ def bare_keys(request: Request) -> bool:
 
 def broker(request: Request) -> BrokerKey:
     """The broker group that a request is about. Raises InvalidField."""
-    cluster_name, broker_name = text(request, "clusterName"), text(request, "brokerName")
-    field_rules.check_name("clusterName", cluster_name)
-    field_rules.check_name("brokerName", broker_name)
-    return BrokerKey(cluster_name, broker_name)
+    return _checked_broker(text(request, "clusterName"), text(request, "brokerName"))
 
 
 def broker_id(request: Request) -> int:
@@ -63,6 +64,23 @@ def broker_id(request: Request) -> int:
 
 def broker_addr(request: Request) -> str:
     """The address of the broker that a request is about. Raises InvalidField."""
-    address = text(request, "brokerAddr")
-    field_rules.check_address("brokerAddr", address)
+    return _checked_address("brokerAddr", text(request, "brokerAddr"))
+
+
+def ha_server_addr(request: Request) -> str | None:
+    """The address for slaves of the broker that a request is about; None if it has none. Raises InvalidField."""
+    address = request.fields.get("haServerAddr")
+    return _checked_address("haServerAddr", address) if address else None
+
+
+@lru_cache(KNOWN_BROKERS)
+def _checked_broker(cluster_name: str, broker_name: str) -> BrokerKey:
+    field_rules.check_name("clusterName", cluster_name)
+    field_rules.check_name("brokerName", broker_name)
+    return BrokerKey(cluster_name, broker_name)
+
+
+@lru_cache(KNOWN_BROKERS)
+def _checked_address(name: str, address: str) -> str:
+    field_rules.check_address(name, address)
     return address

@@ -33,6 +33,9 @@ _BARE_SUCCESS = (
     b'{"code":0,"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % OWN_VERSION
 )
 """The header of a success without fields, before its number is put in: that of every route."""
+_EMPTY_SUCCESS = _BARE_SUCCESS.replace(b'"flag"', b'"extFields":{},"flag"')
+"""The same where the call has fields, and none of them has a value: that of a master's registration."""
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 _match_lookup = _LOOKUP.fullmatch
@@ -95,10 +98,10 @@ def answer(
     """
     if request.encoding == BINARY_HEADER:
         header = _binary_header(request.opaque, code, fields or {}, remark or "")
-    elif code or fields is not None or remark is not None:
+    elif code or fields or remark is not None:
         header = _json_header(request.opaque, code, fields, remark)
     else:
-        header = _BARE_SUCCESS % request.opaque
+        header = (_BARE_SUCCESS if fields is None else _EMPTY_SUCCESS) % request.opaque
     prefix = _PREFIX.pack(4 + len(header) + len(body), request.encoding << 24 | len(header))
     return b"".join((prefix, header, body))
 
@@ -193,7 +196,7 @@ def _json_header(opaque: int, code: int, fields: Mapping[str, str] | None, remar
     if remark is not None:
         values["remark"] = remark
     values |= {"serializeTypeCurrentRPC": "JSON", "version": OWN_VERSION}
-    return json.dumps(values, separators=(",", ":")).encode()
+    return _encoded(values).encode()
 
 
 def _binary_header(opaque: int, code: int, fields: Mapping[str, str], remark: str) -> bytes:

@@ -69,6 +69,11 @@ class ObjectReader:
                 return
             at = _expect(text, at, ",")
 
+    @property
+    def is_at_object(self) -> bool:
+        """Whether the value of the key is an object."""
+        return self.text.startswith("{", self.at)
+
     def take(self) -> Any:
         """The value of the key. Raises InvalidField."""
         value, self.at = value_at(self.text, self.at)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from namesrv.config.settings import NamesrvSettings
 from namesrv.core.slices import Sliced
 from namesrv.remoting.connection import FRAMES_IN_A_TURN
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
+from namesrv.server.background.turns import BEGUN_IN_A_TURN
 from support.programs.rocketmq import broker_fields, frame, registration_body
 from support.socketless_front import SocketlessClient, SocketlessFront
 
@@ -122,10 +126,42 @@ def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], 
     use(test)
 
 
+def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        brokers = [SocketlessClient(front) for _ in range(5 * BEGUN_IN_A_TURN + 1)]
+        for number, broker in enumerate(brokers):
+            names = {"brokerName": f"broker-{number:03}", "brokerAddr": f"127.0.0.1:{20_000 + number}"}
+            asked = frame(103, broker_fields() | names, registration_body(["A"]))
+            broker.connection.data_received(asked)
+        registered = [0]
+        for _ in range(10 * len(brokers)):
+            await asyncio.sleep(0)
+            registered.append(len(front.told))
+        assert registered[-1] == len(brokers)
+        assert max(after - before for before, after in itertools.pairwise(registered)) == BEGUN_IN_A_TURN
+        lives = sorted(front.fleet.manager.tables.broker_live_table.values(), key=lambda live: live.generation)
+        assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
+        for broker in brokers:
+            await broker.close()
+
+    use(test)
+
+
 def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
-        before = front.state()
+        before, writer = front.state(), front._writer
+
+        def holds_the_line() -> Sliced[None]:
+            while writer._waiting < 2:
+                yield
+            client.connection.close()
+            while client.connection in front.open_ones:
+                yield
+
+        holding = asyncio.create_task(writer.apply_unbounded(holds_the_line()))
+        await asyncio.sleep(0)
         client.connection.data_received(LIST + REGISTRATION)
+        await holding
         await client.close()
         assert front.state() == before
 
@@ -171,3 +207,24 @@ def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use
         assert list(tables.table_marks.values()) == [mark]
 
     use(test)
+
+
+def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
+    async def run() -> None:
+        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        client = SocketlessClient(front)
+        await client.send([LOOKUP, REGISTRATION, b"GET / HTTP/1.1"])
+        await client.close()
+        connection = weakref.ref(client.connection)
+        assert connection() is not None
+        del client
+        await asyncio.sleep(0)
+        assert connection() is None
+        await front.end()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from namesrv.config import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion, StaticMapping, TableMark
+from namesrv.core.records.rows import DataVersion, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.remoting import registered_topics
-from namesrv.remoting.registered_topics import RegistrationBody
-from namesrv.remoting.registration_body import inflated, read_registration
+from namesrv.remoting.registration_body import inflated
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8),
@@ -27,38 +27,6 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def unquoted(value: Any) -> str:
-    """JSON as fastjson writes it: keys that are numbers without quotes."""
-    if isinstance(value, dict):
-        members = (
-            f"{key if isinstance(key, int) else json.dumps(key)}:{unquoted(inner)}" for key, inner in value.items()
-        )
-        return "{" + ",".join(members) + "}"
-    if isinstance(value, list):
-        return "[" + " , ".join(map(unquoted, value)) + "]"
-    return json.dumps(value)
-
-
-def read(data: bytes, crc32: int = 0, held: TableMark | None = None) -> RegistrationBody:
-    return run_sync(read_registration(data, crc32, (), held))
-
-
-def packed(value: Any) -> bytes:
-    """JSON as RocketMQ writes it."""
-    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-
-
-def topic(name: str, **changed: Any) -> dict[str, Any]:
-    config = {"order": False, "perm": 6, "readQueueNums": 4, "topicName": name, "topicSysFlag": 0, "writeQueueNums": 4}
-    return {"attributes": {}, "topicFilterType": "SINGLE_TAG", **config, **changed}
-
-
-def body(topics: dict[str, Any], **wrapper: Any) -> dict[str, Any]:
-    version = {"counter": 8, "stateVersion": 1, "timestamp": 1795340540541}
-    table = {"dataVersion": version, "mappingDataVersion": version, "topicConfigTable": topics, **wrapper}
-    return {"filterServerList": [], "topicConfigSerializeWrapper": table}
 
 
 def compressed(names: list[str], mappings: list[str] | None = None) -> bytes:
@@ -140,6 +108,9 @@ def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: 
     "odd",
     [
         [],
+        {"topic": [{}]},
+        {"topic": {"T": 1}},
+        {"topic": 5},
         {"scope": 1},
         {"scope": "x" * 200},
         {"scope": "a\nb"},
@@ -302,6 +273,43 @@ def test_a_table_that_differs_in_one_topic_is_read(change: dict[str, Any]) -> No
     assert found.topic_configs is not None
     assert found.table_mark != mark
     assert found.topic_configs == read(packed(body(topics))).topic_configs
+
+
+WRAPPERS = st.fixed_dictionaries(
+    {"dataVersion": st.fixed_dictionaries({"counter": st.integers(0, 2**63 - 1), "timestamp": st.integers(0, 9)})},
+    optional={
+        "mappingDataVersion": st.just({"counter": 0, "stateVersion": 0, "timestamp": 0}),
+        "topicQueueMappingDetailMap": st.just({}),
+        "topicQueueMappingInfoMap": st.sampled_from([{}, {"A": {"currIdMap": {}}}]),
+        "x": st.sampled_from([0, {}, {"topicConfigTable": {}}]),
+    },
+)
+WRITTEN_TABLES: st.SearchStrategy[Any] = st.none() | st.dictionaries(
+    st.sampled_from("ABC"),
+    st.builds(lambda perm: topic("A", perm=perm), st.integers(-1, 9) | st.none() | st.text(max_size=3)),
+)
+
+
+@given(WRAPPERS, WRITTEN_TABLES, st.booleans())
+def test_however_a_body_is_written_the_same_is_read(wrapper: dict[str, Any], table: Any, held: bool) -> None:
+    """In RocketMQ's own form the table is found without reading what is around it."""
+    value = {"filterServerList": [], "topicConfigSerializeWrapper": {**wrapper, "topicConfigTable": table}}
+    written, otherwise = packed(value), json.dumps(value).encode()
+    mark = read(written).table_mark if held else None
+    found, expected = read(written, held=mark), read(otherwise)
+    if mark is not None:
+        assert found.topic_configs is None
+        found = read(written)
+    expected.table_mark = found.table_mark  # of the text, which differs in blanks
+    assert found == expected
+
+
+@pytest.mark.parametrize("cut", range(1, 80, 3))
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_body_in_rocketmqs_own_form_that_is_cut_short_is_refused(cut: int, is_held: bool) -> None:
+    data = packed(body({"A": topic("A")}, topicQueueMappingDetailMap={}, topicQueueMappingInfoMap={}))
+    with pytest.raises(InvalidField):
+        read(data[:-cut], held=read(data).table_mark if is_held else None)
 
 
 def test_what_follows_a_table_whose_mark_is_held_must_be_json() -> None:
