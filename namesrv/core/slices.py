@@ -22,32 +22,44 @@ def run_sync(steps: Sliced[ResultT]) -> ResultT:
             return result
 
 
-SORT_SLICE = 5_000
-"""Names that are sorted into buckets before giving way: about two milliseconds."""
+SortedT = TypeVar("SortedT", str, int)
 
-SORT_BUCKETS = 256
+SORT_SLICE = 2_000
+"""Names that are sorted into buckets, or in them, before giving way: one to three milliseconds, the latter of a million
+names, each of which is somewhere else in memory."""
+
+SORT_SAMPLES, SAMPLES_OF_A_BUCKET = 4_096, 4
+"""Names that are looked at for pivots, and each how many of them is one. If each were, the largest bucket would have
+seven times as many names as the mean of all; so it has about three times as many."""
 
 
-def sorted_in_slices(names: Iterable[str]) -> Sliced[list[str]]:
-    """Sorts names in steps: into buckets between pivots first, then each bucket.
+def sorted_in_slices(names: Iterable[SortedT]) -> Sliced[list[SortedT]]:
+    """Sorts names or numbers in steps: into buckets between pivots first, then each bucket.
 
-    Sorting 100,000 names in one call takes 30 ms and more, and nothing else runs meanwhile.
+    Sorting 100,000 names in one call takes 30 ms and more, and nothing else runs meanwhile. A list is emptied on the
+    way: copying one of a million, or letting it go at once, takes ten milliseconds each.
     """
     unsorted = names if isinstance(names, list) else list(names)
-    pivots = sorted(unsorted[:: len(unsorted) // SORT_BUCKETS + 1])
-    buckets: list[list[str]] = [[] for _ in range(len(pivots) + 1)]
-    for count, name in enumerate(unsorted, 1):
-        buckets[bisect_right(pivots, name)].append(name)
-        if count % SORT_SLICE == 0:
+    pivots = sorted(unsorted[:: len(unsorted) // SORT_SAMPLES + 1])[::SAMPLES_OF_A_BUCKET]
+    buckets: list[list[SortedT]] = [[] for _ in range(len(pivots) + 1)]
+    if len(unsorted) > SORT_SLICE:
+        yield
+    while unsorted:
+        for name in unsorted[-SORT_SLICE:]:
+            buckets[bisect_right(pivots, name)].append(name)
+        del unsorted[-SORT_SLICE:]
+        if unsorted:
             yield
-    result: list[str] = []
+    buckets.reverse()
+    result: list[SortedT] = []
     given_way_at = 0
-    for bucket in buckets:
-        bucket.sort()
-        result += bucket
-        if len(result) - given_way_at >= SORT_SLICE:
+    while buckets:
+        bucket = buckets.pop()
+        if len(result) + len(bucket) - given_way_at > SORT_SLICE:
             given_way_at = len(result)
             yield
+        bucket.sort()
+        result += bucket
     return result
 
 

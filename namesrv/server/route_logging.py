@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import structlog
@@ -16,13 +17,17 @@ from namesrv.core.routes.route_info_manager import RouteInfoManager
 BROKERS_NAMED = 3
 """Brokers that a line about many of them names; the others are counted."""
 
-_log = structlog.get_logger("namesrv.routes")
+_NAME = "namesrv.routes"
+_log = structlog.get_logger(_NAME)
+_lines = logging.getLogger(_NAME)
 
 
 def log_registered(registration: Registration, result: RegisterBrokerResult, revision: int) -> None:
     """A registration was accepted: at level info if it changed something, else debug."""
     for gone in result.replaced:
         log_removed(gone)
+    if not result.changed and not _lines.isEnabledFor(logging.DEBUG):
+        return  # nearly every registration: making the line that nobody gets would be a twentieth of its cost
     emit = _log.info if result.changed else _log.debug
     emit(
         "broker_registered",

@@ -212,9 +212,13 @@ class NamesrvServer:
             self._watch_streams.give_bookmarks(),
             *self._durable.tasks(),
             *((self._digest_samples.run(),) if self._observation.observers else ()),
-            *(() if self._engine.name == "native" else (GrownProcess().run(),)),  # native has better gauges
+            *(() if self._has_all_gauges() else (GrownProcess().run(),)),
             *((self._front.run(),) if self._front is not None else ()),
         ]
+
+    def _has_all_gauges(self) -> bool:
+        """Whether the engine knows of all listeners what is under way: native does of its own, and gives back."""
+        return self._engine.name == "native" and self._front is None
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
         manager, watchers, started_at_millis = self._manager, self._watch_streams, self._started_at_millis

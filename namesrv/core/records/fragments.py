@@ -11,10 +11,15 @@ from collections.abc import Iterable
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, QueueNumbers, StaticMapping
+from namesrv.core.slices import Sliced
 
 _LENGTH_DELIMITED = 2
 
+MAPPED_SLICE = 2_500
+"""Queues of mappings that are hashed, or put into one list of a message, before giving way: some 0.2 ms."""
+
 _ROUTE = route_data_pb2.TopicRouteData
+_MAPPING = route_data_pb2.StaticTopicMapping
 _CHUNK = route_service_pb2.SnapshotChunk
 _CLUSTER_INFO = route_service_pb2.GetBrokerClusterInfoResponse
 _CHANGED_NUMBER = "the wire contract gives one field two numbers"
@@ -68,23 +73,25 @@ def queue_data(
     return message.SerializeToString() + mapping  # the field with the highest number
 
 
-def mapping_field(mapping: StaticMapping | None) -> bytes:
-    """A static topic's mapping, framed as the field mapping of a QueueData; empty for another topic.
+def mapping_field(mapping: StaticMapping) -> Sliced[bytes]:
+    """A static topic's mapping, framed as the field mapping of a QueueData, in steps.
 
     A topic may have tens of thousands of queues: encoding them takes milliseconds, and is done once.
     """
-    if mapping is None:
-        return b""
     scope, total_queues, epoch, is_dirty, queue_ids = mapping
-    message = route_data_pb2.StaticTopicMapping(
-        scope=scope,
-        total_queue_nums=total_queues,
-        epoch=epoch,
-        dirty=is_dirty,
-        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in queue_ids],
-        broker_queue_ids=[broker_queue_id for _, broker_queue_id in queue_ids],
-    )
-    return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, message.SerializeToString())
+    is_large = len(queue_ids) > MAPPED_SLICE
+    head = _MAPPING(scope=scope, total_queue_nums=total_queues, epoch=epoch, dirty=is_dirty)
+    # The lists are the last two fields, so the parts are the message.
+    parts = [head.SerializeToString()]
+    if is_large:  # whoever asks has hashed it
+        yield
+    parts.append(_MAPPING(topic_queue_ids=[queue for queue, _ in queue_ids]).SerializeToString())
+    if is_large:
+        yield
+    parts.append(_MAPPING(broker_queue_ids=[queue for _, queue in queue_ids]).SerializeToString())
+    if is_large:
+        yield
+    return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, b"".join(parts))
 
 
 def broker_data_fragment(group: BrokerData) -> bytes:

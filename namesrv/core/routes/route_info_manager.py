@@ -83,16 +83,20 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if brings_topics and registration.topic_configs is None:
             raise TopicsNotRead
         replaced = yield from self._put_into_group(edit, registration, before)
-        if brings_topics:
-            yield from self._put_topics(edit, registration)
-        if registration.filter_servers is not None:
-            edit.put_filter_servers(registration.live_key, registration.filter_servers)
         renewed = self._live_info(registration)
-        edit.put_live(renewed)
-        yield from edit.prepare()
+        try:
+            if brings_topics:
+                yield from self._put_topics(edit, registration)
+            if registration.filter_servers is not None:
+                edit.put_filter_servers(registration.live_key, registration.filter_servers)
+            edit.put_live(renewed)
+            yield from edit.prepare()
 
-        self._check_open(registration)  # the channel may have ended while this was being prepared
-        changed = self._commit(edit, cause)
+            self._check_open(registration)  # the channel may have ended while this was being prepared
+            changed = self._commit(edit, cause)
+        finally:
+            if registration.broker not in self.tables.broker_addr_table:  # given up: nobody would let its queues go
+                self.tables.queue_datas.forget_group(registration.broker)
         if brings_topics:
             self._note_mark(registration)
         for gone in replaced:
@@ -236,7 +240,9 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
             _check_state_version(registration, holder)
             edit.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
-        edit.put_group(_with_broker(group, registration))
+        after = _with_broker(group, registration)
+        if after is not group or not edit.is_shown_alike(group):  # nearly never: it would be encoded again
+            edit.put_group(after)
         return replaced
 
     def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
@@ -302,19 +308,19 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
 
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
-    """A group with the broker in it, and with what else the broker says of it."""
+    """A group with the broker in it, and with what else the broker says of it; the same one if that changes nothing."""
     broker_id, broker_addr = registration.broker_id, registration.broker_addr
     # On a change of role <1, addr> goes before <0, addr> comes.
     addrs = {other_id: addr for other_id, addr in group.addrs.items() if addr != broker_addr or other_id == broker_id}
     addrs[broker_id] = broker_addr
-    zone_name, acting = registration.zone_name, registration.enable_acting_master
-    return replace(
-        group,
-        addrs=addrs,
-        unconfirmed=(group.unconfirmed & addrs.keys()) - {broker_id},
-        zone_name=group.zone_name if zone_name is None else zone_name,
-        enable_acting_master=group.enable_acting_master if acting is None else acting,
-    )
+    unconfirmed = (group.unconfirmed & addrs.keys()) - {broker_id}
+    zone_name = group.zone_name if registration.zone_name is None else registration.zone_name
+    stated = registration.enable_acting_master
+    acting = group.enable_acting_master if stated is None else stated
+    said = addrs, unconfirmed, zone_name, acting
+    if said == (group.addrs, group.unconfirmed, group.zone_name, group.enable_acting_master):
+        return group
+    return replace(group, addrs=addrs, unconfirmed=unconfirmed, zone_name=zone_name, enable_acting_master=acting)
 
 
 def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> None:

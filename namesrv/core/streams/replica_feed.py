@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from namesrv_api.v1 import route_service_pb2
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.behaviour import Behaviour
-from namesrv.core.records import fragments
 from namesrv.core.records.changes import AddressClaimReleased, Change, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.records.intent_messages import intent_message
 from namesrv.core.records.rows import BrokerKey, LiveKey, QueueData
@@ -154,8 +153,7 @@ def _settings(behaviour: Behaviour) -> list[route_service_pb2.SettingChange]:
 def _held(topic: str, broker: BrokerKey, queue_data: QueueData | None) -> route_service_pb2.HeldQueues:
     row = route_service_pb2.HeldQueues(topic=topic, cluster_name=broker.cluster_name, broker_name=broker.broker_name)
     if queue_data is not None:
-        mapping = fragments.mapping_field(queue_data.mapping)
-        row.queue_data.ParseFromString(fragments.queue_data(broker, queue_data.numbers, mapping))
+        row.queue_data.CopyFrom(route_data_pb2.TopicRouteData.FromString(queue_data.fragment).queue_datas[0])
     return row
 
 

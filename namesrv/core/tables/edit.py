@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from namesrv.core.records.fragments import MAPPED_SLICE
 from namesrv.core.records.rows import (
     BrokerData,
     BrokerKey,
@@ -59,12 +60,15 @@ class TableEdit(EditState):
         edited, edited_before = self.topics, bool(self.topics)
         changed: list[str] = []
         changed_to: list[QueueData] = []
-        came = 0
+        came = mapped = 0
         for count, (topic, reported) in enumerate(configs, 1):
             queue_data = interned.get(reported)
             if queue_data is None:
-                queue_data = queue_datas.intern(broker, reported)
-                if queue_data.mapping is not None:  # encoding it may have taken milliseconds
+                queue_data = yield from queue_datas.added(broker, reported)
+            if queue_data.mapping is not None:
+                mapped += len(queue_data.mapping.queue_ids)
+                if mapped > MAPPED_SLICE:
+                    mapped = 0
                     yield
             if count % SLICE == 0:
                 yield
@@ -236,12 +240,15 @@ class TableEdit(EditState):
     def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> Sliced[None]:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
         known = self.tables.topics_by_broker.get(broker, ())
+        are_many = len(topics) > SLICE
         for start in range(0, len(topics), PUT_SLICE):
             some = slice(start, start + PUT_SLICE)
             put.update(zip(topics[some], queue_datas[some], strict=True))
-            yield  # a dictionary that grows in one slice is resized in it, too: 3 ms each with 100,000 topics
+            if are_many:
+                yield  # a dictionary that grows in one slice is resized in it, too: 3 ms each with 100,000 topics
             gained.update((topic, None) for topic in topics[some] if topic not in known)
-            yield
+            if are_many:
+                yield
 
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> Sliced[None]:
         tables = self.tables

@@ -121,3 +121,12 @@ class EditState:
         """Whether a slave stands in for the master."""
         enabled = self.behaviour.support_acting_master and bool(group.enable_acting_master)
         return enabled and MASTER_ID not in group.addrs
+
+    def is_shown_acted_for(self, group: BrokerData, write: WriteRule) -> bool:
+        """Whether routes show the slave that stands in for the master."""
+        return self.is_acted_for(group) and write is not WriteRule.ADDED
+
+    def is_shown_alike(self, group: BrokerData) -> bool:
+        """Whether a published group would be published as it is: intents and settings have the same come of it."""
+        write = self.write_rule(group.key)
+        return group.write is write and bool(group.acting_fragment) is self.is_shown_acted_for(group, write)

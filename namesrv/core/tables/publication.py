@@ -18,7 +18,7 @@ from namesrv.core.records.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.records.rows import MASTER_ID, BrokerData, BrokerKey, LiveKey, WriteRule
+from namesrv.core.records.rows import MASTER_ID, BrokerData, BrokerKey, LiveKey
 from namesrv.core.tables.edit_state import EditState
 
 
@@ -185,7 +185,7 @@ def _with_fragments(edit: EditState, group: BrokerData) -> BrokerData:
         if (filter_servers := edit.tables.filter_server_table.get(LiveKey(cluster_name, addr)))
     )
     acting_fragment = b""
-    if edit.is_acted_for(group) and group.write is not WriteRule.ADDED:
+    if edit.is_shown_acted_for(group, group.write):
         acting_fragment = fragments.broker_data_fragment(_with_lowest_as_master(group))
     return replace(
         group,

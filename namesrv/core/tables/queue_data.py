@@ -13,10 +13,14 @@ from namesrv.core.records.rows import (
     WriteRule,
     perm_under,
 )
+from namesrv.core.slices import Sliced, run_sync
 
 UNUSED_PER_BROKER = 4_096
 """QueueDatas of one group that may be kept beyond twice those in use: a broker that cycles through counts must not
 grow memory."""
+
+UNUSED_MAPPED_PER_BROKER = 200_000
+"""The same of queues in mappings of static topics, of which one may have tens of thousands: about 25 MB."""
 
 
 class QueueDataTable:
@@ -30,33 +34,39 @@ class QueueDataTable:
         self.mapped: set[BrokerKey] = set()
         """Groups that have QueueDatas of static topics."""
         self._by_reported: dict[BrokerKey, dict[ReportedQueues, QueueData]] = {}
+        self._mapped_queues: dict[BrokerKey, int] = {}
+        """Queues in all mappings of a group that are here."""
+        self._mapped_queues_kept: dict[BrokerKey, int] = {}
+        """Those that were in use when it was last looked."""
         self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
 
     def of_group(self, broker: BrokerKey) -> dict[ReportedQueues, QueueData]:
-        """The QueueDatas of a group, to look one up without a call; ``intern`` adds to it."""
+        """The QueueDatas of a group, to look one up without a call; ``added`` adds to it."""
         return self._by_reported.setdefault(broker, {})
 
     def intern(self, broker: BrokerKey, reported: ReportedQueues) -> QueueData:
         """The QueueData of what a group reports; made if there is none."""
-        interned = self.of_group(broker)
-        queue_data = interned.get(reported)
-        if queue_data is None:
-            read, write, perm, flag, *rest = reported
-            numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
-            encoded = fragments.mapping_field(mapping)
-            fragment = fragments.queue_data_fragment(broker, numbers, encoded)
-            queue_data = QueueData(
-                broker,
-                *numbers,
-                fragment=fragment,
-                wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
-                added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
-                mapping=mapping,
-            )
-            interned[reported] = queue_data
-            self.by_fragment[fragment] = queue_data
-            if mapping is not None:
-                self.mapped.add(broker)
+        return self.of_group(broker).get(reported) or run_sync(self.added(broker, reported))
+
+    def added(self, broker: BrokerKey, reported: ReportedQueues) -> Sliced[QueueData]:
+        """Makes the QueueData of what a group has not reported yet; in steps if a mapping has many queues."""
+        read, write, perm, flag, *rest = reported
+        numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
+        encoded = b"" if mapping is None else (yield from fragments.mapping_field(mapping))
+        fragment = fragments.queue_data_fragment(broker, numbers, encoded)
+        queue_data = QueueData(
+            broker,
+            *numbers,
+            fragment=fragment,
+            wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
+            added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
+            mapping=mapping,
+        )
+        self.of_group(broker)[reported] = queue_data
+        self.by_fragment[fragment] = queue_data
+        if mapping is not None:
+            self.mapped.add(broker)
+            self._mapped_queues[broker] = self._mapped_queues.get(broker, 0) + len(mapping.queue_ids)
         return queue_data
 
     def set_rule(self, broker: BrokerKey, rule: WriteRule) -> None:
@@ -73,7 +83,10 @@ class QueueDataTable:
 
     def is_crowded(self, broker: BrokerKey, in_use: int) -> bool:
         """Whether a group has so many QueueDatas that ``keep_only`` pays, if at most ``in_use`` of them are in use."""
-        return len(self._by_reported.get(broker, ())) > UNUSED_PER_BROKER + 2 * in_use
+        if len(self._by_reported.get(broker, ())) > UNUSED_PER_BROKER + 2 * in_use:
+            return True
+        mapped, kept = self._mapped_queues.get(broker, 0), self._mapped_queues_kept.get(broker, 0)
+        return mapped > UNUSED_MAPPED_PER_BROKER + 2 * kept
 
     def keep_only(self, broker: BrokerKey, used: Iterable[QueueData]) -> None:
         """Drops the QueueDatas of a group that no row uses."""
@@ -82,15 +95,23 @@ class QueueDataTable:
             if reported not in kept:
                 del self.by_fragment[queue_data.fragment]
         self._by_reported[broker] = kept
-        if all(queue_data.mapping is None for queue_data in kept.values()):
-            self.mapped.discard(broker)
+        mappings = [queue_data.mapping for queue_data in kept.values() if queue_data.mapping is not None]
+        if not mappings:
+            self._forget_mappings(broker)
+            return
+        self._mapped_queues[broker] = self._mapped_queues_kept[broker] = sum(len(one.queue_ids) for one in mappings)
 
     def forget_group(self, broker: BrokerKey) -> None:
         """Drops everything of a group that has no rows any more."""
         self.set_rule(broker, WriteRule.REPORTED)
-        self.mapped.discard(broker)
+        self._forget_mappings(broker)
         for queue_data in self._by_reported.pop(broker, {}).values():
             del self.by_fragment[queue_data.fragment]
+
+    def _forget_mappings(self, broker: BrokerKey) -> None:
+        self.mapped.discard(broker)
+        self._mapped_queues.pop(broker, None)
+        self._mapped_queues_kept.pop(broker, None)
 
 
 def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: bytes, reported: bytes) -> bytes:

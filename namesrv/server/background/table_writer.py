@@ -12,6 +12,7 @@ from namesrv.config.limits import MAX_WAITING_WRITERS
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import ResultT, Sliced
 from namesrv.garbage_collection import collecting
+from namesrv.server.background.turns import Turns
 
 MOST_TURNS = 25
 """Turns of the event loop that are given away after a slice if no other work needs them: a tenth of a millisecond."""
@@ -26,6 +27,7 @@ class TableWriter:
     def __init__(self, max_waiting: int = MAX_WAITING_WRITERS) -> None:
         self._turn = asyncio.Lock()
         self._slice_turn = asyncio.Lock()
+        self._turns = Turns()
         self._waiting = 0
         self._max_waiting = max_waiting
 
@@ -60,6 +62,8 @@ class TableWriter:
     async def _in_turn(self, change: Sliced[ResultT]) -> ResultT:
         self._waiting += 1
         try:
+            if not self._turns.begin():
+                await self._turns.wait()
             async with self._turn:
                 return await run_cooperatively(collecting(change), slice_turn=self._slice_turn)
         finally:

@@ -6,7 +6,7 @@ import grpc
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.listening import listener_options
-from groundwork.program.descriptors import descriptors_for_connections
+from groundwork.program.descriptors import descriptors_of_listener
 from namesrv.config.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,
@@ -31,6 +31,7 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
     if engine == "native":
         return _native_server(settings, tls)
     options = listener_options(
+        max_connections=_connections(settings),
         max_message_bytes=MAX_MESSAGE_BYTES,
         max_metadata_bytes=MAX_METADATA_BYTES,
         max_concurrent_streams=settings.max_concurrent_streams,
@@ -41,14 +42,16 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
     return grpc.aio.server(options=options)
 
 
+def _connections(settings: NamesrvSettings) -> int:
+    """Most connections of gRPC: as many as there are descriptors for. RocketMQ's protocol has half of them."""
+    return min(settings.max_connections, descriptors_of_listener(2 if settings.remoting_listen else 1))
+
+
 def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
     from namesrv.server.engines.native.options import Options  # noqa: PLC0415 - the package of native may be missing
     from namesrv.server.engines.native.server import NativeServer  # noqa: PLC0415
 
-    descriptors = descriptors_for_connections()
-    if settings.remoting_listen:
-        descriptors -= descriptors // 2  # the other half is for RocketMQ's protocol
-    connections, rules = min(settings.max_connections, descriptors), settings.share_rules
+    connections, rules = _connections(settings), settings.share_rules
     options = Options(
         threads=settings.engine_threads,
         permits=settings.permits_file is not None,

@@ -23,21 +23,9 @@ from namesrv.core.streams.change_rows import change_messages
 from namesrv.core.tables import queue_data
 from support.core_fleet import Fleet
 from support.routes.route_rows import RouteRows, key_of
-from tests.unit.namesrv.reference_machine import MAPPINGS
-
-_CLUSTERS = st.sampled_from(["c1", "c2"])
-
-
-_NAMES = st.sampled_from(["broker-a", "broker-b"])
-
-
-_GROUPS = st.builds(BrokerKey, _CLUSTERS, _NAMES)
-
+from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
 
 _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
-
-
-_IDS = st.integers(0, 2)
 
 
 _VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.integers(0, 1))
@@ -46,10 +34,7 @@ _VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 2), st.inte
 _TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", "T4"])
 
 
-_NUMBERS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 3))
-
-
-_TOPICS = st.lists(st.tuples(_TOPIC_NAMES, _NUMBERS), max_size=4, unique_by=lambda config: config[0])
+_TOPICS = st.lists(st.tuples(_TOPIC_NAMES, NUMBERS), max_size=4, unique_by=lambda config: config[0])
 
 
 _FILTERS = st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple)
@@ -61,16 +46,16 @@ _ZONES = st.sampled_from([None, "z1", "z2"])
 _PERMISSION_KINDS = st.sampled_from([IntentKind.WIPE_WRITE_PERM, IntentKind.ADD_WRITE_PERM])
 
 
-_HOLDS = st.builds(HoldKey, _TOPIC_NAMES, st.none() | _CLUSTERS)
+_HOLDS = st.builds(HoldKey, _TOPIC_NAMES, st.none() | CLUSTERS)
 
 
 _INTENTS = st.one_of(
-    st.builds(Intent, _PERMISSION_KINDS, _GROUPS, st.just("operator"), st.integers(0, 1)),
+    st.builds(Intent, _PERMISSION_KINDS, GROUPS, st.just("operator"), st.integers(0, 1)),
     st.builds(Intent, st.just(IntentKind.TOPIC_HOLD), _HOLDS, st.just("operator"), st.integers(0, 1)),
 )
 
 
-_INTENT_KEYS = st.one_of(_GROUPS, _HOLDS)
+_INTENT_KEYS = st.one_of(GROUPS, _HOLDS)
 
 
 BEHAVIOURS = st.builds(
@@ -105,7 +90,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         self.fleet = Fleet(behaviour)
 
     @rule(
-        cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, broker_id=_IDS, version=_VERSIONS, topics=_TOPICS,
+        cluster=CLUSTERS, name=NAMES, addr=_ADDRS, broker_id=IDS, version=_VERSIONS, topics=_TOPICS,
         filter_servers=_FILTERS, zone_name=_ZONES, acting=st.sampled_from([None, False, True]),
         base_version=st.none() | _VERSIONS, by_topic=st.booleans(),
         mappings=st.dictionaries(_TOPIC_NAMES, MAPPINGS, max_size=2), data=st.data(),
@@ -137,19 +122,19 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
                 enable_acting_master=acting, topic_by_topic=by_topic, mappings=mappings if by_topic else {},
             )  # fmt: skip
 
-    @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)
+    @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS, topics=_TOPICS, version=_VERSIONS)
     def register_master(
         self, cluster: str, name: str, addr: str, topics: list[TopicConfig], version: DataVersion
     ) -> None:
         with contextlib.suppress(StaleStateVersion):
             self.fleet.register(addr, 0, topics, name=name, cluster=cluster, version=version)
 
-    @rule(topic=_TOPIC_NAMES, queues=st.dictionaries(_GROUPS, _NUMBERS, min_size=1, max_size=3))
+    @rule(topic=_TOPIC_NAMES, queues=st.dictionaries(GROUPS, NUMBERS, min_size=1, max_size=3))
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
         with contextlib.suppress(BrokerNotRegistered):
             self.fleet.register_topic(topic, queues)
 
-    @rule(cluster=_CLUSTERS, name=_NAMES, addr=_ADDRS)
+    @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS)
     def unregister(self, cluster: str, name: str, addr: str) -> None:
         self.fleet.unregister(addr, name=name, cluster=cluster)
 
@@ -182,7 +167,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         manager = self.fleet.manager
         run_sync(manager.publish_intents(manager.intents.without(manager.intents.intents), _CAUSE))
 
-    @rule(topic=_TOPIC_NAMES, cluster=st.none() | _CLUSTERS, validate_only=st.booleans())
+    @rule(topic=_TOPIC_NAMES, cluster=st.none() | CLUSTERS, validate_only=st.booleans())
     def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:
         run_sync(self.fleet.manager.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
 

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.liveness import deadline_heap
-from namesrv.core.records.rows import BrokerKey, LiveKey, StaticMapping
+from namesrv.core.records.rows import BrokerKey, LiveKey
 from namesrv.core.routes import route_info_manager
 from namesrv.core.routes.route_state import Unconfirmed
 from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
@@ -36,11 +36,6 @@ SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel e
 PLANS = st.lists(
     st.tuples(st.sampled_from([*SIGNS_OF_LIFE, "time passes", "more time"]), st.integers(0, 3)), max_size=5
 )
-MAPPINGS = st.builds(
-    StaticMapping, st.just("__global__"), st.integers(0, 4), st.integers(0, 1), st.booleans(),
-    st.sampled_from([(), ((0, 0),), ((0, 1), (2, 0))]),
-)  # fmt: skip
-"""Mappings of static topics."""
 LOSS_PLANS = st.lists(st.tuples(st.sampled_from(SIGNS_OF_LIFE), st.integers(0, 3)), max_size=5)
 """Here time stands still, so that it does not matter when exactly the guard looks at the clock."""
 

@@ -13,7 +13,6 @@ import structlog
 from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE
 
 from groundwork.connections.listener_tls import ListenerTls
-from groundwork.files.hot_reload import CHECK_SECONDS
 from groundwork.grpc_handlers import inline_calls
 from groundwork.program.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.rich_errors import DETAILS_KEY
@@ -21,8 +20,8 @@ from namesrv.core.errors import Overloaded
 from namesrv.core.routes.route_info_manager import RouteInfoManager
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
+from namesrv.server.engines.native.entrance import Entrance
 from namesrv.server.engines.native.known_calls import KnownCalls
-from namesrv.server.engines.native.listening import listen
 from namesrv.server.engines.native.metadata import fields_of
 from namesrv.server.engines.native.options import Options
 from namesrv.server.rpc.kept_answers import KEPT_METHODS
@@ -54,9 +53,7 @@ class NativeServer(grpc.aio.Server):
         self.options = options
         """As it was made."""
         self._holding = holding
-        self._tls = tls
-        self._sockets: list[socket.socket] = []
-        self._secured = False
+        self._entrance = Entrance(tls)
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
@@ -85,31 +82,23 @@ class NativeServer(grpc.aio.Server):
 
     def add_insecure_port(self, address: str) -> int:
         """Listens without TLS. Raises OSError."""
-        sockets, port = listen(address)
-        self._sockets += sockets
-        return port
+        return self._entrance.listen(address, with_tls=False)
 
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:  # noqa: ARG002 - the certificates are here already, and grpcio's credentials tell nothing
         """Listens with TLS. Raises OSError."""
-        self._secured = True
-        return self.add_insecure_port(address)
+        return self._entrance.listen(address, with_tls=True)
 
     def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
         """Takes sockets that listen already, all at one port; returns that."""
-        self._secured = with_tls
-        self._sockets += sockets
-        port: int = sockets[0].getsockname()[1]
-        return port
+        return self._entrance.adopt(sockets, with_tls=with_tls)
 
     async def start(self) -> None:
-        """Begins to accept. Raises CertificateError."""
+        """Begins to accept. Raises ValueError if the certificates cannot be used."""
         self._paths = list(self._registered)
         self._handlers = [(handler, inline_calls.is_marked(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
-        self._hand_sockets_over()
-        if self._tls is not None and self._secured:
-            self._show_certificates(self._tls)
-            self._background.append(asyncio.create_task(self._pass_certificates_on(self._tls)))
+        if (passing_on := self._entrance.hand_over(self.engine)) is not None:
+            self._background.append(passing_on)
         self._answers = KeptAnswers(self.engine, permits=self.options.permits)
         self._known = KnownCalls(self.engine)
         if self._manager is not None:
@@ -122,7 +111,7 @@ class NativeServer(grpc.aio.Server):
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more connections, lets calls under way end, then cuts them."""
         if self._answers is None:
-            self._close_sockets()
+            self._entrance.close()
             self._stopped.set()
             return
         self.engine.stop(DRAIN)
@@ -304,34 +293,6 @@ class NativeServer(grpc.aio.Server):
             max_connection_age=options.max_connection_age,
             overloaded=_overloaded(),
         )
-
-    def _hand_sockets_over(self) -> None:
-        with socket.socket(fileno=self.engine.handover()) as door:
-            for one in self._sockets:
-                socket.send_fds(door, [b"\0"], [one.fileno()])
-                self.engine.listen()
-        self._close_sockets()
-
-    def _close_sockets(self) -> None:
-        for one in self._sockets:
-            one.close()
-        self._sockets = []
-
-    def _show_certificates(self, tls: ListenerTls) -> None:
-        shown = tls.shown
-        self.engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
-
-    async def _pass_certificates_on(self, tls: ListenerTls) -> None:
-        """Gives the engine certificates that have been read again and found good. Runs until cancelled."""
-        passed_on = tls.generation
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            if (generation := tls.generation) != passed_on:
-                passed_on = generation
-                try:
-                    self._show_certificates(tls)
-                except ValueError as error:
-                    _log.error("tls_files_refused", problem=str(error), in_force="those read before")
 
     async def _until_calls_ended(self, seconds: float) -> None:
         tasks = {call.task for call in self._calls.values() if call.task is not None}

@@ -59,7 +59,10 @@ class RegistrationReader:
         """
         registration = requests.registration(request)
         self._check_live_brokers(registration)
-        return await self._in_turn(request, self._whole(request, registration, sharer))
+        steps = self._whole(request, registration, sharer)
+        if not (request.HasField("part") or request.body_crc32 or self._manager.reads_topics(registration)):
+            return run_sync(steps)  # nearly every registration: none of its topics is looked at
+        return await self._in_turn(request, steps)
 
     async def with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Registration:
         """A registration with its topics, which did not count when it was read.

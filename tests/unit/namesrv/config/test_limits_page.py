@@ -35,6 +35,7 @@ MODULES = (
     remoting_limits,
 )
 SETTINGS = (
+    "max_connections",
     "max_concurrent_streams",
     "max_pending_requests",
     "slow_reader_timeout_millis",

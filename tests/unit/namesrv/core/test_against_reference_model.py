@@ -35,52 +35,30 @@ from namesrv.core.routes.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced, run_sync
 from tests.properties import examples
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest
-from tests.unit.namesrv.reference_machine import LOSS_PLANS, MAPPINGS, PLANS, Plan, ReferenceMachine, small_slices
+from tests.unit.namesrv.reference_inputs import (
+    ADDRS,
+    CLUSTERS,
+    GROUPS,
+    IDS,
+    INTENT_KEYS,
+    MAPPINGS,
+    NUMBERS,
+    PARTIAL_REGISTRATIONS,
+    REGISTRATIONS,
+    TABLES,
+    TOPIC_NAMES,
+    TOPICS,
+    VERSIONS,
+)
+from tests.unit.namesrv.reference_machine import LOSS_PLANS, PLANS, Plan, ReferenceMachine, small_slices
 from tests.unit.namesrv.reference_model import ReferenceModel
 from tests.unit.namesrv.reference_operators import (
-    SYNC_MEMBER_TOPIC,
     blast_radius,
     moved_queues,
     without_brokers,
     without_topic,
 )
 
-CLUSTERS = st.sampled_from(["c1", "c2"])
-NAMES = st.sampled_from(["broker-a", "broker-b"])
-GROUPS = st.builds(BrokerKey, CLUSTERS, NAMES)
-ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 6)])
-IDS = st.integers(0, 2)
-VERSIONS = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 1), st.integers(0, 1))
-TOPIC_NAMES = st.sampled_from(["T1", "T2", "T3", SYNC_MEMBER_TOPIC])
-NUMBERS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 4, 6]), st.integers(0, 3))
-TOPICS = st.dictionaries(TOPIC_NAMES, NUMBERS, max_size=4)
-MAPPED = st.builds(lambda numbers, mapping: (*numbers, mapping), NUMBERS, MAPPINGS)
-TABLES = st.dictionaries(TOPIC_NAMES, NUMBERS | MAPPED, max_size=4)
-"""Of agents: a static topic comes with its mapping."""
-REGISTRATIONS = st.builds(
-    Registration,
-    broker=GROUPS,
-    broker_id=IDS,
-    broker_addr=ADDRS,
-    data_version=VERSIONS,
-    topic_configs=TABLES,
-    filter_servers=st.none() | st.lists(st.sampled_from(["f:1", "f:2"]), max_size=2, unique=True).map(tuple),
-    base_version=st.none() | st.none() | VERSIONS,
-    zone_name=st.sampled_from([None, None, "Z1", "z2"]),
-    enable_acting_master=st.sampled_from([None, True, True, False]),
-    timeout_seconds=st.sampled_from([None, None, 30.0, 300.0]),
-)
-"""Those of agents."""
-PARTIAL_REGISTRATIONS = st.builds(
-    replace,
-    REGISTRATIONS,
-    topic_configs=TOPICS,
-    base_version=st.none(),
-    topic_by_topic=st.just(True),
-    mappings=st.dictionaries(TOPIC_NAMES, MAPPINGS, max_size=2),
-)
-"""Those of RocketMQ's own brokers."""
-INTENT_KEYS: st.SearchStrategy[IntentKey] = GROUPS | st.builds(HoldKey, TOPIC_NAMES, st.none() | CLUSTERS)
 OPERATOR = Cause("an operator's call", "an operator", "because")
 
 

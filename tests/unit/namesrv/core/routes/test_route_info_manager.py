@@ -199,6 +199,27 @@ def test_a_registration_that_is_given_up_half_way_changes_nothing(fleet: Fleet) 
     assert fleet.manager.tables.broker_addr_table == {}
 
 
+@pytest.mark.parametrize("by_channel", [True, False])
+def test_first_registrations_that_are_given_up_half_way_leave_nothing_in_memory(
+    fleet: Fleet, *, by_channel: bool
+) -> None:
+    queue_datas = fleet.manager.tables.queue_datas
+    channel_id = fleet.manager.open_channel() if by_channel else None
+    topics = {f"t{number}": (number, 1, 6, 0) for number in range(SLICE + 1)}
+    broker = BrokerKey(CLUSTER, "broker-a")
+    change = fleet.manager.register_broker(Registration(broker, 0, A, VERSION, topics, channel_id=channel_id))
+    next(change)
+    assert queue_datas.by_fragment
+    if channel_id is None:
+        change.close()
+    else:
+        fleet.manager.end_channel(channel_id)
+        with pytest.raises(ChannelGone):
+            run_sync(change)
+    assert not queue_datas.by_fragment
+    assert not queue_datas.of_group(broker)
+
+
 def test_a_topic_that_the_next_registration_lacks_stays(fleet: Fleet) -> None:  # [33]
     fleet.register(topics=("T", "T1"))
     fleet.register(topics=("T",), version=NEXT_VERSION)

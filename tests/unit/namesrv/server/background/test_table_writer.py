@@ -10,6 +10,7 @@ import pytest
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, run_cooperatively
+from namesrv.server.background.turns import BEGUN_IN_A_TURN
 from support.virtual_clock import VirtualClock
 
 
@@ -62,6 +63,80 @@ def test_a_slice_of_a_change_and_one_of_work_beside_it_take_turns_with_others_in
     slices = [event for event in events if event != "lookup"]
     assert slices == ["change", "beside"] * 3
     assert ("change", "beside") not in itertools.pairwise(events)
+
+
+def test_changes_of_one_step_leave_others_their_turn_after_a_few() -> None:
+    made = 0
+
+    def change() -> Sliced[None]:
+        nonlocal made
+        made += 1
+        yield from ()
+
+    async def run() -> list[int]:
+        writer = TableWriter()
+        changes = [asyncio.create_task(writer.apply(change())) for _ in range(5 * BEGUN_IN_A_TURN)]
+        made_by_turn = [0]
+        while made < len(changes):
+            await asyncio.sleep(0)
+            made_by_turn.append(made)
+        await asyncio.gather(*changes)
+        return made_by_turn
+
+    made_by_turn = asyncio.run(run())
+    made_in_turns = [after - before for before, after in itertools.pairwise(made_by_turn)]
+    assert max(made_in_turns) == BEGUN_IN_A_TURN
+    assert made_in_turns[-4:] == [BEGUN_IN_A_TURN] * 4, "those that wait take no more turns than they need"
+
+
+def test_a_change_whose_caller_goes_before_its_turn_takes_nobody_elses() -> None:
+    made = []
+
+    def change(name: str) -> Sliced[None]:
+        made.append(name)
+        yield from ()
+
+    async def run() -> None:
+        writer = TableWriter()
+        first = [asyncio.create_task(writer.apply(change("first"))) for _ in range(BEGUN_IN_A_TURN)]
+        going = [asyncio.create_task(writer.apply(change("going"))) for _ in range(2 * BEGUN_IN_A_TURN)]
+        last = asyncio.create_task(writer.apply(change("last")))
+        await asyncio.sleep(0)
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*first, last)
+        await asyncio.gather(*going, return_exceptions=True)
+        await writer.apply(change("later"))
+
+    asyncio.run(run())
+    assert made == ["first"] * BEGUN_IN_A_TURN + ["last", "later"]
+
+
+def test_a_change_that_is_given_up_in_line_takes_no_turn_from_others_and_one_that_comes_late_waits() -> None:
+    made: list[int] = []
+
+    def change(number: int) -> Sliced[None]:
+        made.append(number)
+        yield from ()
+
+    async def run() -> list[int]:
+        writer = TableWriter()
+        changes = [asyncio.create_task(writer.apply(change(number))) for number in range(3 * BEGUN_IN_A_TURN)]
+        await asyncio.sleep(0)
+        for given_up in changes[BEGUN_IN_A_TURN + 1 : 2 * BEGUN_IN_A_TURN]:
+            given_up.cancel()
+        made_by_turn = [len(made)]
+        while len(made_by_turn) < 8:
+            changes.append(asyncio.create_task(writer.apply(change(len(changes)))))
+            await asyncio.sleep(0)
+            made_by_turn.append(len(made))
+        await asyncio.gather(*changes, return_exceptions=True)
+        return made_by_turn
+
+    made_by_turn = asyncio.run(run())
+    assert max(after - before for before, after in itertools.pairwise(made_by_turn)) <= 2 * BEGUN_IN_A_TURN
+    given_up = range(BEGUN_IN_A_TURN + 1, 2 * BEGUN_IN_A_TURN)
+    assert made == [number for number in range(3 * BEGUN_IN_A_TURN + 7) if number not in given_up]
 
 
 def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:

@@ -99,6 +99,22 @@ def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch
     asyncio.run(run())
 
 
+def test_a_large_registration_of_a_version_that_is_held_does_not_wait_for_one_that_is_read(fleet: Fleet) -> None:
+    async def run() -> None:
+        namesrv = NameServer(fleet)
+        await namesrv.register(registration(LARGE))
+        other = registration(LARGE, identity("127.0.0.2:10911", name="other"))
+        being_read = asyncio.create_task(namesrv.register(other))
+        await asyncio.sleep(0)
+        unchanged = asyncio.create_task(namesrv.register(registration(LARGE)))
+        await asyncio.wait({being_read, unchanged}, return_when=asyncio.FIRST_COMPLETED)
+        assert unchanged.done()
+        assert not being_read.done()
+        await being_read
+
+    asyncio.run(run())
+
+
 def test_topics_that_were_not_read_are_if_the_broker_has_left_when_its_turn_comes(fleet: Fleet) -> None:
     async def run() -> None:
         namesrv = NameServer(fleet)

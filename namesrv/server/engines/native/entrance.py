@@ -1,0 +1,86 @@
+"""The entrance of a server: the sockets that it listens on until the engine has them, and the certificates it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import namesrv_engine
+import structlog
+
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.files.hot_reload import CHECK_SECONDS
+from namesrv.server.engines.native.listening import listen
+
+_log = structlog.get_logger(__name__)
+
+
+class Entrance:
+    """Sockets and certificates, before the engine has them and, for certificates, whenever they have changed."""
+
+    def __init__(self, tls: ListenerTls | None) -> None:
+        """Makes one without a socket.
+
+        Args:
+            tls: The certificates to show; None: no TLS.
+        """
+        self._tls = tls
+        self._sockets: list[socket.socket] = []
+        self._secured = False
+
+    def listen(self, address: str, *, with_tls: bool) -> int:
+        """Listens at one more address; returns the port. Raises OSError."""
+        sockets, port = listen(address)
+        self._sockets += sockets
+        self._secured = self._secured or with_tls
+        return port
+
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that."""
+        self._secured = with_tls
+        self._sockets += sockets
+        port: int = sockets[0].getsockname()[1]
+        return port
+
+    def hand_over(self, engine: namesrv_engine.Engine) -> asyncio.Task[None] | None:
+        """Gives the engine the sockets and the certificates.
+
+        Returns:
+            The task that passes on certificates that come later; None without TLS.
+
+        Raises:
+            ValueError: The certificates cannot be used.
+        """
+        with socket.socket(fileno=engine.handover()) as door:
+            for one in self._sockets:
+                socket.send_fds(door, [b"\0"], [one.fileno()])
+                engine.listen()
+        self.close()
+        if self._tls is None or not self._secured:
+            return None
+        _show(self._tls, engine)
+        return asyncio.create_task(_pass_on(self._tls, engine))
+
+    def close(self) -> None:
+        """Closes what the engine does not have."""
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
+
+
+def _show(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
+    shown = tls.shown
+    engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
+
+
+async def _pass_on(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
+    """Gives the engine certificates that have been read again and found good. Runs until cancelled."""
+    passed_on = tls.generation
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if (generation := tls.generation) != passed_on:
+            passed_on = generation
+            try:
+                _show(tls, engine)
+            except ValueError as error:
+                _log.error("tls_files_refused", problem=str(error), in_force="those read before")
