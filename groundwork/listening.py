@@ -23,6 +23,7 @@ def check_bindable(listen: Endpoint) -> None:
 
 def listener_options(
     *,
+    max_connections: int,
     max_message_bytes: int,
     max_metadata_bytes: int,
     max_concurrent_streams: int,
@@ -33,6 +34,7 @@ def listener_options(
     """Options of gRPC for a listener; an engine ignores those that it does not know.
 
     Args:
+        max_connections: Most connections; gRPC closes the others at once. Without a bound they take all descriptors.
         max_message_bytes: Largest request.
         max_metadata_bytes: Largest metadata of a request.
         max_concurrent_streams: Most calls open on one connection.
@@ -45,6 +47,7 @@ def listener_options(
         keepalive_time_millis * 4 // 5
     )  # clients may ping as often as we do; a little below, for their clocks
     return [
+        ("grpc.max_allowed_incoming_connections", max_connections),
         ("grpc.max_receive_message_length", max_message_bytes),
         # Between the two limits gRPC refuses calls at random: the same metadata would now be taken and now be refused.
         ("grpc.max_metadata_size", max_metadata_bytes),

@@ -16,6 +16,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.printable import printable
 from groundwork.program.command_line import version_option
 from groundwork.program.descriptors import use_all_descriptors
+from groundwork.program.json_lines import take_stderr
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stack_dumps import dump_stacks_on_signal
@@ -45,6 +46,8 @@ def serve(settings: NamesrvSettings) -> None:
     async def serve_until_signal() -> None:
         await serve_until(settings, stop_event())
 
+    if settings.log_format == "json":
+        take_stderr()
     configure_logs(settings.log_format, settings.log_level)
     tune_garbage_collection()
     try:

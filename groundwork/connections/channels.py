@@ -10,15 +10,13 @@ from pathlib import Path
 
 import grpc
 
-from groundwork.connections.certificates import CertificateError, Validity, read_authorities, read_file, read_key_pair
+from groundwork.connections.certificates import CertificateError, Validity, read_authorities, read_key_pair
 from groundwork.connections.renewed_channels import RenewedAioChannel, RenewedChannel
+from groundwork.connections.tokens import read_token
 from groundwork.endpoints import Endpoint
 from groundwork.files.hot_reload import HotReloaded
 
 Options = Sequence[tuple[str, int | str]]
-
-MAX_TOKEN_LENGTH = 4_096
-"""Longest bearer token: it travels in the metadata of every call, which servers bound."""
 
 _log = logging.getLogger(__name__)
 
@@ -134,18 +132,6 @@ class _AddsToken(grpc.AuthMetadataPlugin):
 
     def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:  # noqa: ARG002
         callback((("authorization", f"Bearer {self._token.refreshed()[1]}"),), None)
-
-
-def read_token(path: Path) -> str:
-    """The bearer token in a file. Raises CertificateError."""
-    text = read_file(path).strip()
-    if not text:
-        raise CertificateError(f"{path}: holds no token")
-    if len(text) > MAX_TOKEN_LENGTH:
-        raise CertificateError(f"{path}: the token has {len(text)} bytes, at most {MAX_TOKEN_LENGTH}")
-    if not all(0x21 <= byte <= 0x7E for byte in text):  # what metadata may hold, without spaces
-        raise CertificateError(f"{path}: the token must be one line of visible ASCII characters")
-    return text.decode("ascii")
 
 
 def open_channel(

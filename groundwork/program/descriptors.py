@@ -25,6 +25,11 @@ def descriptors_for_connections() -> int:
     return without_others(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
+def descriptors_of_listener(listeners: int = 2) -> int:
+    """How many connections one of so many listeners may have: what one is flooded with leaves the others theirs."""
+    return descriptors_for_connections() // listeners
+
+
 def without_others(limit: int) -> int:
     """What is left of a limit for connections; a quarter of a small one is for others."""
     if limit == resource.RLIM_INFINITY:

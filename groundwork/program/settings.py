@@ -22,7 +22,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from groundwork.printable import say
+from groundwork.program.json_lines import tell
 
 EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
@@ -110,7 +110,7 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
 
 def exit_with(program: str, message: str) -> NoReturn:
     """Ends a program that cannot start: one line on standard error, exit code 2."""
-    say(program, message)
+    tell(program, message, "cannot_start", "error")
     raise SystemExit(EXIT_BAD_START)
 
 

@@ -10,7 +10,8 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.connections.security_settings import ListenerSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.program.logs import LogFormat, LogLevel
+from groundwork.program.json_lines import LogFormat
+from groundwork.program.logs import LogLevel
 from groundwork.program.settings import ProgramSettings
 from groundwork.shares import ShareRules
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
@@ -52,7 +53,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="Memory of the native engine for answers that it gives again by itself; 0 keeps none.",
     )
     max_connections: int = Field(
-        100_000, ge=1, le=10_000_000, description="Connections open at once, native engine only; others are closed."
+        100_000, ge=1, le=10_000_000, description="Connections open at once; others are closed."
     )
     max_connections_per_second: int = Field(
         2_000,

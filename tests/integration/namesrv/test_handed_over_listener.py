@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def refusal(handed_over: socket.socket, listen: str, engine: str = "native") -> 
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr.strip()
+    line = json.loads(done.stderr)
+    assert line["event"] == "cannot_start"
+    return f"{line['program']}: {line['text']}"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import grpc
@@ -12,9 +11,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.config.limits import MAX_METADATA_BYTES
 from support.engines import present
 from support.metrics_page import sample_of
-from support.programs.processes import NamesrvProcess, eventually
+from support.programs.processes import NamesrvProcess
 from support.registrations import registration
-from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
+from support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
 LOOKUPS = 7
 TIMEOUT = 20.0
@@ -65,22 +64,16 @@ def test_a_lookup_that_its_caller_traces_is_always_asked(measured: NamesrvProces
 def test_permits_that_are_taken_away_are_taken_away_from_kept_answers_too(place: Place, kind: str) -> None:
     present("native")
     with (
-        NamesrvProcess(*NO_SCAN, *place.flags(kind), engine="native") as server,
-        connected(server.endpoint, place.files(kind, "broker")) as broker,
+        with_its_broker(place, kind, *NO_SCAN, engine="native") as (server, _),
         connected(server.endpoint, place.files(kind, "client")) as client,
     ):
-        assert register(broker) == "OK"
 
         def lookup() -> str:
             return outcome(lambda: client.routes.GetTopicRoute(request, timeout=TIMEOUT))
 
         request = pb.GetTopicRouteRequest(topic="TopicTest")
         assert [lookup() for _ in range(LOOKUPS)] == ["OK"] * LOOKUPS
-        place.permits.write_text(json.dumps(permits(client={"look_up": False})), encoding="utf-8")
-        eventually(lookup, lambda reason: reason == "NOT_PERMITTED", within_seconds=LIVE_SECONDS)
-        assert lookup() == "NOT_PERMITTED"
-        place.permits.write_text(json.dumps(permits()), encoding="utf-8")
-        eventually(lookup, lambda reason: reason == "OK", within_seconds=LIVE_SECONDS)
+        lose_permits_for_a_while(place, lookup, client={"look_up": False})
 
 
 def test_large_metadata_is_refused_before_a_kept_answer_is_given(measured: NamesrvProcess) -> None:

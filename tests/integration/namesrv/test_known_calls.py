@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from support.engines import present
 from support.metrics_page import sample_of
-from support.programs.processes import Client, NamesrvProcess, eventually
+from support.programs.processes import Client, NamesrvProcess
 from support.registrations import data_version, identity, registration, unregister
-from support.secured import LIVE_SECONDS, Place, connected, outcome, permits, register
+from support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
 TIMES = 7
 TIMEOUT = 20.0
@@ -63,19 +61,13 @@ def test_signs_of_life_are_in_the_metrics_and_told_the_truth_each_time() -> None
 def test_permits_that_are_taken_away_are_taken_away_from_known_calls_too(place: Place, kind: str) -> None:
     present("native")
     with (
-        NamesrvProcess(*NO_SCAN, *place.flags(kind), engine="native") as server,
-        connected(server.endpoint, place.files(kind, "broker")) as broker,
+        with_its_broker(place, kind, *NO_SCAN, engine="native") as (server, broker),
         connected(server.endpoint, place.files(kind, "client")) as client,
     ):
-        assert register(broker) == "OK"
 
         def beat(caller: Client) -> str:
             return outcome(lambda: caller.registration.BrokerHeartbeat(HEARTBEAT, timeout=TIMEOUT))
 
         assert [beat(broker) for _ in range(TIMES)] == ["OK"] * TIMES
         assert beat(client) == "NOT_PERMITTED", "what is known of one caller is not known of another"
-        place.permits.write_text(json.dumps(permits(broker={"register": []})), encoding="utf-8")
-        eventually(lambda: beat(broker), lambda reason: reason == "NOT_PERMITTED", within_seconds=LIVE_SECONDS)
-        assert beat(broker) == "NOT_PERMITTED"
-        place.permits.write_text(json.dumps(permits()), encoding="utf-8")
-        eventually(lambda: beat(broker), lambda reason: reason == "OK", within_seconds=LIVE_SECONDS)
+        lose_permits_for_a_while(place, lambda: beat(broker), broker={"register": []})

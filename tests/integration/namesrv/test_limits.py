@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,8 +22,9 @@ from namesrv.config.limits import (
     MAX_STAGED_TOPICS,
     MAX_TOPICS_PER_REGISTRATION,
 )
-from support.programs.processes import Client, NamesrvProcess
+from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
+from tools.faults.load.frames import hello
 
 TIMEOUT = 20.0
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
@@ -150,6 +152,30 @@ def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client(eng
         first.close()
         assert waiting.result().header.namesrv_name == str(namesrv.endpoint)
         second.close()
+
+
+def test_connections_beyond_the_limit_are_closed_and_there_is_room_again_when_others_end(engine: str) -> None:
+    with NamesrvProcess("--max-connections", "10", engine=engine) as process, process.connect() as client:
+        client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
+        with ExitStack() as held:
+            peers = [held.enter_context(socket.create_connection(process.endpoint, timeout=TIMEOUT)) for _ in range(12)]
+            assert sum(is_greeted(peer) for peer in peers) == 9, "one is the client's"
+            client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
+        eventually(lambda: newcomer_is_greeted(process))
+
+
+def newcomer_is_greeted(process: NamesrvProcess) -> bool:
+    with socket.create_connection(process.endpoint, timeout=TIMEOUT) as peer:
+        return is_greeted(peer)
+
+
+def is_greeted(peer: socket.socket) -> bool:
+    """Whether a server begins to speak HTTP/2."""
+    try:
+        peer.sendall(hello())
+        return bool(peer.recv(1))
+    except ConnectionError:
+        return False
 
 
 def test_a_holder_may_have_200_characters_and_not_one_more(client: Client) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import grpc
@@ -17,7 +16,7 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.rich_errors import RichError
 from namesrv.config.limits import MAX_MESSAGE_BYTES
 from namesrv.server.listener import SERVICES
-from support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from support.registrations import data_version, identity, registration
 
 TIMEOUT = 20.0
@@ -208,20 +207,16 @@ def test_a_registration_over_the_size_limit_is_refused_and_the_limit_named(clien
 
 
 def test_a_port_in_use_is_one_line_and_exit_code_2(namesrv: NamesrvProcess, engine: str) -> None:
-    second = subprocess.run(
-        [str(BIN / "namesrv"), "serve", "--listen", str(namesrv.endpoint), "--engine", engine],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    second = ended([str(BIN / "namesrv"), "serve", "--listen", str(namesrv.endpoint), "--engine", engine])
     assert second.returncode == 2
     assert second.stderr == f"namesrv: setting listen: cannot listen on {namesrv.endpoint}: Address already in use\n"
 
 
 def test_a_data_directory_in_use_is_one_line_and_exit_code_2(tmp_path: Path, engine: str) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine):
-        second = subprocess.run(
-            [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        second = ended(
+            [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine]
+        )
     assert second.returncode == 2
     assert second.stderr.count("\n") == 1
     assert "is in use by process" in second.stderr
@@ -238,8 +233,7 @@ def test_epochs_of_one_data_directory_go_up(tmp_path: Path) -> None:
 
 def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess) -> None:
     def check(endpoint: str) -> int:
-        command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", endpoint]
-        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+        return ended([str(BIN / "namesrv"), "healthcheck", "--endpoint", endpoint]).returncode
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -250,5 +244,5 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
 
 def test_the_health_check_of_a_service_that_is_not_there_says_so(namesrv: NamesrvProcess) -> None:
     command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(namesrv.endpoint), "--service", "nope"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = ended(command)
     assert (done.returncode, done.stderr) == (1, f"{namesrv.endpoint}: there is no service nope\n")

@@ -17,11 +17,12 @@ import yaml
 from rich.table import Table
 
 from groundwork.printable import UNPRINTABLE, printable, printable_json, say
-from groundwork.program.logs import LogFormat, configure_logs
+from groundwork.program.json_lines import LogFormat
+from groundwork.program.logs import configure_logs
 from groundwork.program.settings import exit_with
 from groundwork.program.terminal import TableConsole
 from nsctl.output import Format, show
-from support.hostile_text import HOSTILE, unescaped
+from support.hostile.text import HOSTILE, unescaped
 
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 
@@ -123,3 +124,19 @@ def test_a_log_line_is_one_line_and_a_traceback_looks_like_none(
     else:
         own = [line for line in lines if not line.startswith("  ")]
         assert len(own) == 3, own
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_of_a_line_that_cannot_be_written_another_says_which_it_is(
+    log_format: LogFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no text")
+
+    with _logging(log_format, monkeypatch) as err:
+        structlog.get_logger("ours").warning("broker_gone", peer=Broken())
+        logging.getLogger("library").warning("of two, %d and %d", 1)  # noqa: PLE1206 - that is what is wrong with it
+    ours, of_library = err.getvalue().splitlines()
+    assert "log_line_broken: RuntimeError('no text'), of ours: broker_gone" in ours
+    assert "of library: of two, %d and %d" in of_library

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
-from support.programs.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration
 
 TIMEOUT = 20.0
@@ -276,10 +275,9 @@ def test_a_broken_file_is_restored_from_its_copy_at_the_next_start(engine: str, 
 def test_a_file_and_a_copy_that_are_broken_are_one_line_and_exit_code_2(engine: str, tmp_path: Path) -> None:
     for name in (FILE, f"{FILE}.bak"):
         (tmp_path / name).write_bytes(b"{")
-    done = subprocess.run(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = ended(
+        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine]
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"{tmp_path / FILE} is not JSON" in done.stderr

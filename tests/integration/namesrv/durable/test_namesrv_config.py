@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.rich_errors import RichError
 from namesrv.server.services.admin.config import MAX_CONFIG_VALUES
 from namesrv.storage.config_file import CONFIG_FILE
-from support.programs.processes import BIN, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration
 
 TIMEOUT = 20.0
@@ -275,10 +274,9 @@ def test_a_stored_setting_that_makes_no_sense_is_one_line_and_exit_code_2(
 ) -> None:
     data_dir.mkdir()
     (data_dir / CONFIG_FILE).write_text(json.dumps(stored))
-    done = subprocess.run(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--engine", engine],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = ended(
+        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--engine", engine]
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"{data_dir / CONFIG_FILE}: {problem}" in done.stderr

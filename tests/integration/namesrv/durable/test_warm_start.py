@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 import pytest
@@ -211,13 +210,30 @@ ROUNDS = 6
 TOPICS = [f"Topic-{number}" for number in range(1_000)]
 
 
-class Lifetime(NamedTuple):
-    """What one name server did until it was killed."""
+class Lifetime:
+    """What one name server was told until it was killed, and what it is known to have written."""
 
-    durable: int
-    """Counter of the last registration that it is known to have written."""
-    sent: int
-    """Counter of the last registration that it was sent."""
+    def __init__(self, process: NamesrvProcess) -> None:
+        self.sent = 0
+        """Counter of the last registration that it was sent."""
+        self._process = process
+        self._counters: dict[int, int] = {}
+        """Of each registration that was answered, by its revision."""
+
+    @property
+    def durable(self) -> int:
+        """Counter of the last registration that is in its file; 0: none is known to be."""
+        reached = written(self._process)
+        return max((counter for revision, counter in self._counters.copy().items() if revision <= reached), default=0)
+
+    def register_until_it_is_killed(self, client: Client, counters: Iterator[int]) -> None:
+        """Registers again and again; the name server ends in between."""
+        try:
+            for self.sent in counters:
+                answer = client.registration.RegisterBroker(registration_of(self.sent), timeout=20)
+                self._counters[answer.header.revision] = self.sent
+        except grpc.RpcError as error:
+            assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED), error  # noqa: PT017
 
 
 def registration_of(counter: int) -> registration_service_pb2.RegisterBrokerRequest:
@@ -227,24 +243,14 @@ def registration_of(counter: int) -> registration_service_pb2.RegisterBrokerRequ
     return request
 
 
-def register_until_killed(process: NamesrvProcess, client: Client, counters: Iterator[int]) -> Lifetime:
-    """Registers again and again; the name server ends in between."""
-    counter_at: dict[int, int] = {}
-    counter = 0
-    try:
-        for counter in counters:
-            client.registration.RegisterBroker(registration_of(counter), timeout=20)
-            counter_at[status(client).header.revision] = counter
-    except grpc.RpcError as error:
-        assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED), error  # noqa: PT017
-    return Lifetime(counter_at.get(written(process), 0), counter)
-
-
-def kill_while_writing(process: NamesrvProcess, files: int, pause_seconds: float) -> Callable[[], None]:
-    """Kills a process a moment after it has written some files; returns what waits for that."""
+def kill_while_writing(
+    process: NamesrvProcess, lifetime: Lifetime, files: int, pause_seconds: float
+) -> Callable[[], None]:
+    """Kills a process a moment after a file with a registration, and some others; returns what waits for that."""
 
     def kill() -> None:
         try:
+            eventually(lambda: lifetime.durable)
             eventually(lambda: len(process.events("snapshot_written")), lambda count: count >= files)
             threading.Event().wait(pause_seconds)  # so that it is killed in any part of a write
         finally:
@@ -269,14 +275,15 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_routes_of_one_revision(tmp_p
     chance = random.Random(1)
     site = Site(tmp_path, "grpcio")
     counters = iter(range(1, 60_000))
-    last = Lifetime(0, 0)
+    last: Lifetime | None = None
     for _ in range(ROUNDS):
         with site.start("--snapshot-interval-millis", "1", "--log-level", "debug") as process:
             with process.connect() as client:
-                if last.durable:
+                if last is not None:
                     assert last.durable <= held_counter(client) <= last.sent
-                killed = kill_while_writing(process, chance.randint(1, 8), chance.uniform(0, 0.02))
-                last = register_until_killed(process, client, counters)
+                last = Lifetime(process)
+                killed = kill_while_writing(process, last, chance.randint(1, 8), chance.uniform(0, 0.02))
+                last.register_until_it_is_killed(client, counters)
                 killed()
             assert not process.events("snapshot_not_loaded")
             assert last.durable, "it was killed before it had written a registration"

@@ -17,7 +17,7 @@ from groundwork.connections.certificates import (
     read_key_pair,
     validity_of,
 )
-from support.certificates import DAY, Authority, encrypt
+from support.secured.certificates import DAY, Authority, encrypt
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import pytest
 from pydantic_settings import SettingsConfigDict
 
 from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import MAX_TOKEN_LENGTH, ClientFiles, ClientSecurity, read_token
+from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
+from groundwork.connections.tokens import MAX_TOKEN_LENGTH, read_token
 from groundwork.program.settings import ProgramSettings
-from support.certificates import Authority
+from support.secured.certificates import Authority
 
 
 class Both(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):

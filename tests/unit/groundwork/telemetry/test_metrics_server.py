@@ -15,7 +15,7 @@ from prometheus_client import Gauge
 
 from groundwork.endpoints import Endpoint
 from groundwork.telemetry.metrics_server import ASKING, MetricsServer, metrics_registry
-from support.hostile_http import ATTACKS, under
+from support.hostile.http_peers import ATTACKS, under
 
 SERIES = 1_000
 """More than a name server has."""

@@ -12,7 +12,7 @@ import pytest
 
 from groundwork.program.daemon_executor import DaemonExecutor
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HANGS = """
 import threading
 from groundwork.program.daemon_executor import DaemonExecutor
