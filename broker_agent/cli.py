@@ -27,6 +27,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.printable import say
 from groundwork.program.command_line import version_option
 from groundwork.program.descriptors import use_all_descriptors
+from groundwork.program.json_lines import take_stderr
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stack_dumps import dump_stacks_on_signal
@@ -57,6 +58,8 @@ def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
     dump_stacks_on_signal()
     use_all_descriptors()
+    if settings.log_format == "json":
+        take_stderr()
     configure_logs(settings.log_format, settings.log_level)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each write of any file in the folder
     try:

@@ -16,7 +16,8 @@ from broker_agent.timing.schedule import ScheduleRules
 from broker_agent.topics.table import OnBadTopic
 from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.endpoints import Endpoint
-from groundwork.program.logs import LogFormat, LogLevel
+from groundwork.program.json_lines import LogFormat
+from groundwork.program.logs import LogLevel
 from groundwork.program.settings import ProgramSettings
 from groundwork.topic_rules import MAX_PERM, check_name
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MAX_CONNECTIONS = 20_000
+"""Most connections, or half of the file descriptors less 256: each client with a channel has one."""
+
 MAX_MESSAGE_BYTES = 1024 * 1024
 """Largest request. A heartbeat names a client's groups and topics; parsing more would hold up the other clients."""
 

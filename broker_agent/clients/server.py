@@ -14,6 +14,7 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent.auth.admission import AgentAdmission
 from broker_agent.clients.limits import (
     MAX_CONCURRENT_STREAMS,
+    MAX_CONNECTIONS,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     MAX_PENDING_REQUESTS,
@@ -27,6 +28,7 @@ from groundwork.connections.listener_tls import ListenerTls
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.listening import check_bindable, listener_options
+from groundwork.program.descriptors import descriptors_of_listener
 from groundwork.program.loop_thread import LoopThread
 from groundwork.telemetry.call_observers import CallObserver
 
@@ -52,6 +54,7 @@ class ClientServerOptions:
     def as_grpc(self) -> list[tuple[str, int]]:
         """The options of gRPC that bring this about."""
         return listener_options(
+            max_connections=min(MAX_CONNECTIONS, descriptors_of_listener()),
             max_message_bytes=MAX_MESSAGE_BYTES,
             max_metadata_bytes=MAX_METADATA_BYTES,
             max_concurrent_streams=MAX_CONCURRENT_STREAMS,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MAX_CONNECTIONS = 2_000
+"""Most connections, or half of the file descriptors less 256: operators and slaves, each for a while."""
+
 MAX_MESSAGE_BYTES = 1024 * 1024
 """Largest request: a topic with its attributes is far below."""
 

@@ -25,6 +25,7 @@ from broker_agent.listener.limits import (
     KEEPALIVE_SECONDS,
     MAX_CONCURRENT_STREAMS,
     MAX_CONNECTION_AGE_SECONDS,
+    MAX_CONNECTIONS,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     MAX_PENDING_REQUESTS,
@@ -35,6 +36,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_handlers.composition import methods_of
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.listening import check_bindable, listener_options
+from groundwork.program.descriptors import descriptors_of_listener
 from groundwork.program.freed_memory import GrownProcess
 from groundwork.program.loop_thread import LoopThread
 from groundwork.telemetry.call_observers import CallObserver
@@ -181,6 +183,7 @@ def _options() -> list[tuple[str, int]]:
     keepalive_millis = round(KEEPALIVE_SECONDS * 1000)
     return [
         *listener_options(
+            max_connections=min(MAX_CONNECTIONS, descriptors_of_listener()),
             max_message_bytes=MAX_MESSAGE_BYTES,
             max_metadata_bytes=MAX_METADATA_BYTES,
             max_concurrent_streams=MAX_CONCURRENT_STREAMS,

@@ -106,6 +106,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_2(name_server: StartNameServer)
         serve_command(server, listen=str(server.endpoint)), capture_output=True, text=True, timeout=20, check=False
     )
     assert ended.returncode == 2
-    expected = f"broker-agent: setting listen: cannot listen on {server.endpoint}: Address already in use\n"
-    assert (ended.stdout, ended.stderr) == ("", expected)
+    line = json.loads(ended.stderr)
+    assert (ended.stdout, line["event"], line["program"]) == ("", "cannot_start", "broker-agent")
+    assert line["text"] == f"setting listen: cannot listen on {server.endpoint}: Address already in use"
     assert server.registrations == []

@@ -1,62 +1,19 @@
+"""topics.json of a broker, followed: what is seen of it, when it is a fault, and how an agent starts without it."""
+
 from __future__ import annotations
 
 import os
-import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import watchfiles
 from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
-from broker_agent.topics.followed import FollowedTopics
 from broker_agent.topics.followed_file import BROKEN_SECONDS, CONFIRM_SECONDS, START_SECONDS
-from broker_agent.topics.mappings_file import mappings_path
-from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_keeping_copy
-from support.fakes.registering_name_server import DEADLINE
-from support.static_topics import mappings_json
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
-
-
-def table(counter: int) -> TopicConfigTable:
-    return TopicConfigTable(DataVersion(1_000, counter), (TopicConfig(f"topic-{counter}", 4, 4, 6),))
-
-
-def content(counter: int) -> bytes:
-    return encode_topics(table(counter))
-
-
-class Passing(VirtualClock):
-    """Time that passes by itself whenever somebody waits."""
-
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        self.advance(seconds)
-        return event.is_set()
-
-
-@pytest.fixture
-def time() -> Passing:
-    return Passing()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "topics.json"
-    path.write_bytes(content(1))
-    return path
-
-
-def follower(path: Path, time: Passing, on_bad_topic: OnBadTopic = "refuse") -> FollowedTopics:
-    return FollowedTopics(path, on_bad_topic, agent_timing(time), time.wait)
-
-
-def events(logs: Any) -> list[tuple[str, str]]:
-    return [(line["event"], line["log_level"]) for line in logs]
+from broker_agent.topics.topics_file import TopicsFile, copy_of, replace_keeping_copy
+from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower, table
 
 
 def test_a_changed_file_is_seen_once_whether_it_is_replaced_or_written_over(path: Path, time: Passing) -> None:
@@ -268,139 +225,3 @@ def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: 
     missing.parent.mkdir()
     missing.write_bytes(content(2))
     assert followed.look() == table(2)
-
-
-class Watching:
-    """A follower whose thread runs; its tables are waited for."""
-
-    def __init__(self, path: Path) -> None:
-        self.tables: queue.Queue[TopicConfigTable] = queue.Queue()
-        self._followed = FollowedTopics(path, "refuse", agent_timing(Passing()))
-        self._followed.first_table()
-        self._followed.start(self.tables.put)
-
-    def wait_for(self, expected: TopicConfigTable) -> None:
-        while self.tables.get(timeout=DEADLINE) != expected:
-            pass
-
-    def stop(self) -> None:
-        self._followed.stop()
-
-
-@pytest.fixture
-def watching(path: Path) -> Iterator[Watching]:
-    watching = Watching(path)
-    yield watching
-    watching.stop()
-
-
-def test_the_watching_thread_sees_a_file_that_is_replaced_or_written_over(watching: Watching, path: Path) -> None:
-    replace_keeping_copy(path, content(2))
-    watching.wait_for(table(2))
-    path.write_bytes(content(33))
-    watching.wait_for(table(33))
-
-
-def test_the_watching_thread_sees_the_file_in_a_folder_that_went_away_and_came_back(
-    watching: Watching, path: Path
-) -> None:
-    path.parent.rename(path.parent.with_name("elsewhere"))
-    path.parent.mkdir()
-    path.write_bytes(content(2))
-    watching.wait_for(table(2))
-    replace_keeping_copy(path, content(3))
-    watching.wait_for(table(3))
-
-
-def test_the_watching_thread_sees_a_link_on_the_way_to_the_file_change(tmp_path: Path) -> None:
-    """As a mounted configuration of a container is replaced."""
-    for counter in (1, 2):
-        folder = tmp_path / f"data{counter}"
-        folder.mkdir()
-        (folder / "topics.json").write_bytes(content(counter))
-    (tmp_path / "data").symlink_to("data1")
-    (tmp_path / "topics.json").symlink_to("data/topics.json")
-    watching = Watching(tmp_path / "topics.json")
-    (tmp_path / "new").symlink_to("data2")
-    (tmp_path / "new").replace(tmp_path / "data")
-    watching.wait_for(table(2))
-    watching.stop()
-
-
-def test_looks_go_on_where_nothing_can_be_watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_options: object) -> Iterator[object]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(watchfiles, "watch", refuse)
-    watching = Watching(path)
-    path.write_bytes(content(2))
-    watching.wait_for(table(2))
-    watching.stop()
-
-
-def with_static(counter: int) -> bytes:
-    hosted = {str(queue): [{"bname": "b", "queueId": queue}] for queue in range(counter)}
-    return mappings_json({"topic-1": {"bname": "b", "hostedQueues": hosted, "epoch": 1, "totalQueues": 9}}, counter)
-
-
-def mapped(table: TopicConfigTable | None) -> tuple[int, int]:
-    """Queues in the mapping of the only topic, and the counter of the version."""
-    assert table is not None
-    (topic,) = table.topics
-    return len(topic.mapping.queue_ids if topic.mapping else ()), table.data_version.counter
-
-
-def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time: Passing) -> None:
-    followed = follower(path, time)
-    mappings = mappings_path(path)
-    assert mapped(followed.first_table()) == (0, 1)
-    mappings.write_bytes(with_static(1))
-    assert mapped(followed.look()) == (1, 2)
-    assert followed.look() is None
-    mappings.write_bytes(with_static(2))
-    assert mapped(followed.look()) == (2, 3)
-    path.write_bytes(content(1).replace(b'"perm":6', b'"perm":4'))
-    assert mapped(followed.look()) == (2, 3)
-    assert mapped(follower(path, time).first_table()) == (2, 3)  # the same version after a restart
-
-
-def test_mappings_that_are_gone_or_broken_stay_as_they_were_and_are_a_fault_after_a_while(
-    path: Path, time: Passing
-) -> None:
-    mappings = mappings_path(path)
-    mappings.write_bytes(with_static(1))
-    followed = follower(path, time)
-    assert mapped(followed.first_table()) == (1, 2)
-
-    def faults() -> list[str]:
-        return [] if followed.problem is None else [followed.problem]
-
-    mappings.unlink()
-    assert followed.look() is None
-    assert faults() == []
-    time.advance(BROKEN_SECONDS)
-    assert followed.look() is None
-    assert faults() == ["topicQueueMapping.json: No such file or directory"]
-    mappings.write_bytes(with_static(3))
-    assert mapped(followed.look()) == (3, 4)
-    assert faults() == []
-
-
-def test_broken_mappings_end_the_start_with_the_name_of_the_file_unless_there_is_a_copy(
-    path: Path, time: Passing
-) -> None:
-    mappings = mappings_path(path)
-    mappings.write_bytes(b"{")
-    with pytest.raises(StartError, match=r"topicQueueMapping\.json: not JSON, or cut off"):
-        follower(path, time).first_table()
-    copy_of(mappings).write_bytes(with_static(1))
-    assert mapped(follower(path, time).first_table()) == (1, 2)
-
-
-def test_a_mapping_that_breaks_a_rule_is_skipped_if_the_setting_says_so_and_its_topic_stays(
-    path: Path, time: Passing
-) -> None:
-    mappings_path(path).write_bytes(mappings_json({"topic-1": {"totalQueues": -1}}))
-    with capture_logs() as logs:
-        assert mapped(follower(path, time, "skip").first_table()) == (0, 2)
-    assert events(logs) == [("mappings_skipped", "warning")]
