@@ -14,9 +14,10 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.printable import say
 from groundwork.program.command_line import version_option
+from groundwork.program.json_lines import tell
 from groundwork.program.terminal import TableConsole
+from route_pipeline.command_options import Jars, Lines, Log, Master, Namesrv, Option, Out, Sink, Timeout
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import GRACE, CompactionError, compact
@@ -38,8 +39,8 @@ from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_lead
 from route_pipeline.reports.questions import events_of, route_at
 from route_pipeline.reports.report import print_report
 from route_pipeline.session import QUICK_START, SparkStartError, check_java, spark_session
-from route_pipeline.source.connection import Timeouts
-from route_pipeline.source.options import MAX_TIMEOUT_SECONDS, ReadRequest
+from route_pipeline.source.name_server.connecting import Timeouts
+from route_pipeline.source.options import ReadRequest
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 from route_pipeline.stores.store import StoreError, StoreUnavailableError
 
@@ -67,32 +68,6 @@ def main() -> None:
     app(prog_name="route-pipeline")
 
 
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark's master; else that of spark-submit, else local[*].")
-]
-Namesrv = Annotated[list[str], typer.Option(help="Name servers, 'host:port,host:port'; may be repeated.")]
-Out = Annotated[
-    str,
-    typer.Option(
-        metavar="LOG", help="Path or URL of the log: file:, s3://, gs://, abfss://, hdfs://. Made if need be."
-    ),
-]
-Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", min=1, max=MAX_TIMEOUT_SECONDS, help="For one stream of one name server.")
-]
-Option = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="An option of the data source, such as onCompacted=resync; repeatable."),
-]
-Sink = Annotated[
-    str, typer.Option(metavar="FORMAT", help="parquet; or delta: besides, LOG/delta is the log as a Delta table.")
-]
-Jars = Annotated[
-    str | None, typer.Option(metavar="FILE,FILE", help="Delta Lake, if Spark is not to fetch it from Maven Central.")
-]
-Log = Annotated[str, typer.Argument(metavar="LOG", help="Path or URL that ingest wrote to.")]
-
-
 @app.callback()
 def _program(*, version: Annotated[bool, version_option("route-pipeline")] = False) -> None:
     pass
@@ -109,6 +84,7 @@ def ingest_command(
     sink: Sink = PARQUET,
     jars: Jars = None,
     master: Master = None,
+    log_format: Lines = "text",  # noqa: ARG001 - heeded before the command line is read, so that its errors are told so
 ) -> None:
     """Append what changed since the last ingest; the first one begins with a snapshot."""
     endpoints = _endpoints(namesrv)
@@ -122,7 +98,8 @@ def ingest_command(
             mirror = DeltaMirror(spark, log) if sink == DELTA else None
             ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch, new_run=restart)
             result = ingester.once()
-            _catch_up(mirror)
+            if mirror is not None:
+                mirror.catch_up()
     _say(f"{result.rows:,} rows appended to {log.url}, {result.quarantined:,} put aside, run {result.run_id}")
 
 
@@ -139,6 +116,7 @@ def follow_command(
     sink: Sink = PARQUET,
     jars: Jars = None,
     master: Master = None,
+    log_format: Lines = "text",  # noqa: ARG001 - heeded before the command line is read, so that its errors are told so
 ) -> None:
     """Append what changes, every so often, until interrupted."""
     endpoints = _endpoints(namesrv)
@@ -154,7 +132,8 @@ def follow_command(
 
             def ingest_once() -> None:
                 ingester.once()
-                _catch_up(mirror)
+                if mirror is not None:
+                    mirror.catch_up()
 
             repeat(ingest_once, every, (IngestError, SinkError, StoreUnavailableError), _say)
 
@@ -240,12 +219,14 @@ def compact_command(
         float, typer.Option(min=0, max=8_760, help="How long files stay that were replaced, for readers under way.")
     ] = GRACE.total_seconds() / 3600,
     master: Master = None,
+    log_format: Lines = "text",  # noqa: ARG001 - as above
 ) -> None:
     """Put small files together, drop changes that are too old, and delete files that are no longer of the log."""
     dropped: tuple[str, ...] = ()
     with _failures():
         log = RouteLog.open(log_url)
         if keep_days is not None:
+            log.check_files(log.state())
             check_java()
             with _spark(master, {}) as spark:
                 dropped = drop_old(spark, log, datetime.now(UTC).date(), keep_days)
@@ -277,11 +258,6 @@ def take_over_command(log_url: Log) -> None:
         f"goes on with run {found.run}" if found.position is not None else "the next ingest begins with a snapshot"
     )
     _say(f"{log.url} has {len(found.files):,} files in commits; {goes_on}")
-
-
-def _catch_up(mirror: DeltaMirror | None) -> None:
-    if mirror is not None:
-        mirror.catch_up()
 
 
 def _say_batch(summaries: list[Summary]) -> None:
@@ -345,6 +321,7 @@ def _open(log_url: str) -> RouteLog:
     log = RouteLog.open(log_url)
     found = log.state()
     log.check_not_empty(found)
+    log.check_files(found)  # before Spark takes its seconds to start
     if found.unknown_kinds:
         _say(f"commits of a kind that this version does not know: {', '.join(sorted(found.unknown_kinds))}")
     check_java()
@@ -354,7 +331,7 @@ def _open(log_url: str) -> RouteLog:
 @contextmanager
 def _spark(master: str | None, conf: Mapping[str, str] = QUICK_START) -> Iterator[SparkSession]:
     _say("starting Spark ...")
-    with spark_session(master, conf) as spark:
+    with spark_session(master, conf, warm_up=False) as spark:
         yield spark
 
 
@@ -392,9 +369,9 @@ def _console() -> TableConsole:
 
 def _say(progress: str) -> None:
     """Progress goes to standard error: the report alone is the output."""
-    say("route-pipeline", progress)
+    tell("route-pipeline", progress, "progress", "info")
 
 
 def _exit_with(message: str, code: int) -> NoReturn:
-    say("route-pipeline", message)
+    tell("route-pipeline", message, "failed", "error")
     raise typer.Exit(code)

@@ -1,6 +1,7 @@
-"""The tables of the pipeline, each defined once: for Arrow, which carries the rows, and for Spark, which declares them.
+"""The tables of the pipeline, each defined once, in the words in which Spark declares them: DDL.
 
-No Spark is imported here: a Spark schema is its DDL text.
+Neither Spark nor Arrow is imported here: to check options and to declare a table must not wait for them.
+``arrow_schemas`` has the same tables for Arrow, which carries the rows.
 """
 
 from __future__ import annotations
@@ -8,29 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-STRING = pa.string()
-INTEGER = pa.int32()
-LONG = pa.int64()
-BOOLEAN = pa.bool_()
-STRINGS = pa.list_(pa.field("element", pa.string()))
-LONGS = pa.list_(pa.field("element", pa.int64()))
-ADDRESSES = pa.list_(
-    pa.field("element", pa.struct([pa.field("broker_id", pa.int64()), pa.field("broker_addr", pa.string())]))
-)
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-_DDL_TYPES = {
-    STRING: "STRING",
-    INTEGER: "INT",
-    LONG: "BIGINT",
-    BOOLEAN: "BOOLEAN",
-    STRINGS: "ARRAY<STRING>",
-    LONGS: "ARRAY<BIGINT>",
-    ADDRESSES: "ARRAY<STRUCT<broker_id: BIGINT, broker_addr: STRING>>",
-    TIMESTAMP: "TIMESTAMP",
-}
+STRING = "STRING"
+INTEGER = "INT"
+LONG = "BIGINT"
+BOOLEAN = "BOOLEAN"
+STRINGS = "ARRAY<STRING>"
+LONGS = "ARRAY<BIGINT>"
+ADDRESSES = "ARRAY<STRUCT<broker_id: BIGINT, broker_addr: STRING>>"
+TIMESTAMP = "TIMESTAMP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +24,18 @@ class Column:
     """A column of a table."""
 
     name: str
-    type: pa.DataType
+    type: str
+    """One of the types above."""
     comment: str
     """Its meaning, with the unit."""
     nullable: bool = False
     """Spark accepts a batch only if this, too, agrees with the declared schema."""
 
     @property
-    def arrow_field(self) -> pa.Field:
-        """The column for Arrow."""
-        return pa.field(self.name, self.type, nullable=self.nullable)
-
-    @property
     def ddl(self) -> str:
         """The column for Spark."""
         not_null = "" if self.nullable else " NOT NULL"
-        return f"{self.name} {_DDL_TYPES[self.type]}{not_null} COMMENT '{self.comment}'"
+        return f"{self.name} {self.type}{not_null} COMMENT '{self.comment}'"
 
 
 ORIGIN_COLUMNS = (
@@ -172,17 +154,8 @@ def columns_of(table: str) -> tuple[Column, ...]:
     return CHANGE_COLUMNS if table == CHANGES else (*ORIGIN_COLUMNS, *ROW_COLUMNS[table])
 
 
-def arrow_schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table's record batches.
-
-    Raises:
-        KeyError: There is no such table.
-    """
-    return pa.schema([column.arrow_field for column in columns_of(table)])
-
-
 def spark_ddl(table: str, names: Collection[str] = ()) -> str:
-    """The same schema for Spark, with the comments.
+    """The schema of a table for Spark, with the comments.
 
     Args:
         table: Name of the table.

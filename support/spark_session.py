@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.session import spark_session
+from route_pipeline.session import QUICK_START, spark_session
 from support.programs.s3_server import name_s3_server
 
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FAST_START = QUICK_START["spark.driver.defaultJavaOptions"]
 """Java options that halve the time of short jobs."""
 
 
@@ -25,5 +25,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    with spark_session("local[2,2]", conf) as session:
+    with spark_session("local[2,2]", conf, warm_up=False) as session:
         yield session

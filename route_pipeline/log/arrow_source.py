@@ -7,6 +7,7 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from route_pipeline.log.data_files import LOG_DDL, LOG_SCHEMA, as_rows
-from route_pipeline.log.protocol.commits import DataFile
+from route_pipeline.log.protocol.commits import DataFile, LogError, was_cut
 from route_pipeline.stores.store import Store
 
 TASK_BYTES = 16 * 1024 * 1024
@@ -76,6 +77,7 @@ class LogFilesReader(DataSourceReader):
         """The rows of one task's files.
 
         Raises:
+            LogError: A file was cut or changed.
             StoreError: A file is missing, or the store fails.
         """
         assert isinstance(partition, FilesPart)
@@ -94,17 +96,28 @@ def read_rows(store: Store, files: Sequence[DataFile]) -> Iterator[pa.RecordBatc
     """The rows of files, with the columns that each has.
 
     Raises:
+        LogError: A file was cut or changed.
         StoreError: A file is missing, or the store fails.
     """
     small = [file for file in files if file.size <= WHOLE_BYTES]
     for start in range(0, len(small), _AT_ONCE):
         some = small[start : start + _AT_ONCE]
-        for file, content in zip(some, store.read_many([file.path for file in some]), strict=True):
-            if content is None:
-                store.read(file.path)  # raises, with the text that says so
-                continue
-            yield from pq.ParquetFile(io.BytesIO(content)).iter_batches()
+        for file, found in zip(some, store.read_many([file.path for file in some]), strict=True):
+            content = store.read(file.path) if found is None else found  # one that is missing is told by its name
+            if len(content) != file.size:
+                raise LogError(was_cut(store.uri(file.path), len(content), file.size))
+            yield from _rows_of(store.uri(file.path), io.BytesIO(content))
     for file in files:
         if file.size > WHOLE_BYTES:
             with store.open(file.path) as stream:
-                yield from pq.ParquetFile(stream).iter_batches()
+                yield from _rows_of(store.uri(file.path), stream)
+
+
+def _rows_of(name: str, content: BinaryIO) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from pq.ParquetFile(content).iter_batches()
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system's; Arrow's own has no number, for bytes that it cannot unpack
+        text = str(error).partition("\n")[0]
+        raise LogError(f"{name} was cut or changed after it was written: it cannot be read: {text}") from None

@@ -59,10 +59,12 @@ def compact(log: RouteLog, grace: timedelta = GRACE) -> Compacted:
         grace: How long files stay that were replaced.
 
     Raises:
+        LogError: A data file is missing, or was cut or changed: files that were replaced stay, which may have its rows.
         StoreError: The log cannot be written to.
         CompactionError: The store failed on the way, or another compaction was faster.
     """
     writer = LogWriter(log)
+    log.check_files(writer.state, _SCHEMAS)
     before = len(writer.state.files)
     days: set[str] = set()
     try:

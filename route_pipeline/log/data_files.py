@@ -11,8 +11,9 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from route_pipeline.arrow_schemas import TIMESTAMP, arrow_schema
 from route_pipeline.log.protocol.commits import DataFile, Span
-from route_pipeline.schemas import CHANGES, TIMESTAMP, arrow_schema, spark_ddl
+from route_pipeline.schemas import CHANGES, spark_ddl
 from route_pipeline.stores.store import Store
 
 INGESTED_AT = "ingested_at"

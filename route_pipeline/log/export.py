@@ -26,10 +26,12 @@ def export(log: RouteLog, target: str | PathLike[str]) -> int:
         The number of files.
 
     Raises:
+        LogError: A data file is missing, or was cut or changed; nothing is copied.
         StoreError: The target holds something, or cannot be written to, or the log cannot be read.
     """
     found = log.state()
     log.check_not_empty(found)
+    log.check_files(found)
     store = open_store(target)
     if store.files():
         raise StoreError(f"{store.url} holds something already: name a place without files")

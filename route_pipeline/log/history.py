@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.log.change_log import snapshot_points
 from route_pipeline.schemas import CHANGE_COLUMNS, READS
-from route_pipeline.source.change_rows import PUT, REMOVE
+from route_pipeline.source.rows.changes import PUT, REMOVE
 
 CHANGED = "CHANGED"
 """Reason of an end: the next version followed."""

@@ -23,7 +23,7 @@ from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.log.slow_workers import patiently
 from route_pipeline.log.staging import Staged, Stager
 from route_pipeline.schemas import CHANGES
-from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.offsets import INITIAL, OffsetError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader

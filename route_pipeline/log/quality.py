@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from route_pipeline.schemas import READS, TIMESTAMP
-from route_pipeline.source.change_rows import BACK, CHANGES_READ, HOLE, LOST, PUT, REMOVE, SNAPSHOT
+from route_pipeline.arrow_schemas import TIMESTAMP
+from route_pipeline.schemas import READS
+from route_pipeline.source.rows.changes import BACK, CHANGES_READ, HOLE, LOST, PUT, REMOVE, SNAPSHOT
 
 PROBLEM = "problem"
 """Column of rows that were put aside, with the rule that the row breaks."""

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
+from route_pipeline.arrow_schemas import TIMESTAMP
 from route_pipeline.log.data_files import STAMP, NewFile, counted, groups
 from route_pipeline.log.protocol.commits import BATCH, CHANGES, QUARANTINE, DataFile
 from route_pipeline.log.quality import PROBLEM, problems_of
-from route_pipeline.schemas import READS, TIMESTAMP
+from route_pipeline.schemas import READS
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader
 from route_pipeline.stores.store import Store

@@ -12,13 +12,12 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.schemas import CHANGES, TOPIC_QUEUES
-from route_pipeline.source.change_reader import Span
-from route_pipeline.source.change_rows import change_rows
-from route_pipeline.source.connection import NamesrvError
-from route_pipeline.source.namesrv_state import ask_state, pin_snapshot
+from route_pipeline.source.name_server.changes import Span
+from route_pipeline.source.name_server.connection import NamesrvError
+from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf
+from route_pipeline.source.name_server.state import ask_state, pin_snapshot
 from route_pipeline.source.options import DEFAULT_SHARDS, ReadRequest
-from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
-from route_pipeline.source.snapshot_tables import Part, read_table
+from route_pipeline.source.rows.tables import Part, read_table
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +90,8 @@ class NamesrvReader(DataSourceReader):
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         request = self._request
         if isinstance(partition, ChangesPart):
+            from route_pipeline.source.rows.changes import change_rows  # noqa: PLC0415 - few reads need it
+
             yield from change_rows(
                 (partition.endpoint, partition.namesrv),
                 request.connecting,

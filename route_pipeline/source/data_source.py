@@ -8,12 +8,17 @@
 
 All tables and options are described in docs/pipeline.md. A plan pins one revision of each name server: all tasks, their
 retries, and all actions on one DataFrame read that revision; a new ``load()`` reads the next one.
+
+A first read waits for three Python processes, one after the other: Spark makes the source in one, plans in another, and
+reads in a third. What only the later ones need is imported by the methods that they call: Arrow and gRPC take longer
+than all else.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
@@ -21,12 +26,13 @@ from pyspark.sql.types import StructType
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.schemas import CHANGES, spark_ddl
-from route_pipeline.source.batch_reader import FilteringReader, NamesrvReader
-from route_pipeline.source.connection import Connecting
-from route_pipeline.source.namesrv_state import pin_snapshot
+from route_pipeline.source.name_server.connecting import Connecting
 from route_pipeline.source.options import DEFAULT_PIN_SECONDS, FORMAT, ReadRequest
-from route_pipeline.source.stream_reader import NamesrvStreamReader
 from route_pipeline.source.worker_python import check_worker_python
+
+if TYPE_CHECKING:
+    from route_pipeline.source.batch_reader import NamesrvReader
+    from route_pipeline.source.stream_reader import NamesrvStreamReader
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -54,6 +60,8 @@ class NamesrvDataSource(DataSource):
         Raises:
             ValueError: An option is wrong.
         """
+        from route_pipeline.source.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
+
         request = ReadRequest.of_options(self.options)
         return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
 
@@ -63,6 +71,8 @@ class NamesrvDataSource(DataSource):
         Raises:
             ValueError: An option is wrong, or the table is not ``changes``.
         """
+        from route_pipeline.source.stream_reader import NamesrvStreamReader  # noqa: PLC0415
+
         request = ReadRequest.of_options(self.options, streaming=True)
         if request.table != CHANGES:
             raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
@@ -112,6 +122,8 @@ def pin(
     Raises:
         NamesrvError: A name server cannot be reached, or holds as many snapshots as it may.
     """
+    from route_pipeline.source.name_server.state import pin_snapshot  # noqa: PLC0415
+
     pins = {str(endpoint): pin_snapshot(endpoint, connecting, seconds).pin_id for endpoint in endpoints}
     return {
         "endpoints": ",".join(pins),

@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from groundwork.connections.certificates import CertificateError, read_authorities, read_key_pair
-from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
+from groundwork.connections.tokens import MAX_TOKEN_LENGTH, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
-from route_pipeline.source.connection import Connecting, Timeouts, Tls
-from route_pipeline.source.namesrv_state import MAX_PIN_SECONDS, MIN_PIN_SECONDS
-from route_pipeline.source.row_filter import RowFilter
+from route_pipeline.source.name_server.connecting import MAX_PIN_SECONDS, MIN_PIN_SECONDS, Connecting, Timeouts, Tls
+from route_pipeline.source.rows.filter import RowFilter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = "namesrv"
 """Name of the data source in Spark."""

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from route_pipeline.schemas import READS
-from route_pipeline.source.change_rows import UNKNOWN
 from route_pipeline.source.offsets import UP, OffsetError, Positions, from_json
+from route_pipeline.source.rows.changes import UNKNOWN
 
 OBSERVED = "namesrv"
 """Name of the metrics of :func:`observed` in a query's progress."""

@@ -20,7 +20,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.source import change_rows
 from route_pipeline.source.batch_reader import (
     ChangesPart,
     SnapshotPart,
@@ -29,11 +28,12 @@ from route_pipeline.source.batch_reader import (
     shards_of_changes,
     snapshot_shards,
 )
-from route_pipeline.source.change_reader import Span
-from route_pipeline.source.connection import NamesrvError
-from route_pipeline.source.namesrv_state import NamesrvState, ask_state, pin_snapshot
+from route_pipeline.source.name_server.changes import Span
+from route_pipeline.source.name_server.connection import NamesrvError
+from route_pipeline.source.name_server.state import NamesrvState, ask_state, pin_snapshot
 from route_pipeline.source.offsets import HOLE, INITIAL, UP, Position, Positions, from_json, to_json
 from route_pipeline.source.options import DEFAULT_SHARDS, ReadRequest
+from route_pipeline.source.rows import changes as change_rows
 
 
 @dataclass(frozen=True)

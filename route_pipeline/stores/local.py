@@ -42,7 +42,7 @@ class LocalStore:
         """All files below a folder, without those that are not finished."""
         with _errors(self.root / folder, "read"):
             found = []
-            for parent, _, names in os.walk(self.root / folder):
+            for parent, _, names in os.walk(self.root / folder, onerror=_unless_gone):
                 for name in names:
                     if not (name.startswith(".") and name.endswith(PART)):
                         with suppress(FileNotFoundError):  # it went meanwhile
@@ -123,6 +123,12 @@ class LocalStore:
         found = file.stat()
         modified = datetime.fromtimestamp(found.st_mtime, UTC)
         return StoredFile(file.relative_to(self.root).as_posix(), found.st_size, modified)
+
+
+def _unless_gone(error: OSError) -> None:
+    """What to do about a folder that cannot be listed: its files are not to be taken for missing."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""Object stores, by the clients of fsspec: S3, Google Cloud Storage, Azure. HDFS by Arrow's client, through fsspec.
+"""Object stores, by the clients of fsspec: S3, Google Cloud Storage, Azure; and HDFS, by hdfs-native.
 
 A file is made once by the condition that these stores know: ``If-None-Match: *`` on S3 and Azure, generation 0 on
-Google's. HDFS has none; there a finished file is renamed, which fails if the name is taken. The clients find endpoint
+Google's. HDFS has none; there a finished file is renamed, which fails if the name is taken. (Arrow's client of HDFS
+removes the file of that name and renames again, so no log can be written by it.) The clients find endpoint
 and credentials as the tools of each store do: in the environment, in its files, or from the machine's role.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, BinaryIO
+from functools import cache, partial
+from typing import Any, BinaryIO, cast
 
 from route_pipeline.stores.store import (
     MissingFileError,
@@ -25,8 +27,8 @@ from route_pipeline.stores.store import (
     StoreUnavailableError,
 )
 
-EXTRAS = {"s3": "s3", "gs": "gcs", "abfss": "azure", "hdfs": None}
-"""Schemes, and the extra of this package that brings the client; Hadoop's comes with Hadoop."""
+EXTRAS = {"s3": "s3", "gs": "gcs", "abfss": "azure", "hdfs": "hdfs"}
+"""Schemes, and the extra of this package that brings the client."""
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 20
 """How long one attempt may take to connect, and to answer. fsspec's client makes five."""
@@ -39,13 +41,19 @@ _OPTIONS: dict[str, dict[str, Any]] = {
             # One, because the client of fsspec repeats.
             "retries": {"mode": "standard", "total_max_attempts": 1},
         }
-    }
+    },
+    # Without these it asks a name node that is down for more than two minutes.
+    "hdfs": {
+        "dfs.client.failover.max.attempts": "5",
+        "dfs.client.failover.sleep.max.millis": "2000",
+        "dfs.client.socket-timeout": f"{ANSWER_SECONDS * 1000}",
+    },
 }
 _WHOLE: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 1}}
 """How to read whole files, which are small: by one request each. More would first ask for the size."""
 _BLOCK = 8 * 1024 * 1024
-_MODIFIED = ("LastModified", "last_modified", "mtime", "updated")
-"""What each client calls the time at which a file was written."""
+_MODIFIED = ("LastModified", "last_modified", "mtime", "updated", "modification_time")
+"""What each client calls the time at which a file was written; of HDFS in milliseconds."""
 _WILL_NOT_PASS = (
     *(errno.EINVAL, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS),
     getattr(errno, "EREMCHG", errno.ENOENT),  # how fsspec's client names a redirection
@@ -87,12 +95,12 @@ class RemoteStore:
         prefix = self._name(folder)
         with self._errors(folder):
             try:
-                found = self._client().find(prefix, detail=True)
+                found = self._below(prefix)
             except FileNotFoundError:
                 self._check_bucket()
                 return []
             # A folder whose first file appears meanwhile may come as such.
-            listed = (self._file(one) for one in found.values() if one.get("type") != "directory")
+            listed = (self._file(one) for one in found if one.get("type") != "directory")
             return sorted(listed, key=lambda file: file.path)
 
     def info(self, path: str) -> StoredFile:
@@ -152,7 +160,7 @@ class RemoteStore:
     def open(self, path: str) -> Iterator[BinaryIO]:
         """A file to be read."""
         with self._errors(path), self._client().open(self._name(path), "rb") as stream:
-            yield stream
+            yield cast(BinaryIO, _Reading(stream, partial(self._errors, path)))
 
     def delete(self, path: str) -> None:
         """Removes a file if it is there."""
@@ -165,15 +173,28 @@ class RemoteStore:
     def make_folder(self, path: str) -> None:
         """Nothing: there are no folders, and HDFS makes them by itself."""
 
+    def _below(self, folder: str) -> list[dict[str, Any]]:
+        """What the client knows of all files below a folder."""
+        client = self._client()
+        if self.scheme != "hdfs":
+            return list(client.find(folder, detail=True).values())
+        # fsspec's own way over folders passes over those that cannot be listed at that moment.
+        found: list[dict[str, Any]] = []
+        with suppress(FileNotFoundError):
+            for one in client.ls(folder, detail=True):
+                found += self._below(one["name"]) if one["type"] == "directory" else [one]
+        return found
+
     def _create_by_rename(self, name: str, content: bytes) -> bool:
         client = self._client()
         folder, _, last = name.rpartition("/")
         part = f"{folder}/.{last}.{secrets.token_hex(4)}.part"
-        client.pipe_file(part, content)
         try:
+            client.pipe_file(part, content)
             client.mv(part, name)
-        except OSError:
-            client.rm_file(part)
+        except Exception:  # the client has errors of its own, and the answer may have been lost
+            with suppress(FileNotFoundError):
+                client.rm_file(part)
             if client.exists(name):
                 return False
             raise
@@ -187,6 +208,8 @@ class RemoteStore:
         modified = next((found[name] for name in _MODIFIED if name in found), None)
         if isinstance(modified, str):
             modified = datetime.fromisoformat(modified)
+        if isinstance(modified, int):
+            modified = datetime.fromtimestamp(modified / 1000, UTC)
         if not isinstance(modified, datetime):
             raise StoreError(f"{self.url} does not say when {found['name']} was written")
         if modified.tzinfo is None:
@@ -222,6 +245,32 @@ class RemoteStore:
             raise kind(f"{at} cannot be reached: {_line(error)}") from error
 
 
+class _Reading(io.RawIOBase):
+    """A file that is read. It raises StoreErrors: who reads it could take the client's errors for errors of his own."""
+
+    def __init__(self, stream: BinaryIO, errors: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._errors = errors
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        with self._errors():
+            return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        with self._errors():
+            return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
 def _is_conflict(error: OSError) -> bool:
     """Whether the condition was not met, or another request for the same name was faster."""
     text = f"{error} {getattr(error, '__cause__', '') or ''}"
@@ -241,11 +290,15 @@ def _client(url: str) -> tuple[Any, str]:
     """The client and its name for the root. Nothing is cached of what it lists: others write to the same place."""
     scheme = url.partition(":")[0]
     try:
+        if scheme == "hdfs":
+            # fsspec's registry has Arrow's client under this name. In the name of a cluster capitals count.
+            host, _, path = url.partition("://")[2].partition("/")
+            client = importlib.import_module("hdfs_native.fsspec").HdfsFileSystem
+            return client(host, None, **_OPTIONS[scheme]), f"/{path}".rstrip("/")
         core = importlib.import_module("fsspec.core")
         client, root = core.url_to_fs(url, use_listings_cache=False, **_OPTIONS.get(scheme, {}))
     except (ImportError, ValueError) as error:  # a name that no client has registered is a ValueError
-        extra = EXTRAS[scheme]
-        install = f"pip install 'namesrv[{extra}]'" if extra else "it comes with Hadoop"
+        install = f"pip install 'namesrv[{EXTRAS[scheme]}]'"
         raise StoreError(f"{scheme}:// needs a client that is missing ({_line(error)}): {install}") from error
     except Exception as error:  # each client has errors of its own
         raise StoreError(f"{url} cannot be reached: {_line(error)}") from error

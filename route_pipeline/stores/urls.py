@@ -40,7 +40,9 @@ def open_store(place: str | PathLike[str]) -> Store:
         return LocalStore(Path(unquote(url.path)).absolute())
     if scheme not in EXTRAS:
         raise StoreError(f"{text} begins with none of file:, s3://, s3a://, gs://, abfss://, hdfs://")
-    root = text.partition("://")[2].strip("/")
-    if not root or "//" in root or "://" not in text:
-        raise StoreError(f"{text} does not name a place: it is to be like {found[1]}://bucket/routes")
+    name = text.partition("://")[2]
+    root = name.strip("/")
+    if not root or name.startswith("/") or "//" in root:
+        like = f"{found[1]}://{'host' if scheme == 'hdfs' else 'bucket'}/routes"
+        raise StoreError(f"{text} does not name a place: it is to be like {like}")
     return RemoteStore(scheme, root)

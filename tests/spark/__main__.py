@@ -23,6 +23,7 @@ TESTS = (
     "tests/integration/pipeline/test_spark.py",
     "tests/spark/test_delta_sink.py",
     "tests/spark/test_connect.py",
+    "tests/spark/test_other_readers.py",
 )
 FETCH_SECONDS = 600
 TEST_SECONDS = 1200

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+
+from support import cache_folder as caches
 
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_SECONDS = 600
+CACHE = "namesrv-spark"
 PARTS = "namesrv,route-pipeline,spark-connect"
 """The name server comes along, because tests read from one."""
-TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "cryptography", "hypothesis")
+TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "cryptography", "hypothesis", "duckdb")
 
 
 def cache_folder() -> Path:
     """Where environments are kept from one run to the next: PySpark alone is half a gigabyte."""
-    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(caches) / "namesrv-spark"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    with (cache_folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return caches.cache_folder(CACHE)
 
 
 def build_wheel(folder: Path) -> Path:
@@ -40,7 +30,7 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-@_one_at_a_time()
+@caches.one_at_a_time(CACHE)
 def environment(pyspark: str, wheel: Path) -> Path:
     """An environment with a release of PySpark, such as 4.2.0, and the wheel; returns its folder of programs."""
     folder = cache_folder() / f"pyspark-{pyspark}"

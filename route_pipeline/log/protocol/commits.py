@@ -203,6 +203,11 @@ def file_from_json(entry: Mapping[str, Any]) -> DataFile:
     )
 
 
+def was_cut(name: str, size: int, written: int) -> str:
+    """What to say of a data file that has another size than it was written with."""
+    return f"{name} was cut or changed after it was written: it has {size:,} bytes of {written:,}"
+
+
 def summary_to_json(summary: Summary) -> dict[str, Any]:
     """A summary's entry."""
     return asdict(summary) | {"ingested_at": summary.ingested_at.isoformat()}

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from route_pipeline.arrow_schemas import LONG, STRING, TIMESTAMP
 from route_pipeline.log.protocol.commits import Commit, DataFile, LogError, Span
-from route_pipeline.schemas import LONG, STRING, TIMESTAMP
 
 _SPANS = pa.list_(pa.struct([("namesrv", STRING), ("epoch", STRING), ("first", LONG), ("last", LONG)]))
 _REMOVED_AT = "removed_at"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Collection
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -24,7 +25,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from route_pipeline.log.protocol import commits, file_list, state
-from route_pipeline.log.protocol.commits import CHANGES, Commit, LogError
+from route_pipeline.log.protocol.commits import CHANGES, Commit, DataFile, LogError
 from route_pipeline.log.protocol.file_list import FileList
 from route_pipeline.log.protocol.state import LogState
 from route_pipeline.stores.local import LocalStore
@@ -150,6 +151,27 @@ class RouteLog:
         if found.batch < 0 and not found.files:
             raise StoreError(f"{self.url} has no ingest yet")
 
+    def check_files(self, found: LogState, tables: Collection[str] = (CHANGES,)) -> None:
+        """Checks that data files are there with the sizes that they were written with. It lists them, and reads none.
+
+        Args:
+            found: What the log holds; it is brought up to date if something looks wrong.
+            tables: Whose files.
+
+        Raises:
+            LogError: A file is missing, or was cut or changed.
+        """
+        files = [file for file in found.files.values() if file.table in tables]
+        folders = sorted({file.path.partition("/")[0] for file in files})
+        sizes = {one.path: one.size for folder in folders for one in self.store.files(folder)}
+        wrong = [file for file in files if sizes.get(file.path) != file.size]
+        if not wrong:
+            return
+        there = self.state(found).files  # another process may have replaced them since
+        for file in wrong:
+            if file.path in there:
+                raise _damage(self.store, file, sizes.get(file.path))
+
     def _commit(self, number: int, content: bytes) -> Commit:
         name = self.store.uri(commit_path(number))
         commit = commits.from_json(name, number, commits.decode(name, number, content))
@@ -219,6 +241,12 @@ def files(place: str | PathLike[str], table: str = CHANGES) -> list[str]:
     """
     log = RouteLog.open(place)
     return [log.store.uri(file.path) for file in log.state().files_of(table)]
+
+
+def _damage(store: Store, file: DataFile, size: int | None) -> LogError:
+    if size is None:
+        return LogError(f"{store.uri(file.path)} is missing, and the log has rows in it")
+    return LogError(commits.was_cut(store.uri(file.path), size, file.size))
 
 
 def _check_not_inside_a_log(store: Store) -> None:

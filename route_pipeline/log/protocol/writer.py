@@ -77,7 +77,7 @@ class LogWriter:
 
     @property
     def store_time(self) -> datetime:
-        """The time by the store's clock, which is the same for all that write to it."""
+        """The time by the store's clock, which is the same for all that write to it; S3 tells whole seconds."""
         return self._opened_at + timedelta(seconds=self._clock() - self._opened)
 
     def catch_up(self) -> None:

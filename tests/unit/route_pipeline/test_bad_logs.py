@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from route_pipeline.commands import app
+from route_pipeline.log.compaction import compact
 from route_pipeline.log.protocol import commits
 from route_pipeline.log.protocol.route_log import MARKER, RouteLog, commit_path
 from route_pipeline.log.protocol.writer import LogWriter
@@ -20,8 +22,12 @@ from tests.unit.route_pipeline.log.rows import append
 COMMANDS = {
     "ingest": ["ingest", "--namesrv", "127.0.0.1:1", "--out", "PLACE"],
     "report": ["report", "PLACE"],
+    "history": ["history", "PLACE"],
+    "as-of": ["as-of", "PLACE", "2026-01-02", "TopicTest"],
     "who-changed": ["who-changed", "PLACE", "TopicTest"],
+    "divergence": ["divergence", "PLACE"],
     "compact": ["compact", "PLACE"],
+    "compact and drop": ["compact", "PLACE", "--keep-days", "1"],
     "export": ["export", "PLACE", "PLACE-copy"],
 }
 
@@ -111,19 +117,68 @@ def test_a_log_that_is_not_what_was_written_is_named_in_one_line_and_left_alone(
     assert content_of(place) == before
 
 
-@pytest.mark.parametrize("command", ["compact", "export"])
-def test_a_data_file_that_is_missing_is_named_in_one_line(place: str, command: str) -> None:
+READING = ["report", "history", "as-of", "who-changed", "divergence", "compact", "compact and drop", "export"]
+"""Commands that read data files."""
+FILE_HARMS: dict[str, tuple[Callable[[Store, str], object], str]] = {
+    "missing": (lambda store, path: store.delete(path), "{} is missing, and the log has rows in it"),
+    "cut": (
+        lambda store, path: rewrite(store, path, lambda content: content[:-20]),
+        "{} was cut or changed after it was written: it has ",
+    ),
+    "empty": (
+        lambda store, path: rewrite(store, path, lambda _content: b""),
+        "{} was cut or changed after it was written: it has 0 bytes of ",
+    ),
+}
+
+
+@pytest.mark.parametrize("harm", FILE_HARMS)
+def test_a_data_file_that_is_missing_or_cut_is_named_in_one_line_before_spark_and_nothing_changes(
+    place: str, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_pipeline.commands.spark_session", lambda *_: pytest.fail("Spark was started"))
     log = RouteLog.create(place)
     writer = LogWriter(log)
     for revision in (1, 2, 3):
         append(writer, revision)
-    gone = list(log.state().files)[1]
-    log.store.delete(gone)
-    before = log.store.files()
-    result = run(command, place)
+    path = list(log.state().files)[1]
+    do_it, problem = FILE_HARMS[harm]
+    do_it(log.store, path)
+    before = content_of(place)
+    for command in READING:
+        result = run(command, place)
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), (command, result.stderr)
+        assert problem.format(log.store.uri(path)) in result.stderr, command
+    assert content_of(place) == before
+
+
+@pytest.mark.parametrize("part", ["rows", "footer"])
+def test_a_data_file_that_was_overwritten_is_named_in_one_line_once_it_is_read(place: str, part: str) -> None:
+    log = RouteLog.create(place)
+    writer = LogWriter(log)
+    for revision in (1, 2, 3):
+        append(writer, revision)
+    path = list(log.state().files)[1]
+    half = slice(8, 400) if part == "rows" else slice(-200, -8)
+    rewrite(log.store, path, lambda content: content.replace(content[half], b"\xff" * len(content[half])))
+    before = content_of(place)
+    result = run("compact", place)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.stderr
-    assert f"{gone} is missing" in result.stderr
-    assert [file.path for file in log.store.files()] == [file.path for file in before]
+    assert f"{log.store.uri(path)} was cut or changed after it was written: it cannot be read" in result.stderr
+    assert content_of(place) == before
+
+
+def test_files_that_another_compaction_replaced_meanwhile_are_not_missing(place: str) -> None:
+    log = RouteLog.create(place)
+    writer = LogWriter(log)
+    for revision in (1, 2, 3):
+        append(writer, revision)
+    seen = log.state()
+    old = set(seen.files)
+    compact(log, timedelta(0))
+    assert old.isdisjoint(file.path for file in log.store.files())
+    log.check_files(seen)
+    assert old.isdisjoint(seen.files)
 
 
 def test_a_log_inside_another_is_refused_and_neither_changes(place: str) -> None:

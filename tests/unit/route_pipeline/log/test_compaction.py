@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from route_pipeline.log import compaction, files
-from route_pipeline.log.compaction import CompactionError, compact
+from route_pipeline.log.compaction import GRACE, CompactionError, compact
 from route_pipeline.log.data_files import NewFile, folder_of
 from route_pipeline.log.export import DONE, export
 from route_pipeline.log.protocol.commits import BATCH, CHANGES
@@ -53,7 +53,8 @@ def test_what_was_replaced_goes_after_a_while_and_what_no_commit_has_after_a_wee
     orphan = write(log.store, 9)[0].path
     compact(log)
     assert compact(log).deleted == 0
-    assert compact(log, timedelta(0)).deleted == 5
+    # Each compaction takes the store's time when it begins: the next one may be a moment behind.
+    assert compact(log, -GRACE).deleted == 5
     assert orphan in [file.path for file in log.store.files("data")]
     assert log.state().removed == {}
     monkeypatch.setattr(compaction, "ORPHAN_AGE", timedelta(seconds=-5))
@@ -64,8 +65,8 @@ def test_what_was_replaced_goes_after_a_while_and_what_no_commit_has_after_a_wee
 
 @pytest.mark.timeout(600)
 def test_died_at_any_step_no_row_is_missing_or_there_twice(place: str) -> None:
-    # Each moment on a folder; on the slower server, every fifth.
-    for moment in range(0, 200, 5 if place.startswith("s3") else 1):
+    # Each moment on a folder; on a slower server, every fifth.
+    for moment in range(0, 200, 5 if "://" in place else 1):
         log = filled(f"{place}/{moment}")
         try:
             compact(RouteLog(DyingStore(log.store, moment), log.id), timedelta(0))

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.quality import problems_of
-from route_pipeline.schemas import CHANGES, arrow_schema
+from route_pipeline.schemas import CHANGES
 
 COMMON: dict[str, Any] = {
     "namesrv": "ns-a",

@@ -16,9 +16,9 @@ from route_pipeline.log import staging
 from route_pipeline.log.protocol.commits import CHANGES, QUARANTINE, Span
 from route_pipeline.log.staging import Staged, Stager
 from route_pipeline.source.batch_reader import SnapshotPart
-from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.name_server.connection import NamesrvError
+from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf
 from route_pipeline.source.options import ReadRequest
-from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
 from route_pipeline.stores.store import Store, StoreError
 from route_pipeline.stores.urls import open_store
 from support.fakes.snapshot_name_server import (

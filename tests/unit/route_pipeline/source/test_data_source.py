@@ -10,11 +10,12 @@ from pyspark.sql.types import StructType
 
 import pyspark_namesrv
 from route_pipeline import schemas
+from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.source.batch_reader import SnapshotPart
-from route_pipeline.source.connection import NamesrvError
 from route_pipeline.source.data_source import NamesrvDataSource, pin
+from route_pipeline.source.name_server.connection import NamesrvError
+from route_pipeline.source.name_server.snapshots import ShardOf
 from route_pipeline.source.options import ReadRequest
-from route_pipeline.source.snapshot_reader import ShardOf
 from support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
@@ -163,5 +164,5 @@ def test_a_stream_is_of_the_table_of_changes() -> None:
 
 @pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
 def test_every_table_starts_with_the_origin_of_its_rows(table: str) -> None:
-    assert schemas.arrow_schema(table).names[:4] == ["namesrv", "epoch", "revision", "taken_at"]
+    assert arrow_schema(table).names[:4] == ["namesrv", "epoch", "revision", "taken_at"]
     assert data_source(endpoints="a:1", table=table).schema().startswith("namesrv STRING NOT NULL COMMENT")

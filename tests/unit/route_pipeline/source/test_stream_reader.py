@@ -16,10 +16,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
+from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.quality import problems_of
 from route_pipeline.source.batch_reader import SHARDED_REVISIONS, ChangesPart, SnapshotPart
-from route_pipeline.source.change_reader import Span
-from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.name_server.changes import Span
+from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.offsets import OffsetError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader, ReaderRowPart
@@ -58,8 +59,8 @@ def offset(fake: FakeNamesrv, revision: int, epoch: str = "0001", state: str = "
 
 def rows_of(reader: NamesrvStreamReader, parts: list[InputPartition]) -> list[dict[str, Any]]:
     batches = [batch for part in parts for batch in reader.read(part)]
-    assert all(batch.schema.equals(schemas.arrow_schema(schemas.CHANGES)) for batch in batches)
-    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, schemas.arrow_schema(schemas.CHANGES)).to_pylist()
+    assert all(batch.schema.equals(arrow_schema(schemas.CHANGES)) for batch in batches)
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, arrow_schema(schemas.CHANGES)).to_pylist()
     return rows
 
 

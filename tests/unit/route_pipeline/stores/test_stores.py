@@ -62,6 +62,17 @@ def test_files_are_listed_by_folder_with_their_sizes_and_times(store: Store) -> 
         assert stream.read() == b"22"
 
 
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/1").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(StoreError, match=r"loop/x cannot be read: Too many levels of symbolic links$"):
+        LocalStore(tmp_path).files("loop/x")
+    with pytest.raises(StoreError, match=r"data/1 cannot be read: Not a directory$"):
+        LocalStore(tmp_path).files("data/1")
+    assert LocalStore(tmp_path).files("none") == []
+
+
 def test_what_is_missing_is_named_and_removing_it_is_no_error(store: Store) -> None:
     for ask in (store.read, store.info):
         with pytest.raises(MissingFileError, match=r"none is missing$"):
@@ -105,6 +116,7 @@ def test_a_file_system_without_links_is_refused_in_one_line(tmp_path: Path, monk
         ("s3://", "does not name a place"),
         ("s3:/bucket/routes", "does not name a place"),
         ("s3://bucket//routes", "does not name a place"),
+        ("hdfs:///user/routes", "does not name a place: it is to be like hdfs://host/routes"),
         ("file://host/routes", "names the host host"),
         ("/data/[new]", "takes for a pattern"),
     ],
@@ -122,7 +134,7 @@ def test_a_place_may_be_a_path_or_a_url(tmp_path: Path) -> None:
     assert open_store("abfss://c@account.dfs.core.windows.net/r").url == "abfss://c@account.dfs.core.windows.net/r"
 
 
-@pytest.mark.parametrize(("scheme", "client"), [("gs", "gcsfs"), ("abfss", "adlfs")])
+@pytest.mark.parametrize(("scheme", "client"), [("gs", "gcsfs"), ("abfss", "adlfs"), ("hdfs", "hdfs_native.fsspec")])
 def test_a_client_that_is_missing_is_named_with_what_to_install(
     scheme: str, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

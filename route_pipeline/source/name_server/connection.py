@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -19,7 +18,8 @@ from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.namesrv_client.connection import ConnectionSettings
 from groundwork.rich_errors import RichError
-from route_pipeline.source.call_hints import hint_of
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.hints import hint_of
 
 _MAX_ERROR_LENGTH = 400
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -49,49 +49,6 @@ class NamesrvError(Exception):
         """The contract's reason, such as SNAPSHOT_GONE; empty if the name server sent none."""
         self.lost = cause is not None and cause.code in _LOST
         """True if the name server did not answer at all, and may answer later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait for a name server, in seconds."""
-
-    connect: float = 5.0
-    """For one attempt to connect; a name server is a network hop away."""
-    total: float = 300.0
-    """For a whole stream, with what the reader does in between; ten million rows take less than a minute."""
-
-    @property
-    def call(self) -> float:
-        """For a small call: a few attempts to connect, and the pauses between them."""
-        return min(self.total, 10 + 4 * self.connect)
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """How to prove the name server, and oneself to it."""
-
-    ca: bytes | None = None
-    """PEM certificates to trust; None: those of the machine."""
-    certificate: bytes | None = None
-    """PEM certificate chain of this client; None: it has none."""
-    key: bytes | None = field(default=None, repr=False)
-    """PEM private key of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connecting:
-    """How to connect to every name server of a read. Travels to Spark's executors, certificates and all."""
-
-    timeouts: Timeouts = Timeouts()
-    tls: Tls | None = None
-    """None: plain text."""
-    token: str | None = field(default=None, repr=False)
-    """Sent as ``authorization: Bearer ...`` with each call; None: nothing is sent."""
-
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call."""
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
 
 class Connection:

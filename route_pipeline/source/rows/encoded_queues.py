@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from route_pipeline.schemas import INTEGER, ROW_COLUMNS, STRING, TOPIC_QUEUES
-from route_pipeline.source.row_filter import RowFilter
+from route_pipeline.arrow_schemas import INTEGER, STRING
+from route_pipeline.schemas import ROW_COLUMNS, TOPIC_QUEUES
+from route_pipeline.source.rows.filter import RowFilter
 
 MAX_DIFFERENT_QUEUES = 16_384
 """Most decoded queues that are kept: a few MB. Above it, all are forgotten; one chunk has a few thousand at most."""
 
 COLUMNS = tuple(column.name for column in ROW_COLUMNS[TOPIC_QUEUES])
 """Names of the columns, ``topic`` first."""
-
-_OWNER, _FIELD = route_service_pb2.TopicQueues.DESCRIPTOR.name, "queue_datas"
 
 
 class QueueColumns(dict[bytes, int]):
@@ -101,28 +98,3 @@ def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
         "totalQueues": mapping.total_queue_nums,
     }
     return json.dumps(values, separators=(",", ":"))
-
-
-def _with_encoded_queues() -> Any:
-    """The class of a snapshot's messages in which a topic's queues are bytes: on the wire both are the same."""
-    pool = descriptor_pool.DescriptorPool()
-
-    def add(file: FileDescriptor) -> None:
-        for dependency in file.dependencies:
-            add(dependency)
-        proto = descriptor_pb2.FileDescriptorProto()
-        file.CopyToProto(proto)
-        for message in proto.message_type:
-            for field in message.field:
-                if (message.name, field.name) == (_OWNER, _FIELD):
-                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
-                    field.ClearField("type_name")
-        pool.Add(proto)
-
-    add(route_service_pb2.DESCRIPTOR)
-    name = route_service_pb2.StreamRouteSnapshotResponse.DESCRIPTOR.full_name
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-
-
-SnapshotResponse: type[route_service_pb2.StreamRouteSnapshotResponse] = _with_encoded_queues()
-"""A message of a snapshot. Its ``queue_datas`` are bytes, for ``QueueColumns``; all else is as in the contract."""

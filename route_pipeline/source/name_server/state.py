@@ -8,11 +8,8 @@ from typing import cast
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.source.connection import Connecting, connect
-
-MIN_PIN_SECONDS = 1
-MAX_PIN_SECONDS = 3600
-"""Longest lease that a name server gives."""
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.connection import connect
 
 _PIN_HINTS = {"LIMIT_EXCEEDED": "wait until a lease has ended, and pin for less: option pinSeconds"}
 

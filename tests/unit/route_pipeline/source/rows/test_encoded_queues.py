@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from route_pipeline.source import encoded_queues
-from route_pipeline.source.encoded_queues import COLUMNS, QueueColumns, SnapshotResponse
-from route_pipeline.source.row_filter import EVERYTHING, RowFilter
+from route_pipeline.source.name_server.messages import SnapshotResponse
+from route_pipeline.source.rows import encoded_queues
+from route_pipeline.source.rows.encoded_queues import COLUMNS, QueueColumns
+from route_pipeline.source.rows.filter import EVERYTHING, RowFilter
 from support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
 
 Topics = list[route_service_pb2.TopicQueues]

@@ -10,18 +10,17 @@ import pyarrow as pa
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
+from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.schemas import (
     BROKERS,
     CLUSTERS,
     ORIGIN_COLUMNS,
-    ROW_COLUMNS,
     TOPIC_QUEUES,
-    arrow_schema,
 )
-from route_pipeline.source.connection import Connecting
-from route_pipeline.source.encoded_queues import QueueColumns
-from route_pipeline.source.row_filter import EVERYTHING, RowFilter
-from route_pipeline.source.snapshot_reader import WHOLE, Origin, ShardOf, SnapshotStream, open_snapshot
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.snapshots import WHOLE, Origin, ShardOf, SnapshotStream, open_snapshot
+from route_pipeline.source.rows.encoded_queues import QueueColumns
+from route_pipeline.source.rows.filter import EVERYTHING, RowFilter
 
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
@@ -161,13 +160,13 @@ class _Batches:
 
     def __init__(self, table: str, origin: Origin) -> None:
         self._schema = arrow_schema(table)
-        self._columns = ROW_COLUMNS[table]
+        self._fields = list(self._schema)[len(ORIGIN_COLUMNS) :]
         values = (origin.namesrv, origin.epoch, origin.revision, origin.taken_at_millis * 1000)
-        self._origin = [pa.scalar(value, column.type) for value, column in zip(values, ORIGIN_COLUMNS, strict=True)]
+        self._origin = [pa.scalar(value, field.type) for value, field in zip(values, self._schema, strict=False)]
 
     def of_rows(self, rows: Iterable[_Row]) -> pa.RecordBatch:
         listed = list(rows)
-        return self.of_arrays([pa.array([row.get(c.name) for row in listed], c.type) for c in self._columns])
+        return self.of_arrays([pa.array([row.get(field.name) for row in listed], field.type) for field in self._fields])
 
     def of_arrays(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         origin = [pa.repeat(value, len(arrays[0])) for value in self._origin]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.source.connection import Connecting, connect
-from route_pipeline.source.snapshot_reader import WHOLE, ShardOf
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.connection import connect
+from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf
 
 Response = route_service_pb2.StreamRouteChangesResponse
 

@@ -15,10 +15,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
-from route_pipeline.source.connection import Connecting, NamesrvError, Timeouts
-from route_pipeline.source.row_filter import RowFilter
-from route_pipeline.source.snapshot_reader import ShardOf
-from route_pipeline.source.snapshot_tables import MAX_BROKER_ROWS, Part, read_table
+from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.source.name_server.connecting import Connecting, Timeouts
+from route_pipeline.source.name_server.connection import NamesrvError
+from route_pipeline.source.name_server.snapshots import ShardOf
+from route_pipeline.source.rows.filter import RowFilter
+from route_pipeline.source.rows.tables import MAX_BROKER_ROWS, Part, read_table
 from support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,
@@ -40,7 +42,7 @@ TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 
 
 def read(script: Script, table: str = schemas.TOPIC_QUEUES, connecting: Connecting = QUICK) -> pa.Table:
     with serving(script) as fake:
-        return pa.Table.from_batches(read_table(fake.endpoint, table, connecting), schemas.arrow_schema(table))
+        return pa.Table.from_batches(read_table(fake.endpoint, table, connecting), arrow_schema(table))
 
 
 def failure_of(script: Script, table: str = schemas.TOPIC_QUEUES, connecting: Connecting = QUICK) -> str:
@@ -183,7 +185,7 @@ def test_the_token_goes_with_the_call() -> None:
 def test_every_batch_has_exactly_the_declared_schema(table: str) -> None:
     with serving(snapshot(fleet_chunk(id0="10.0.0.1:10911"), TWO_TOPICS)) as fake:
         for batch in read_table(fake.endpoint, table, QUICK):
-            assert batch.schema.equals(schemas.arrow_schema(table))
+            assert batch.schema.equals(arrow_schema(table))
             batch.validate(full=True)
 
 

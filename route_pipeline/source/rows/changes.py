@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.schemas import CHANGES, READS, arrow_schema
-from route_pipeline.source.change_reader import Span, read_changes
-from route_pipeline.source.connection import Connecting
-from route_pipeline.source.encoded_queues import QueueColumns, static_mapping
-from route_pipeline.source.row_filter import EVERYTHING, RowFilter
-from route_pipeline.source.snapshot_reader import WHOLE, ShardOf, open_snapshot
-from route_pipeline.source.snapshot_tables import queue_columns
+from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.schemas import CHANGES, READS
+from route_pipeline.source.name_server.changes import Span, read_changes
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf, open_snapshot
+from route_pipeline.source.rows.encoded_queues import QueueColumns, static_mapping
+from route_pipeline.source.rows.filter import EVERYTHING, RowFilter
+from route_pipeline.source.rows.tables import queue_columns
 
 MAX_BATCH_ROWS = 8192
 """Rows at which a batch of changes is handed on: one for each revision would be slow, all at once would be large."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.source.connection import Connecting, Connection, NamesrvError, connect
-from route_pipeline.source.encoded_queues import SnapshotResponse
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.connection import Connection, NamesrvError, connect
+from route_pipeline.source.name_server.messages import SnapshotResponse
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
 
@@ -61,7 +62,7 @@ class SnapshotStream:
     def chunks(self) -> Iterator[route_service_pb2.SnapshotChunk]:
         """Yields the chunks. What came is a whole snapshot only once this has ended without an error.
 
-        Queues in them are encoded: ``QueueColumns`` reads them.
+        Queues in them are encoded: ``rows.encoded_queues`` reads them.
 
         Raises:
             NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
