@@ -17,6 +17,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.listening import check_bindable
 from groundwork.namesrv_client.aio import AioNamesrvClient
 from groundwork.namesrv_client.connection import ConnectionSettings
+from groundwork.program.json_lines import take_stderr
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stop_event import stop_event
@@ -77,6 +78,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def console(settings: ConsoleSettings) -> None:
     """Serve a web page that shows what name servers hold, live, until SIGTERM or SIGINT."""
+    if settings.log_format == "json":
+        take_stderr()
     configure_logs(settings.log_format, settings.log_level)
     try:
         check_bindable(settings.listen_endpoint)

@@ -13,7 +13,8 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.program.logs import LogFormat, LogLevel
+from groundwork.program.json_lines import LogFormat
+from groundwork.program.logs import LogLevel
 from groundwork.program.settings import ProgramSettings
 from namesrv_console.log_in.people import RoleName
 from namesrv_console.log_in.proxy import Network

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from groundwork.program.command_line import version_option
-from nsctl import agent, agent_topics, backup, diagnose, read, write
-from nsctl.broker import broker, brokers
-from nsctl.compare import compare_rocketmq
-from nsctl.diff import diff
-from nsctl.doctor.command import doctor
+from nsctl.commands import backup, diagnose, read, write
+from nsctl.commands.agent import state as agent
+from nsctl.commands.agent import topics as agent_topics
+from nsctl.commands.brokers import broker, brokers
+from nsctl.commands.compare import compare_rocketmq
+from nsctl.commands.diff import diff
+from nsctl.commands.doctor.command import doctor
 from nsctl.session import PROGRAM, Agent, Agents, add_command
 
 app = typer.Typer(

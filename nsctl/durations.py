@@ -34,11 +34,6 @@ def millis_from_now(duration: int | None) -> int | None:
     return None if duration is None else time.time_ns() // 1_000_000 + duration * 1_000
 
 
-def millis_ago(duration: int | None) -> int | None:
-    """Milliseconds since the Unix epoch so many seconds ago; None if there is no such duration."""
-    return None if duration is None else time.time_ns() // 1_000_000 - duration * 1_000
-
-
 For = Annotated[
     int | None, typer.Option("--for", parser=seconds, metavar="DURATION", help="It ends by itself after 30m, 2h, 7d.")
 ]

@@ -20,11 +20,11 @@ from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.namesrv_client.connection import SERVICES
 from groundwork.printable import say
-from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
-from nsctl.contexts import agents as agent_endpoints
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
-from nsctl.handshake import TlsProblem, tls_problem
-from nsctl.name_servers import AGENT_SERVICES, Answer, AnswerT, NameServers
+from nsctl.fleet.contexts import TLS_KEYS, ContextError, client_files, name_servers
+from nsctl.fleet.contexts import agents as agent_endpoints
+from nsctl.fleet.handshake import TlsProblem, tls_problem
+from nsctl.fleet.name_servers import AGENT_SERVICES, Answer, AnswerT, NameServers
 from nsctl.output import Format, Row, show
 
 PROGRAM = "nsctl"

@@ -1,1 +1,4 @@
-"""Name servers that are asked again and again, and what each of them said."""
+"""Name servers that are asked again and again, and what each of them said.
+
+Imports nothing else of the console. Begin reading in ``observer``.
+"""

@@ -23,7 +23,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import MAX_TOKEN_LENGTH, read_token
+from groundwork.connections.tokens import MAX_TOKEN_LENGTH, read_token
 from groundwork.files.hot_reload import HotReloaded
 from groundwork.flood_log import FloodLog
 from namesrv_console.listener.protection import problem

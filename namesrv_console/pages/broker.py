@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.call_errors import CallError
-from groundwork.topic_kinds import kind_of
+from groundwork.topic_kinds import TopicKind, kind_of
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.fleet.observer import Observer
 from namesrv_console.pages.questions import journal, problem_json
@@ -127,7 +127,8 @@ async def _read(observer: Observer, group: GroupKey) -> tuple[Json, ...]:
     async for message in observer.server.stream("StreamRouteSnapshot", request):
         for topic in cast("pb.StreamRouteSnapshotResponse", message).chunk.topics:
             rows += [_row(topic.topic, queues) for queues in topic.queue_datas if group == _group_of(queues)]
-    return tuple(sorted(rows, key=lambda row: str(row["topic"])))
+    # By name alone, `%RETRY%` and `%DLQ%` would come before all that somebody looks for.
+    return tuple(sorted(rows, key=lambda row: (row["kind"] != TopicKind.NORMAL, row["topic"])))
 
 
 def _group_of(queues: route_data_pb2.QueueData) -> GroupKey:

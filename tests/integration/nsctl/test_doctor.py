@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
-from support.certificates import DAY, Authority
 from support.programs.agents import Agent
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient, topic_config
 from support.programs.rocketmq import register as register_as_rocketmq
 from support.registrations import register
-from support.secured import Place
+from support.secured.certificates import DAY, Authority
+from support.secured.fleet import Place
 
 
 def examined(endpoint: object, *flags: str) -> tuple[int, list[dict[str, Any]]]:

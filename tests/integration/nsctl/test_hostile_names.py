@@ -23,8 +23,8 @@ from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.connection import SERVICES
 from groundwork.rich_errors import RichError
 from nsctl.cli import app
-from nsctl.name_servers import AGENT_SERVICES
-from support.hostile_text import HOSTILE, unescaped
+from nsctl.fleet.name_servers import AGENT_SERVICES
+from support.hostile.text import HOSTILE, unescaped
 from support.programs.rocketmq import stand_in
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {

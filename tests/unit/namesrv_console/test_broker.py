@@ -56,12 +56,12 @@ def test_its_topics_are_told_with_permissions_those_reported_and_kinds() -> None
     looked.servers[0].topics = ["orders", "%RETRY%billing", "broker-a"]
     told = looked.page()["topics"]
     assert (told["at"], told["total"]) == (0, 3)
-    assert [(row["topic"], row["kind"]) for row in told["rows"]] == [
-        ("%RETRY%billing", "retry"),
-        ("broker-a", "system"),
-        ("orders", "normal"),
-    ]
-    assert told["rows"][2] | {"kind": ""} == {
+    assert {row["topic"]: row["kind"] for row in told["rows"]} == {
+        "%RETRY%billing": "retry",
+        "broker-a": "system",
+        "orders": "normal",
+    }
+    assert told["rows"][0] | {"kind": ""} == {
         "topic": "orders",
         "kind": "",
         "read": 8,
@@ -69,6 +69,15 @@ def test_its_topics_are_told_with_permissions_those_reported_and_kinds() -> None
         "perm": 4,
         "reportedPerm": 6,
     }
+
+
+def test_topics_of_applications_come_first_and_each_part_is_in_order() -> None:
+    looked = Looked()
+    looked.servers[0].topics = ["%RETRY%billing", "payments", "%DLQ%billing", "TBW102", "broker-a", "orders"]
+    assert [row["topic"] for row in looked.page()["topics"]["rows"]] == [
+        *("orders", "payments"),
+        *("%DLQ%billing", "%RETRY%billing", "TBW102", "broker-a"),
+    ]
 
 
 def test_topics_are_searched_and_paged() -> None:

@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.backup import File, read_file, write_new
+from nsctl.commands.backup import File, read_file, write_new
+from nsctl.commands.write import DryRun
 from nsctl.output import Row
 from nsctl.session import Session
-from nsctl.write import DryRun
 
 FORMAT = 1
 """Number of the format, in the file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -11,13 +10,14 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.doctor.findings import Code, Finding, Severity
-from nsctl.doctor.of_brokers import of_lives, of_losses, of_names, of_topics
-from nsctl.doctor.of_reach import of_certificate, of_silence
-from nsctl.doctor.of_server import of_clock, of_decisions, of_status
+from nsctl.clocks import clock_of
+from nsctl.commands.doctor.findings import Code, Finding, Severity
+from nsctl.commands.doctor.of_brokers import of_lives, of_losses, of_names, of_topics
+from nsctl.commands.doctor.of_reach import of_certificate, of_silence
+from nsctl.commands.doctor.of_server import of_clock, of_decisions, of_status
+from nsctl.commands.read import live_brokers
 from nsctl.exit_codes import FOUND, WARNED
 from nsctl.output import Format
-from nsctl.read import live_brokers
 from nsctl.session import Session
 
 
@@ -59,18 +59,18 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def _check(server: NamesrvClient) -> Checked:
-    began = time.time()
     status = server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
     assert isinstance(status, pb.GetNamesrvStatusResponse)
     where = str(server.endpoint)
-    found = [*of_status(where, status), *of_clock(server, began)]
+    clock = clock_of(server)
+    found = [*of_status(where, status), *of_clock(where, clock)]
     lives = list(live_brokers(server))
-    found += of_lives(where, lives)
+    found += of_lives(where, lives, clock.theirs)
     found += of_names(server, lives)
     found += of_topics(server)
     try:
-        found += of_losses(server, began * 1000)
-        found += of_decisions(server, began * 1000)
+        found += of_losses(server, clock.theirs * 1000)
+        found += of_decisions(server, clock.theirs * 1000)
     except CallError as error:
         if error.error.code is not grpc.StatusCode.PERMISSION_DENIED:
             raise

@@ -20,9 +20,9 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.version import __version__
+from nsctl.commands.write import DryRun, all_intents
 from nsctl.output import Row, iso
 from nsctl.session import Session
-from nsctl.write import DryRun, all_intents
 
 FORMAT = 1
 """Number of the format, in the file."""

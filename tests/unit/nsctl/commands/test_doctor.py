@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.diff import compared
-from nsctl.doctor.command import exit_code, together
-from nsctl.doctor.findings import KINDS, Code, Finding, Severity
-from nsctl.doctor.of_brokers import SHOWN_LOSSES, lacks_writable_queue, of_entries, of_lives
-from nsctl.doctor.of_server import FORGOTTEN_MILLIS, LAG_MILLIS, of_status
+from nsctl.clocks import Clock
+from nsctl.commands.diff import compared
+from nsctl.commands.doctor.command import exit_code, together
+from nsctl.commands.doctor.findings import KINDS, Code, Finding, Severity
+from nsctl.commands.doctor.of_brokers import SHOWN_LOSSES, lacks_writable_queue, of_entries, of_lives
+from nsctl.commands.doctor.of_server import FORGOTTEN_MILLIS, LAG_MILLIS, of_clock, of_status
 from nsctl.durations import seconds
 from tests.unit.deploy.files import ROOT, headings
 
+NOW = 1_000_000.0
+"""Of the name server's clock, which is far behind ours."""
 HEALTHY = pb.GetNamesrvStatusResponse(warm=True, version="1", live_broker_count=1, topic_count=1)
 
 
@@ -50,7 +51,7 @@ def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_
         "broker_name": "broker-a",
         "has_channel": True,
         "heartbeat_timeout_millis": 120_000,
-        "last_update_timestamp_millis": int(time.time() * 1000),
+        "last_update_timestamp_millis": int(NOW * 1000),
     }
     made = route_data_pb2.BrokerLiveInfo(broker_addr=addr, broker_id=broker_id)
     made.MergeFrom(route_data_pb2.BrokerLiveInfo(**(given | fields)))  # type: ignore[arg-type]
@@ -58,14 +59,27 @@ def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_
 
 
 def test_brokers_that_are_late_or_watched_by_nobody_are_found_and_groups_without_a_master() -> None:
-    assert list(of_lives("ns-a", [live()])) == []
-    late = int(time.time() * 1000) - 61_000
+    assert list(of_lives("ns-a", [live()], NOW)) == []
+    late = int(NOW * 1000) - 61_000
     for broker, code in (
         (live(last_update_timestamp_millis=late), Code.BROKER_SILENT),
         (live(has_channel=False), Code.BROKER_WITHOUT_CHANNEL),
         (live(broker_id=1), Code.GROUP_WITHOUT_MASTER),
     ):
-        assert [finding.code for finding in of_lives("ns-a", [broker])] == [code]
+        assert [finding.code for finding in of_lives("ns-a", [broker], NOW)] == [code]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        (98.5, ["its clock is 1.5 s behind ours"]),
+        (99.5, []),
+        (102.5, []),  # the call took two seconds
+        (103.5, ["its clock is 1.5 s ahead of ours"]),
+    ],
+)
+def test_a_clock_that_is_another_is_told_unless_the_call_took_so_long(theirs: float, said: list[str]) -> None:
+    assert [finding.what for finding in of_clock("ns-a", Clock(100.0, theirs, 102.0))] == said
 
 
 def route(perm: int, *, write_queues: int = 4, broker_id: int = 0) -> route_data_pb2.TopicRouteData:

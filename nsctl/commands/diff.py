@@ -8,9 +8,9 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client.blocking import NamesrvClient
+from nsctl.commands.read import TopicKind, route_rows, topic_names
 from nsctl.exit_codes import FOUND
 from nsctl.output import Format, Row, iso
-from nsctl.read import TopicKind, route_rows, topic_names
 from nsctl.session import Session
 
 DIGESTS = 2_000

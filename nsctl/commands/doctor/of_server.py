@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from namesrv_api.v1 import admin_service_pb2
@@ -10,9 +9,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.wording import counted
-from nsctl.doctor.findings import Code, Finding
+from nsctl.clocks import Clock
+from nsctl.commands.doctor.findings import Code, Finding
+from nsctl.commands.write import all_intents
 from nsctl.output import iso
-from nsctl.write import all_intents
 
 SKEW_SECONDS = 1.0
 """A clock this far from ours is told, beyond the time that the call took."""
@@ -52,17 +52,11 @@ def of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Findi
         yield Finding(Code.DATA_DIR_NOT_WRITTEN, where, what, do)
 
 
-def of_clock(server: NamesrvClient, began: float) -> Iterator[Finding]:
-    """The name server's clock against ours, by the header of a snapshot that is taken now."""
-    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_CLUSTERS])  # the smallest
-    header = next(server.stream("StreamRouteSnapshot", request, server.timeout_seconds))
-    assert isinstance(header, pb.StreamRouteSnapshotResponse)
-    theirs = header.snapshot_header.taken_at_millis / 1000
-    skew = max(began - theirs, theirs - time.time())
-    if skew > SKEW_SECONDS:
-        what = f"its clock is {skew:,.1f} s {'behind' if theirs < began else 'ahead of'} ours"
-        do = "set the clocks; only times shown to people suffer"
-        yield Finding(Code.CLOCK_SKEW, str(server.endpoint), what, do)
+def of_clock(where: str, clock: Clock) -> Iterator[Finding]:
+    """A name server's clock that is another than ours."""
+    if clock.skew > SKEW_SECONDS:
+        what = f"its clock is {clock.skew:,.1f} s {'behind' if clock.theirs < clock.began else 'ahead of'} ours"
+        yield Finding(Code.CLOCK_SKEW, where, what, "set the clocks: times shown and ends of decisions go by them")
 
 
 def of_decisions(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:

@@ -8,11 +8,11 @@ import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from google.protobuf.message import Message
 
+from nsctl.commands.read import PERMISSIONS
+from nsctl.commands.write import DryRun
 from nsctl.exit_codes import FOUND
 from nsctl.output import Row, iso
-from nsctl.read import PERMISSIONS
 from nsctl.session import Session
-from nsctl.write import DryRun
 
 _STATUS = (
     "agent",
@@ -136,6 +136,8 @@ def _status_rows(agent: str, found: pb.GetAgentStatusResponse) -> list[Row]:
 
 
 def _target_row(target: pb.NamesrvTargetStatus, found: pb.GetAgentStatusResponse) -> Row:
+    is_dead = found.broker_probe == pb.BROKER_PROBE_STATE_DOWN and not target.registered
+    dead = "its broker is dead, so it is not registered" if is_dead else ""
     taken = f"{target.broker_id_held_by} holds its id" if target.broker_id_held_by else ""
     return {
         "name_server": target.endpoint,
@@ -146,7 +148,7 @@ def _target_row(target: pb.NamesrvTargetStatus, found: pb.GetAgentStatusResponse
         "last_kind": _name(pb.RegistrationKind, target.last_kind, "REGISTRATION_KIND_").replace("unspecified", "none"),
         "latency_millis": round(target.last_latency_millis, 1) if target.HasField("last_latency_millis") else None,
         "late_answers": target.late_answers,
-        "problem": target.last_error or taken or found.topics_problem or None,
+        "problem": target.last_error or taken or dead or found.topics_problem or None,
     }
 
 

@@ -12,10 +12,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.diff import MOST_DIFFERENCES, all_routes, in_short
+from nsctl.commands.diff import MOST_DIFFERENCES, all_routes, in_short
 from nsctl.exit_codes import FOUND
+from nsctl.fleet.rocketmq import RocketmqNamesrv
 from nsctl.output import Format, Row
-from nsctl.rocketmq import RocketmqNamesrv
 from nsctl.session import Session
 
 Groups = dict[tuple[str, str], str]

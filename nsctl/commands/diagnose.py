@@ -11,7 +11,8 @@ import typer
 from namesrv_api.v1 import admin_service_pb2
 
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.durations import Since, millis_ago
+from nsctl.clocks import clock_of
+from nsctl.durations import Since
 from nsctl.journal import reason_of
 from nsctl.output import Row, iso
 from nsctl.session import Session
@@ -69,7 +70,8 @@ def history(
         request = admin_service_pb2.ListAuditEntriesRequest(
             topic=topic,
             broker_name=name or broker,
-            from_millis=millis_ago(since),
+            # The journal's times are by the clock of its name server.
+            from_millis=None if since is None else int((clock_of(server).theirs - since) * 1000),
             page_size=500 if causes else min(limit, 500),
         )
         found = (entry for entry in entries(server, request) if not causes or _is_of(entry, causes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -14,12 +13,12 @@ from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.topic_kinds import TopicKind as Kind
 from groundwork.topic_kinds import kind_of
 from groundwork.wording import counted
-from nsctl.diagnose import entries
-from nsctl.diff import BATCH
-from nsctl.doctor.findings import Code, Finding
+from nsctl.commands.diagnose import entries
+from nsctl.commands.diff import BATCH
+from nsctl.commands.doctor.findings import Code, Finding
+from nsctl.commands.read import TopicKind, broker_groups, live_brokers, topic_names
 from nsctl.journal import INVOLUNTARY, reason_of
 from nsctl.output import iso
-from nsctl.read import TopicKind, broker_groups, live_brokers, topic_names
 
 LATE_SHARE = 0.5
 """A broker that has used up this share of its timeout is told: its agent has missed registrations."""
@@ -35,13 +34,18 @@ MOST_ENTRIES = 5_000
 WRITE, READ = 2, 4
 
 
-def of_lives(where: str, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
-    """Brokers that are late, that nobody watches, and groups of slaves only."""
-    now = time.time() * 1000
+def of_lives(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: float) -> Iterator[Finding]:
+    """Brokers that are late, that nobody watches, and groups of slaves only.
+
+    Args:
+        where: The name server.
+        lives: All its brokers.
+        now: The time by the clock of the name server, as the times of its brokers; seconds since the Unix epoch.
+    """
     groups: dict[tuple[str, str], list[route_data_pb2.BrokerLiveInfo]] = {}
     for live in lives:
         groups.setdefault((live.cluster_name, live.broker_name), []).append(live)
-        silent = now - live.last_update_timestamp_millis
+        silent = now * 1000 - live.last_update_timestamp_millis
         if silent > live.heartbeat_timeout_millis * LATE_SHARE and not live.unconfirmed:
             what = f"{live.broker_name} ({live.broker_addr}) was heard of {silent / 1000:,.0f} s ago"
             yield Finding(Code.BROKER_SILENT, where, what, "see the log of its agent")
@@ -115,6 +119,13 @@ def of_losses(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
     yield from of_entries(str(server.endpoint), lost, back)
 
 
+def _do(entry: admin_service_pb2.AuditEntry) -> str:
+    """What to do about a broker that is not there."""
+    if entry.removal_reason == route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
+        return "start the broker; its agent is there"
+    return "see the log of its agent, and its machine"
+
+
 def of_entries(where: str, lost: list[admin_service_pb2.AuditEntry], back: Iterable[str]) -> Iterator[Finding]:
     """Findings of the journal's entries, the newest first; ``back`` has the addresses of brokers that are there."""
     addresses = [f"({addr}, id " for addr in back]
@@ -122,8 +133,7 @@ def of_entries(where: str, lost: list[admin_service_pb2.AuditEntry], back: Itera
         is_back = entry.removed_broker_count == 1 and any(addr in entry.summary for addr in addresses)
         code = Code.BROKER_CAME_BACK if is_back else Code.BROKER_LOST
         what = f"{iso(entry.applied_at_millis)} {reason_of(entry)}: {entry.summary}"
-        do = "it is back; see the log of its agent for why" if is_back else "see the log of its agent, and its machine"
-        yield Finding(code, where, what, do)
+        yield Finding(code, where, what, "it is back; see the log of its agent for why" if is_back else _do(entry))
     if len(lost) > SHOWN_LOSSES:
         older = lost[SHOWN_LOSSES:]
         count = sum(entry.removed_broker_count for entry in older)

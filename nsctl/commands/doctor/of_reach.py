@@ -9,8 +9,8 @@ from groundwork.connections.call_errors import CallError
 from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.doctor.findings import Code, Finding
-from nsctl.handshake import TlsProblem, served_until, tls_problem
+from nsctl.commands.doctor.findings import Code, Finding
+from nsctl.fleet.handshake import TlsProblem, served_until, tls_problem
 
 ENDS_SOON_DAYS = 14
 """A certificate that ends within this time is told."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from math import inf
 from typing import Annotated, NamedTuple
 
 import typer
@@ -11,13 +11,14 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.connections.call_errors import CallError
 from groundwork.namesrv_client.blocking import NamesrvClient
-from nsctl.diagnose import audit_row
+from nsctl.clocks import clock_of
+from nsctl.commands.diagnose import audit_row
+from nsctl.commands.read import PERMISSIONS, live_brokers
+from nsctl.commands.write import all_intents, intent_row
 from nsctl.durations import Silent
 from nsctl.exit_codes import REFUSED
 from nsctl.output import Format, Row, iso
-from nsctl.read import PERMISSIONS, live_brokers
 from nsctl.session import Session
-from nsctl.write import all_intents, intent_row
 
 HISTORY = 5
 """Entries of the journal that the page of a broker shows."""
@@ -35,18 +36,21 @@ def brokers(
     silent: Silent = None,
 ) -> None:
     """Live brokers with the version of their topics and when each was heard of last (mqadmin brokerStatus)."""
-    before = None if silent is None else (time.time() - silent) * 1000
 
-    def wanted(live: route_data_pb2.BrokerLiveInfo) -> bool:
+    def ask(server: NamesrvClient) -> list[Row]:
+        before = inf if silent is None else (clock_of(server).theirs - silent) * 1000
+        return [_row(live) for live in live_brokers(server) if wanted(live, before)]
+
+    def wanted(live: route_data_pb2.BrokerLiveInfo, before: float) -> bool:
         return (
             contains in live.broker_name
             and cluster in (None, live.cluster_name)
             and (live.unconfirmed or not unconfirmed)
             and not (live.has_channel and no_channel)
-            and (before is None or live.last_update_timestamp_millis < before)
+            and live.last_update_timestamp_millis < before
         )
 
-    rows = session.servers.first(lambda server: [_row(live) for live in live_brokers(server) if wanted(live)])
+    rows = session.servers.first(ask)
     columns = ("cluster", "broker", "id", "address", "version", "last_heard_of", "timeout_seconds", "unconfirmed")
     session.show(rows, columns)
 
