@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from bench.workload import SEED
 
 _PACKAGES = ("grpcio", "protobuf", "namesrv-engine", "uvloop")
 _SIGNIFICANT_DIGITS = 3
+_STDOUT, _STDERR = 1, 2
 
 
 class Sample(NamedTuple):
@@ -82,6 +83,12 @@ def write_json(path: Path, figures: Iterable[Figure], **facts: Any) -> None:
     path.write_text(json.dumps({"machine": machine(), **facts, "figures": rows}, indent=1) + "\n")
 
 
+def read_figures(path: Path) -> list[Figure]:
+    """The figures that a program has written."""
+    rows = json.loads(path.read_text())["figures"]
+    return [Figure(one["workload"], one["name"], one["unit"], tuple(one["values"])) for one in rows]
+
+
 def machine() -> dict[str, Any]:
     """What a reader needs to know to compare figures."""
     return {
@@ -104,6 +111,13 @@ def machine_line() -> str:
         f"{facts['date']}: {facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, {packages}, "
         f"commit {facts['commit']}, seed {facts['seed']}"
     )
+
+
+def own_output() -> TextIO:
+    """Standard output for this process alone: what Java, which it starts, prints there goes to standard error."""
+    mine = os.fdopen(os.dup(_STDOUT), "w", buffering=1)
+    os.dup2(_STDERR, _STDOUT)
+    return mine
 
 
 def progress(text: str) -> None:

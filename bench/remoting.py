@@ -33,6 +33,8 @@ STEPS = (
     Step("storm-idle", _ROUTE, _BOTH, rounds=2, seconds=3.0, java_warm_up=10.0),
     Step("storm", _ROUTE, _BOTH, rounds=2, seconds=3.0, java_warm_up=10.0),
     Step("register-10k", _REGISTER, _BOTH, rounds=2, seconds=3.0, java_warm_up=10.0),
+    Step("register-20", _REGISTER, _BOTH, rounds=2, seconds=3.0, java_warm_up=10.0),
+    Step("register-1", _REGISTER, _BOTH, rounds=2, seconds=3.0, java_warm_up=10.0),
     Step("lookups-100k-width-4", _ROUTE, _BOTH, rounds=1, java_warm_up=10.0),
     Step("lookups", _ROUTE, _WITH_AND_WITHOUT, seconds=3.0),
 )

@@ -97,6 +97,13 @@ def all_workloads(scale: float = 1.0) -> list[Workload]:
         Workload("heartbeats", "heartbeats, 64 connections", small, signs_of_life("heartbeat")),
         Workload("versions", "QueryDataVersion, unchanged, 64 connections", small, signs_of_life("version")),
         Workload("register-10k", "one broker registers 10,000 topics, a new version each time", one, registering),
+        Workload("register-20", "every broker registers its topics, unchanged, 64 connections", small, renewing),
+        Workload(
+            "register-1",
+            "every broker registers one of its topics, changed, a new version each time, 64 connections",
+            small,
+            registering_one,
+        ),
         Workload("batches", f"{_BATCH} topics a call, 16 connections", small, batches),
         Workload("storm-idle", f"{_READERS_RATE:,.0f} lookups a second and nothing else", storm, readers),
         Workload(
@@ -176,6 +183,22 @@ def registering(table: Table, language: Language) -> list[Group]:
         for broker, topics in enumerate(table.owners())
     ]
     return [Group("brokers", calls, connections=1)]
+
+
+def renewing(table: Table, language: Language) -> list[Group]:
+    """Every broker registers what it had registered before, as brokers do twice a minute."""
+    return [Group("renewals", table.fill(language).calls, connections=64)]
+
+
+def registering_one(table: Table, language: Language) -> list[Group]:
+    """Every broker tells of one topic with other queue counts, as RocketMQ's do when a topic has changed."""
+    owners = table.owners()
+    calls = [
+        language.register(broker, topics[:1], FILL_COUNTER + 1 + turn, changed=turn == 0)
+        for turn in range(2)
+        for broker, topics in enumerate(owners)
+    ]
+    return [Group("changes", calls, connections=64)]
 
 
 def readers(table: Table, language: Language) -> list[Group]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,30 +15,30 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 
-from bench.figures import Sample
+from bench.figures import Sample, progress
+from bench.pipeline.first_read import SMALL_TOPICS, WAYS
 from bench.pipeline.sizes import Sizes, timed
 from route_pipeline.log import files
-from route_pipeline.session import QUICK_START, spark_session
 from support.programs.processes import BIN, NamesrvProcess, eventually
 from support.registrations import identity, registration
 
-SMALL_TOPICS = 30
-READS = 6
+SPARK_SECONDS = 600
+"""For one Spark, which takes ten; a machine that is busy otherwise has its time."""
 
 
-def small_read(_sizes: Sizes) -> Iterator[Sample]:
-    """Batch reads of a small name server in a Spark that is up: the first, which starts Python workers, and others."""
-    workload = f"{SMALL_TOPICS} topics of one broker, read by a Spark that is up"
-    with spark_session("local[2]", QUICK_START) as spark:
-        spark.range(1).count()
-        with NamesrvProcess("--name", "ns-a") as namesrv, namesrv.connect() as client:
-            topics = [f"Topic{number}" for number in range(SMALL_TOPICS)]
-            client.registration.RegisterBroker(registration(topics, identity()), timeout=20)
-            for number in range(READS):
-                with timed() as seconds:
-                    routes = spark.read.format("namesrv").option("endpoints", str(namesrv.endpoint)).load()
-                    assert len(routes.collect()) == SMALL_TOPICS
-                yield Sample(workload, "first read" if number == 0 else "read again", "s", seconds[0])
+def small_read(sizes: Sizes) -> Iterator[Sample]:
+    """Batch reads of a small name server, each way by a fresh Spark each round."""
+    silent = "--scan-not-active-broker-interval-millis", "0"  # a broker that is heard of once stays
+    with NamesrvProcess("--name", "ns-a", *silent) as namesrv, namesrv.connect() as client:
+        topics = [f"Topic{number}" for number in range(SMALL_TOPICS)]
+        client.registration.RegisterBroker(registration(topics, identity()), timeout=20)
+        for _ in range(sizes.rounds):
+            for way in WAYS:
+                progress(f"small-read: {way}")
+                command = [sys.executable, "-m", "bench.pipeline.first_read", str(namesrv.endpoint), way]
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=SPARK_SECONDS)
+                for line in done.stdout.splitlines():
+                    yield Sample(*json.loads(line))
 
 
 def change_to_row(sizes: Sizes) -> Iterator[Sample]:

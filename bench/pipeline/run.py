@@ -17,14 +17,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.figures import Sample, progress, shown
+from bench.figures import Sample, own_output, progress, shown
 from bench.pipeline.spark_processes import spark_processes
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.session import spark_session
-from route_pipeline.source.connection import Connecting
-from route_pipeline.source.snapshot_reader import open_snapshot
+from route_pipeline.source.name_server.connecting import Connecting
+from route_pipeline.source.name_server.snapshots import open_snapshot
 
 CORES = 2
 DRIVER_MEMORY = "1g"
@@ -39,16 +39,20 @@ def main() -> None:
     parser.add_argument("--attempts", type=int, default=4)
     parser.add_argument("--store", help="a URL: measure only how fast logs on it are filled")
     arguments = parser.parse_args()
+    output = own_output()
     with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder:
         (endpoint,) = arguments.endpoint
         for name, unit, value in figures(endpoint, Path(folder), arguments.attempts, arguments.store):
-            print(json.dumps(Sample(arguments.workload, name, unit, value)), flush=True)
+            print(json.dumps(Sample(arguments.workload, name, unit, value)), file=output)
             progress(f"{name}: {shown(value)} {unit}")
 
 
 def figures(endpoint: Endpoint, folder: Path, attempts: int, store: str | None) -> Iterator[tuple[str, str, float]]:
     """Name, unit and value of each figure."""
-    with timed() as started, spark_session(f"local[{CORES}]", {"spark.driver.memory": DRIVER_MEMORY}) as spark:
+    with (
+        timed() as started,
+        spark_session(f"local[{CORES}]", {"spark.driver.memory": DRIVER_MEMORY}, warm_up=False) as spark,
+    ):
         spark.range(1).count()
         started.stop()
         yield "Spark session and first job", "s", started.seconds

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from bench.figures import Sample
+from bench.figures import Sample, own_output
 from bench.pipeline.bulk import bulk_posix, bulk_s3
 from bench.pipeline.logs import operations_posix, operations_s3, start
 from bench.pipeline.reads import change_to_row, small_read
@@ -28,8 +28,9 @@ WORKLOADS: dict[str, Callable[[Sizes], Iterator[Sample]]] = {
 
 def main(name: str, sizes: str) -> None:
     """Prints the samples of a workload."""
+    output = own_output()
     for sample in WORKLOADS[name](Sizes(**json.loads(sizes))):
-        print(json.dumps(sample), flush=True)
+        print(json.dumps(sample), file=output)
 
 
 if __name__ == "__main__":

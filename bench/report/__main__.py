@@ -13,6 +13,7 @@ from pathlib import Path
 from bench.figures import progress, shown
 from bench.page_block import BLOCKS
 from bench.peers.measure import UNPINNED
+from bench.report import pipeline
 from bench.report.plots import PLOTS
 from bench.report.results import Results
 from bench.report.targets import TARGETS
@@ -56,6 +57,7 @@ def _page(results: Results, pictures: Sequence[tuple[str, str]]) -> Iterator[str
     yield "## Targets\n"
     yield from _targets(results)
     yield _NOTES.read_text()
+    yield from pipeline.lines_of(results)
     yield "## Servers side by side\n"
     yield from _servers(results)
     for workload in results.workloads():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.figures import Figure, read_figures
 from bench.peers.summary import errors_of
 
 Record = dict[str, Any]
@@ -46,29 +46,35 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._read: dict[str, dict[str, Any]] = {}
 
     def machine(self) -> dict[str, Any]:
         """Where the servers were compared."""
-        facts: dict[str, Any] = self._peers["machine"]
+        facts: dict[str, Any] = self._of("peers")["machine"]
+        return facts
+
+    def measured(self, program: str) -> dict[str, dict[str, Any]]:
+        """When, where and of which commit another program has measured, by workload."""
+        facts: dict[str, dict[str, Any]] = self._of(program)["measured"]
         return facts
 
     def servers(self) -> dict[str, str]:
         """What was compared."""
-        servers: dict[str, str] = self._peers["servers"]
+        servers: dict[str, str] = self._of("peers")["servers"]
         return servers
 
     def workloads(self) -> list[str]:
         """Names of the workloads that were run."""
-        return list(dict.fromkeys(record["workload"] for record in self._peers["records"]))
+        return list(dict.fromkeys(record["workload"] for record in self._of("peers")["records"]))
 
     def records(self, workload: str, server: str) -> list[Record]:
         """The rounds of a workload on a server; none if it was not run."""
-        records = self._peers["records"]
+        records = self._of("peers")["records"]
         return [record for record in records if (record["workload"], record["server"]) == (workload, server)]
 
     def about(self, workload: str) -> About:
         """What a workload is, and when it was measured last."""
-        record = next(record for record in reversed(self._peers["records"]) if record["workload"] == workload)
+        record = next(record for record in reversed(self._of("peers")["records"]) if record["workload"] == workload)
         return About(record["says"], record["table"], record["measured"]["date"], record["measured"]["commit"])
 
     def rows(self, workload: str) -> list[Row]:
@@ -82,18 +88,22 @@ class Results:
 
     def figure(self, program: str, workload: str, name: str) -> tuple[float, ...]:
         """A figure of another program, of each round; empty if it was not measured."""
-        file = self._folder / f"{program}.json"
-        if not file.exists():
-            return ()
-        for figure in json.loads(file.read_text())["figures"]:
-            if (figure["workload"], figure["name"]) == (workload, name):
-                return tuple(figure["values"])
-        return ()
+        found = (one.values for one in self.figures(program) if (one.workload, one.name) == (workload, name))
+        return next(found, ())
 
-    @cached_property
-    def _peers(self) -> dict[str, Any]:
-        peers: dict[str, Any] = json.loads((self._folder / "peers.json").read_text())
-        return peers
+    def figures(self, program: str) -> list[Figure]:
+        """All figures of another program; none if it has not measured."""
+        file = self._file(program)
+        return read_figures(file) if file.exists() else []
+
+    def _of(self, program: str) -> dict[str, Any]:
+        """What a program has written."""
+        if program not in self._read:
+            self._read[program] = json.loads(self._file(program).read_text())
+        return self._read[program]
+
+    def _file(self, program: str) -> Path:
+        return self._folder / f"{program}.json"
 
 
 def rate(record: Record, kind: str) -> float:

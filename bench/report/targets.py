@@ -142,9 +142,9 @@ def _lookup_cost(results: Results) -> list[Line]:
 
 
 def _figures(
-    program: str, unit: str, wanted: Mapping[str, tuple[str, str, float]], *, more_is_better: bool = False
+    program: str, unit: str, wanted: Mapping[str, tuple[str, str, float | None]], *, more_is_better: bool = False
 ) -> Callable[[Results], list[Line]]:
-    """Figures of another program: what is shown, its workload and name, and the most or least that it may be."""
+    """Figures of another program: what is shown, its workload and name, the most or least that it may be, if any."""
 
     def lines(results: Results) -> list[Line]:
         return [
@@ -154,18 +154,68 @@ def _figures(
                 what,
                 results.figure(program, workload, name),
                 unit,
-                lambda value, bound=bound: value >= bound if more_is_better else value <= bound,  # type: ignore[misc]
+                None if bound is None else _reaches(bound) if more_is_better else _within(bound),
             )
         ]
 
     return lines
 
 
+def _within(most: float) -> Callable[[float], bool]:
+    return lambda value: value <= most
+
+
+def _reaches(least: float) -> Callable[[float], bool]:
+    return lambda value: value >= least
+
+
 _REGISTRATION = "full registration of 10,000 topics"
 _DETECTION = "a name server with default settings, and a group of three brokers"
 _EXPIRY = "expiry of 1,000 of 10,000 brokers"
 _TOLD_MILLIS = {"grpcio": 150.0, "native": 20.0}
+
 _SNAPSHOT = "100,000 topics x 1,000 brokers x width 16: 1,600,000 queue rows"
+_SNAPSHOTS = (
+    "100,000 topics x 1,000 brokers x width 10: 1,000,000 queue rows",
+    "100,000 topics x 1,000 brokers x width 100: 10,000,000 queue rows",
+)
+"""A small one and a large one, whose memory is compared."""
+_START = "start of an ingest"
+_READ = "30 topics of one broker, read by a Spark that is up"
+_FOLLOW = "follow, a batch each second"
+_PIPELINE = "python -m bench.pipeline --only"
+
+
+def _pipeline_memory(results: Results) -> list[Line]:
+    found: list[Line] = []
+    for what, name in (("Java", "most memory of Java"), ("a Python worker", "of one Python worker")):
+        small, large = (results.figure("pipeline", snapshot, f"ingest: {name}") for snapshot in _SNAPSHOTS)
+        ratios = tuple(more / less for more, less in zip(large, small, strict=False))
+        found += _line(what, ratios, "times that of 1,000,000 rows", _within(1.2))
+    return found
+
+
+def _pipeline_start(results: Results) -> list[Line]:
+    new, long = (
+        results.figure("pipeline", _START, f"the command, on {log}")
+        for log in ("a new log", "a log of 100,000 batches")
+    )
+    longer = tuple(one - other for one, other in zip(long, new, strict=False))
+    return _line("longer than on a new log", longer, "s", _within(2))
+
+
+def _questions(results: Results) -> list[Line]:
+    found: list[Line] = []
+    for place in ("on a disk", "on S3"):
+        for question in ("history", "as-of", "divergence", "report"):
+            before, after = (
+                results.figure("pipeline", f"1,000 batches {place}", f"{question}, {when} compaction")
+                for when in ("before", "after")
+            )
+            ratios = tuple(one / other for one, other in zip(after, before, strict=False))
+            found += _line(f"{place}, {question}", ratios, "times before's", None)
+    return found
+
 
 TARGETS = [
     *map(_lookups, ("lookups", "capacity-20k-width-1", "capacity-100k-width-4")),
@@ -237,14 +287,15 @@ TARGETS = [
     ),
     Target(
         "snapshot of 1,600,000 queue rows into Parquet, Spark on two cores",
-        "600,000 rows/s",
-        "python -m bench.pipeline --rows 1600000",
+        "600,000 rows/s, on S3 300,000",
+        f"{_PIPELINE} bulk-posix bulk-s3",
         _figures(
             "pipeline",
             "rows/s",
             {
                 "data source alone": (_SNAPSHOT, "data source into Parquet, again", 600_000),
                 "ingest": (_SNAPSHOT, "ingest, again", 600_000),
+                "ingest, on S3": (f"{_SNAPSHOT}, on S3", "ingest, again", 300_000),
             },
             more_is_better=True,
         ),
@@ -252,12 +303,52 @@ TARGETS = [
     Target(
         "the same rows to a Python client that only counts them",
         "3,000,000 rows/s",
-        "python -m bench.pipeline --rows 1600000",
+        f"{_PIPELINE} bulk-posix",
         _figures(
             "pipeline",
             "rows/s",
             {"client": (_SNAPSHOT, "Python client that only counts", 3_000_000)},
             more_is_better=True,
+        ),
+    ),
+    Target(
+        "memory of an ingest of 10,000,000 rows",
+        "that of 1,000,000 rows: at most 1.2 times",
+        f"{_PIPELINE} bulk-posix",
+        _pipeline_memory,
+    ),
+    Target("ingest on a log of 100,000 batches", "less than 2 s longer", f"{_PIPELINE} start", _pipeline_start),
+    Target(
+        "questions to a log of 1,000 batches, once it is compacted",
+        "",
+        f"{_PIPELINE} operations-posix operations-s3",
+        _questions,
+    ),
+    Target(
+        "batch read of 30 topics, in a Spark that is up",
+        "below 1 s",
+        f"{_PIPELINE} small-read",
+        _figures(
+            "pipeline",
+            "s",
+            {
+                "first": (_READ, "first read", 1),
+                "first, not warmed up": (_READ, "first read, not warmed up", None),
+                "again": (_READ, "read again", 1),
+            },
+        ),
+    ),
+    Target(
+        "from a change to its row in the log, follow --every 1",
+        "",
+        f"{_PIPELINE} change-to-row",
+        _figures(
+            "pipeline",
+            "s",
+            {
+                "p50": (_FOLLOW, "from a change to its row", None),
+                "p99": (_FOLLOW, "99 of 100 changes, up to", None),
+            },
         ),
     ),
 ]

@@ -54,7 +54,7 @@ impl Connection {
     }
 
     /// Makes one call and waits for its end.
-    pub async fn call(&self, call: &Call) -> Ended {
+    pub async fn call(&mut self, call: &Call) -> Ended {
         match self {
             Connection::Grpc(connection) => connection.call(call).await,
             Connection::Remoting(connection) => connection.call(call).await,

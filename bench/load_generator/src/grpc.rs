@@ -1,11 +1,12 @@
 //! gRPC's unary calls over HTTP/2. What counts is grpc-status: an answer with HTTP 200 may be an error.
 
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, HeaderName, Method, Request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::outcome::{Ended, LOST};
@@ -17,8 +18,9 @@ const TIMEOUT: &str = "30S";
 /// So large that answers never wait for a window update.
 const STREAM_WINDOW: u32 = 8 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// One connection.
+/// One connection, or one user of it.
 #[derive(Clone)]
 pub struct GrpcConnection {
     sender: SendRequest<Bytes>,
@@ -60,11 +62,10 @@ impl GrpcConnection {
         })
     }
 
-    pub async fn call(&self, call: &Call) -> Ended {
+    pub async fn call(&mut self, call: &Call) -> Ended {
         let mut bytes = 0;
         let error = match self.exchange(call, &mut bytes).await {
-            Ok(status) if status == "0" => None,
-            Ok(status) => Some(format!("grpc-status {status}")),
+            Ok(error) => error,
             Err(error) => Some(match error.reason() {
                 Some(reason) => format!("HTTP/2 {reason:?}"),
                 None => LOST.to_owned(),
@@ -83,10 +84,11 @@ impl GrpcConnection {
         Ok(answer.await?.into_body())
     }
 
-    /// Returns the grpc-status.
-    async fn exchange(&self, call: &Call, bytes: &mut usize) -> Result<String, h2::Error> {
-        let mut sender = self.sender.clone().ready().await?;
-        let (answer, mut stream) = sender.send_request(self.requests[call.kind].clone(), false)?;
+    /// Returns the grpc-status, if it is that of an error.
+    async fn exchange(&mut self, call: &Call, bytes: &mut usize) -> Result<Option<String>, h2::Error> {
+        poll_fn(|cx| self.sender.poll_ready(cx)).await?;
+        let request = self.requests[call.kind].clone();
+        let (answer, mut stream) = self.sender.send_request(request, false)?;
         stream.send_data(call.data.clone(), true)?;
         let (head, mut body) = answer.await?.into_parts();
         while let Some(chunk) = body.data().await {
@@ -95,11 +97,14 @@ impl GrpcConnection {
             body.flow_control().release_capacity(length)?;
         }
         let trailers = body.trailers().await?;
-        Ok(status(trailers.as_ref().unwrap_or(&head.headers)))
+        Ok(error_of(trailers.as_ref().unwrap_or(&head.headers)))
     }
 }
 
-fn status(headers: &HeaderMap) -> String {
-    let value = headers.get("grpc-status").and_then(|value| value.to_str().ok());
-    value.unwrap_or("missing").to_owned()
+fn error_of(headers: &HeaderMap) -> Option<String> {
+    let status = headers.get(GRPC_STATUS).and_then(|value| value.to_str().ok());
+    match status {
+        Some("0") => None,
+        other => Some(format!("grpc-status {}", other.unwrap_or("missing"))),
+    }
 }

@@ -1,7 +1,6 @@
 //! Runs a plan: connections dealt out to threads, each with an event loop of its own.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Map, Value};
 use tokio::sync::{Barrier, Semaphore};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::JoinSet;
 
 use crate::connection::Connection;
+use crate::event_loop::block_on;
 use crate::outcome::{Tally, LOST};
 use crate::pacer::due_times;
 use crate::plan::{Group, Plan};
@@ -283,11 +283,11 @@ impl Part {
     fn closed_loop(self: &Rc<Self>, calls: &mut JoinSet<()>) {
         for connection in &self.connections {
             for _ in 0..self.work.group.in_flight {
-                let (part, connection) = (Rc::clone(self), connection.clone());
+                let (part, mut connection) = (Rc::clone(self), connection.clone());
                 calls.spawn_local(async move {
                     while Instant::now() < part.window.end {
                         let Some(call) = part.work.next() else { return };
-                        if part.make(&connection, call, Instant::now()).await {
+                        if part.make(&mut connection, call, Instant::now()).await {
                             return;
                         }
                     }
@@ -309,10 +309,10 @@ impl Part {
             if due >= part.window.end || part.work.is_through() {
                 return;
             }
-            let connection = connection.clone();
+            let mut connection = connection.clone();
             calls.spawn_local(async move {
                 if let Some(call) = part.work.next() {
-                    part.make(&connection, call, due).await;
+                    part.make(&mut connection, call, due).await;
                 }
                 drop(permit);
             });
@@ -321,7 +321,7 @@ impl Part {
     }
 
     /// Makes one call; returns whether its connection is lost.
-    async fn make(&self, connection: &Connection, call: &Call, due: Instant) -> bool {
+    async fn make(&self, connection: &mut Connection, call: &Call, due: Instant) -> bool {
         let counts = self.window.start <= due && due < self.window.end;
         self.open.set(self.open.get() + usize::from(counts));
         let ended = connection.call(call).await;
@@ -342,12 +342,6 @@ impl Part {
             last_answer: self.last_answer.get(),
         }
     }
-}
-
-/// Runs something on an event loop of this thread alone.
-fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, future)
 }
 
 /// Ends the program: the other threads would wait for this one.

@@ -7,6 +7,7 @@
 //! ```
 
 mod connection;
+mod event_loop;
 mod grpc;
 mod load;
 mod null_server;
@@ -55,6 +56,5 @@ fn plan_of(path: &str) -> io::Result<plan::Plan> {
 }
 
 fn null(protocol: Protocol) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(null_server::serve(protocol))
+    event_loop::block_on(null_server::serve(protocol))
 }

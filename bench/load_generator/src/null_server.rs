@@ -8,7 +8,6 @@ use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::LocalSet;
 
 use crate::plan::Protocol;
 use crate::remoting::{header_length, next_frame, number};
@@ -38,7 +37,7 @@ pub async fn serve(protocol: Protocol) -> io::Result<()> {
         }
     };
     let served = tokio::time::timeout(LONGEST_LIFE, connections);
-    LocalSet::new().run_until(served).await.unwrap_or(Ok(()))
+    served.await.unwrap_or(Ok(()))
 }
 
 async fn grpc(stream: TcpStream) -> io::Result<()> {

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rustix::time::{clock_gettime, ClockId};
-use tokio::task::LocalSet;
 
 use crate::connection::Connection;
+use crate::event_loop::block_on;
 use crate::plan::Plan;
 use crate::script::Script;
 
@@ -38,10 +38,7 @@ pub fn run(plan: Plan) -> io::Result<()> {
         let (plan, script, opened) = (Arc::clone(&plan), Arc::clone(&script), opened.clone());
         let arrivals = Arc::clone(&arrivals);
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let done = runtime.and_then(|runtime| {
-                LocalSet::new().block_on(&runtime, read_all(&plan, &script, number, &arrivals, &opened))
-            });
+            let done = block_on(read_all(&plan, &script, number, &arrivals, &opened));
             fail(done.err().unwrap_or_else(|| io::Error::other("a stream has ended")));
         });
     }

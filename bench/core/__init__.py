@@ -1,0 +1,1 @@
+"""Costs of the route tables without gRPC: ``python -m bench.core``."""

@@ -1,0 +1,219 @@
+"""The benchmarks run, with tiny tables, and their reports have what readers look for. No figure is judged here."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
+
+from bench import event_loop
+from bench.core import __main__ as core
+from bench.core.steps import register
+from bench.figures import Sample, own_output, read_figures, summarise, table
+from bench.naive_server import NaiveNamesrv
+from bench.pipeline import __main__ as pipeline
+from bench.probes.loop import LoopFigures, LoopProbe
+from bench.probes.pauses import Pauses
+from bench.workload import Profile, part, registration, topic_name
+from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.slices import run_sync
+from support.virtual_clock import VirtualClock
+
+
+def test_the_core_benchmark_reports_every_figure_as_a_table_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "core.json"
+    core.main(["--topics", "50", "--rounds", "2", "--json", str(file)])
+    report: dict[str, Any] = json.loads(file.read_text())
+    assert report["machine"].keys() >= {"date", "cpu", "cores", "python", "packages", "commit", "seed"}
+    figures = {(figure["workload"], figure["name"]): figure for figure in report["figures"]}
+    assert figures.keys() >= {
+        ("full registration of 50 topics", "first"),
+        ("full registration of 50 topics", "unchanged"),
+        ("full registration of 50 topics", "all topics changed"),
+        ("one registration of 50 topics, changed", "longest time that the event loop is held up"),
+        ("one static topic of 50 queues, moved", "longest step"),
+        ("expiry of 2 of 20 brokers", "all together"),
+        ("50 topics x 10 brokers x width 2", "one lookup, mean"),
+        ("50 topics x 10 brokers x width 2", "lookups per second"),
+        *(
+            ("50 topics x 10 brokers x width 2", f"{what}, {figure}")
+            for what in ("loading it", "replacing all of it")
+            for figure in (
+                "all together",
+                "resident memory that it takes",
+                "longest garbage collection",
+                "young garbage collections",
+                "middle garbage collections",
+                "full garbage collections",
+            )
+        ),
+        ("50 topics x 10 brokers x width 2", "taking a snapshot"),
+        ("50 topics x 10 brokers x width 2", "its messages, longest of them"),
+        ("50 topics x 10 brokers x width 2", "letting a replaced snapshot go, longest step"),
+        ("50 topics x 10 brokers x width 2", "ending 3 watches of 50 topics, longest step"),
+        ("50 topics x 10 brokers x width 2", "full garbage collection after gc.freeze()"),
+    }
+    assert all(len(figure["values"]) == 2 for figure in report["figures"])
+    assert all(min(figure["values"]) >= 0 for figure in report["figures"] if figure["unit"] != "MiB")
+    shown = capsys.readouterr()
+    assert all(name in shown.out for _, name in figures)
+    assert "round 2 of 2" in shown.err
+
+
+def test_the_core_benchmark_measures_a_table_of_any_size_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    core.main(["--topics", "50", "--rounds", "1", "--tables", "40x20x4"])
+    shown = capsys.readouterr().out
+    assert "40 topics x 20 brokers x width 4" in shown
+    assert "full registration" not in shown
+
+
+@pytest.mark.parametrize("text", ["40x20", "40x20x-1", "ax20x1", "0x20x1", "40x20x21", "40x20x0"])
+def test_the_core_benchmark_says_what_is_no_size_of_a_table(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        core.main(["--tables", text])
+    assert repr(text) in capsys.readouterr().err
+
+
+def test_what_java_prints_is_no_figure(capfd: pytest.CaptureFixture[str]) -> None:
+    output = own_output()
+    os.write(1, b"CodeCache: size=49152Kb\n")
+    print("a figure", file=output)
+    output.close()
+    assert tuple(capfd.readouterr()) == ("a figure\n", "CodeCache: size=49152Kb\n")
+
+
+def test_each_workload_of_the_pipeline_is_kept_once_it_is_measured_beside_those_measured_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pipeline.json"
+    measured: dict[str, float] = {"small-read": 1.0, "start": 2.0}
+    monkeypatch.setattr(pipeline, "samples_of", lambda name, _: [Sample(name, "takes", "s", measured[name])])
+
+    def machine_of(commit: str) -> None:
+        facts = {"date": "2026-11-22", "cpu": "a cpu", "cores": 2, "commit": commit, "system": "Linux"}
+        monkeypatch.setattr(pipeline, "machine", lambda: facts)
+
+    def run(*names: str) -> list[tuple[str, tuple[float, ...]]]:
+        monkeypatch.setattr(sys, "argv", ["bench.pipeline", "--json", str(file), "--only", *names])
+        pipeline.main()
+        return [(figure.workload, figure.values) for figure in read_figures(file)]
+
+    machine_of("old")
+    assert run("small-read", "start") == [("small-read", (1.0,)), ("start", (2.0,))]
+    measured["small-read"] = 3.0
+    machine_of("new")
+    assert run("small-read") == [("start", (2.0,)), ("small-read", (3.0,))]
+    commits = {name: facts["commit"] for name, facts in json.loads(file.read_text())["measured"].items()}
+    assert commits == {"start": "old", "small-read": "new"}
+    measured["start"] = 4.0
+    with pytest.raises(KeyError):
+        run("start", "bulk-s3")
+    assert [figure.values for figure in read_figures(file)] == [(3.0,), (4.0,)]
+
+
+def test_a_profile_is_the_same_at_each_run_and_as_wide_as_it_says() -> None:
+    profile = Profile(30, 5, 3)
+    assert list(profile.registrations()) == list(profile.registrations())
+    registered = [registration_service_pb2.RegisterBrokerRequest.FromString(data) for data in profile.registrations()]
+    names = [config.topic_name for request in registered for config in request.topic_configs]
+    assert sorted(names) == sorted(topic_name(number) for number in range(30) for _ in range(3))
+    assert set(profile.topic_names(100)) <= set(names)
+
+
+def test_a_changed_profile_has_the_same_topics_with_other_queue_counts() -> None:
+    profile = Profile(30, 5, 3)
+    for usual, changed in zip(profile.registrations(), profile.registrations(counter=2, changed=True), strict=True):
+        before = registration_service_pb2.RegisterBrokerRequest.FromString(usual)
+        after = registration_service_pb2.RegisterBrokerRequest.FromString(changed)
+        assert before.broker == after.broker
+        assert before.data_version != after.data_version
+        for old, new in zip(before.topic_configs, after.topic_configs, strict=True):
+            assert old.topic_name == new.topic_name
+            assert old.read_queue_nums != new.read_queue_nums
+
+
+def test_a_part_is_the_registration_over_a_channel_with_its_number() -> None:
+    data = registration(7, range(3))
+    request = registration_service_pb2.RegisterBrokerRequest.FromString(part(data, "a channel", 0, 2))
+    assert (request.channel_id, request.part.index, request.part.count) == ("a channel", 0, 2)
+    request.ClearField("channel_id")
+    request.ClearField("part")
+    assert request == registration_service_pb2.RegisterBrokerRequest.FromString(data)
+
+
+def test_collections_are_counted_by_generation_while_the_block_runs_and_again_when_it_is_entered_again() -> None:
+    pauses = Pauses()
+    gc.collect(2)
+    for _ in range(2):
+        with pauses:
+            gc.collect(2)
+    gc.collect(2)
+    assert pauses.runs[2] == 2
+    assert pauses.longest_millis > 0
+    pauses.clear()
+    assert (pauses.runs, pauses.longest_millis) == ([0, 0, 0], 0.0)
+
+
+def test_a_probe_counts_the_ticks_that_a_long_delay_left_out() -> None:
+    probe = LoopProbe()
+    for _ in range(900):
+        probe.tick(late=-0.0001, busy=0.0002)
+    probe.tick(late=0.1, busy=0.05)
+    figures = probe.take()
+    assert figures.longest_delay_millis == pytest.approx(100)
+    assert figures.longest_busy_millis == pytest.approx(50)
+    assert figures.p99_delay_millis == pytest.approx(91)  # of 1,000 ticks, 100 came 1 to 100 ms late
+
+
+def test_a_probe_starts_again_when_its_figures_are_taken() -> None:
+    probe = LoopProbe()
+    probe.tick(late=0.1, busy=0.05)
+    probe.take()
+    assert probe.take() == LoopFigures(0, 0, 0, 0)
+    probe.tick(late=0.002, busy=0.001)
+    assert probe.take().longest_delay_millis == pytest.approx(2)
+
+
+def test_a_delay_is_shown_beside_the_bar_with_the_rounds_that_kept_it() -> None:
+    samples = [Sample("engine: phase", "event loop, longest delay", "ms", value) for value in (3.0, 9.0, 12.0)]
+    assert event_loop.verdicts(summarise(samples)).splitlines() == [
+        "event loop, longest delay   median    bar  kept",
+        "engine: phase                    9  10 ms  in 2 of 3 rounds",
+    ]
+
+
+def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:
+    profile = Profile(topics=20, brokers=5, width=3)
+    peer = NaiveNamesrv()  # type: ignore[abstract]
+    manager = RouteInfoManager(NamesrvIdentity("ns", "1"), VirtualClock(), lambda: "channel")
+    for data in profile.registrations():
+        run_sync(register(manager, data))
+        peer.RegisterBroker(registration_service_pb2.RegisterBrokerRequest.FromString(data), None)
+    for topic in set(profile.topic_names(50)):
+        request = route_service_pb2.GetTopicRouteRequest(topic=topic)
+        theirs = peer.GetTopicRoute(request, None)  # type: ignore[arg-type]
+        encoded = manager.pickup_topic_route_data(topic)
+        assert encoded is not None
+        ours = route_data_pb2.TopicRouteData.FromString(encoded)
+        for route in (ours, theirs.route):
+            route.queue_datas.sort(key=lambda queue: queue.broker_name)
+            route.broker_datas.sort(key=lambda broker: broker.broker_name)
+        assert ours == theirs.route
+
+
+def test_a_table_shows_the_median_and_the_spread_under_its_workload() -> None:
+    samples = [Sample("a workload", "a figure", "ms", value) for value in (3.0, 1.0, 2000.0)]
+    assert table(summarise(samples)).splitlines() == [
+        "  figure    median  min..max  unit",
+        "a workload",
+        "  a figure       3  1..2,000  ms",
+    ]
