@@ -4,106 +4,58 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from namesrv_api.v1 import route_service_pb2 as pb
-
 from groundwork.files.failpoints import VARIABLE
-from support.certificates import DAY
-from support.programs.agents import Agent
+from support import odd_fleet_states as odd
+from support.programs.agents import Agent, free_port
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, register, registration
-from support.secured import Place
+from support.scenes import BROKER, TOPIC, Scene, registered_agent, scene_of, status_of, two_name_servers
+from support.secured.certificates import DAY
+from support.secured.fleet import Place
 
-BROKER, TOPIC = "broker-a", "TopicTest"
-STATUS = pb.GetNamesrvStatusRequest()
 TWO_DAYS_MILLIS = 2 * 86_400_000
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What an operator needs to look at a fleet."""
-
-    namesrv: str
-    """The list of name servers."""
-    public: Mapping[str, str]
-    """Addresses of this run, each with the one that a page shows."""
-    agent: str = "127.0.0.1:1"
-    flags: tuple[str, ...] = ()
-    """Of nsctl."""
-
-    def command(self, text: str) -> str:
-        """A command of the runbook with what its words in capitals stand for here."""
-        words = {"BROKER": BROKER, "TOPIC": TOPIC, "AGENT": self.agent}
-        return re.sub("|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], text)
-
-
-@contextmanager
-def _two(folder: Path, second: tuple[str, ...] = ()) -> Iterator[list[NamesrvProcess]]:
-    with (
-        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "a")) as one,
-        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second) as two,
-    ):
-        yield [one, two]
-
-
-def _scene(servers: list[NamesrvProcess], agent: Agent | None = None, flags: tuple[str, ...] = ()) -> Scene:
-    public = {str(server.endpoint): f"ns-{letter}:9876" for server, letter in zip(servers, "abc", strict=False)}
-    if agent is not None:
-        public[str(agent.endpoint)] = "agent-a2:10918"
-    address = "127.0.0.1:1" if agent is None else str(agent.endpoint)
-    return Scene(";".join(str(server.endpoint) for server in servers), public, address, flags)
-
-
-@contextmanager
-def _agent(servers: list[NamesrvProcess], broker_id: int = 0) -> Iterator[Agent]:
-    """An agent whose broker every name server has."""
-    names = ";".join(str(server.endpoint) for server in servers)
-    with Agent(names, broker_id=broker_id, broker_addr=f"127.0.0.1:{10911 + broker_id}") as agent:
-        eventually(lambda: agent.events("registered"), lambda told: len(told) == len(servers))
-        yield agent
-
-
-def _status(server: NamesrvProcess) -> pb.GetNamesrvStatusResponse:
-    with server.connect() as client:
-        return client.routes.GetNamesrvStatus(STATUS, timeout=Client.TIMEOUT)
 
 
 @contextmanager
 def healthy(folder: Path) -> Iterator[Scene]:
     """Two name servers and a broker."""
-    with _two(folder) as servers, _agent(servers):
-        yield _scene(servers)
+    with two_name_servers(folder) as servers, registered_agent(servers):
+        yield scene_of(servers)
 
 
 @contextmanager
 def master_killed(folder: Path) -> Iterator[Scene]:
     """The master's agent is killed, and its slave is left."""
-    with _two(folder) as servers, _agent(servers) as master, _agent(servers, 1) as slave:
+    with (
+        two_name_servers(folder) as servers,
+        registered_agent(servers) as master,
+        registered_agent(servers, 1) as slave,
+    ):
         master.kill()
         for server in servers:
             with server.connect() as client:
                 eventually(lambda client=client: client.addrs(), lambda left: left.keys() == {1})  # type: ignore[misc]
-        yield _scene(servers, slave)
+        yield scene_of(servers, slave)
 
 
 @contextmanager
 def master_back(folder: Path) -> Iterator[Scene]:
     """The master's agent was killed, and runs again."""
-    with _two(folder) as servers:
-        with _agent(servers) as killed:
+    with two_name_servers(folder) as servers:
+        with registered_agent(servers) as killed:
             killed.kill()
             for server in servers:
                 with server.connect() as client:
                     eventually(lambda client=client: client.route() is None)  # type: ignore[misc]
-        with _agent(servers):
-            yield _scene(servers)
+        with registered_agent(servers):
+            yield scene_of(servers)
 
 
 @contextmanager
@@ -120,8 +72,8 @@ def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
     for place in ("a", "b"):
         (folder / place).mkdir()
         (folder / place / "intents.json").write_text(json.dumps(content))
-    with _two(folder) as servers, _agent(servers):
-        yield _scene(servers)
+    with two_name_servers(folder) as servers, registered_agent(servers):
+        yield scene_of(servers, words={"TOPIC": "Old"})
 
 
 @contextmanager
@@ -134,9 +86,9 @@ def disk_full(folder: Path) -> Iterator[Scene]:
         NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b")) as sound,
     ):
         faults.write_text("* write * = ENOSPC")
-        with _agent([full, sound]):
-            eventually(lambda: _status(full).data_dir_problem)
-            yield _scene([full, sound])
+        with registered_agent([full, sound]):
+            eventually(lambda: status_of(full).data_dir_problem)
+            yield scene_of([full, sound], words={"DATA_DIR": str(folder / "a")})
 
 
 @contextmanager
@@ -145,7 +97,7 @@ def certificate(folder: Path, *, ends: dt.timedelta) -> Iterator[Scene]:
     place = Place.make(folder)
     place.server = place.authority.sign("ns-a", ips=["127.0.0.1"], begins=ends - 30 * DAY, ends=ends)
     with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
-        yield _scene([server], flags=("--tls-ca", str(place.authority.path)))
+        yield scene_of([server], flags=("--tls-ca", str(place.authority.path)))
 
 
 @contextmanager
@@ -153,22 +105,26 @@ def called_in_plain_text(folder: Path) -> Iterator[Scene]:
     """One name server with TLS, and an operator who does not know."""
     place = Place.make(folder)
     with NamesrvProcess("--name", "ns-a", *place.flags("TLS", with_permits=False)) as server:
-        yield _scene([server])
+        yield scene_of([server])
 
 
 @contextmanager
 def disagreeing(folder: Path) -> Iterator[Scene]:
     """One name server is missing in an agent's list."""
-    with _two(folder) as servers, _agent(servers[:1]):
-        yield _scene(servers)
+    with two_name_servers(folder) as servers, registered_agent(servers[:1]):
+        yield scene_of(servers)
 
 
 @contextmanager
 def one_down(folder: Path) -> Iterator[Scene]:
     """One of two name servers was killed."""
-    with _two(folder) as servers, _agent(servers):
+    with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
         servers[1].kill()
-        yield _scene(servers)
+        lost = str(servers[1].endpoint)
+        eventually(
+            lambda: [one.endpoint for one in client.status().targets if not one.registered], lambda at: at == [lost]
+        )
+        yield scene_of(servers, agent)
 
 
 @contextmanager
@@ -180,27 +136,28 @@ def mass_loss(folder: Path) -> Iterator[Scene]:
             channel = client.open_channel()
             register(client, TOPIC, name=f"broker-{number}", port=10911 + number, channel_id=channel.id)
         left.close()
-        eventually(lambda: _status(server).guard_tripped)
-        yield _scene([server])
+        eventually(lambda: status_of(server).guard_tripped)
+        yield scene_of([server])
 
 
 @contextmanager
 def warming(folder: Path) -> Iterator[Scene]:
     """A name server that was started for the first time a moment ago."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "600000") as server:
-        yield _scene([server])
+        yield scene_of([server])
 
 
 @contextmanager
 def restarted(folder: Path) -> Iterator[Scene]:
-    """A name server was restarted, and the brokers of its snapshot file have not registered since."""
+    """A name server was restarted, and is not in the list of the agent whose broker its snapshot file has."""
     flags = ("--name", "ns-a", "--data-dir", str(folder))
     with NamesrvProcess(*flags) as server:
         with server.connect() as client:
             register(client, TOPIC)
         assert server.terminate() == 0
-    with NamesrvProcess(*flags) as server:
-        yield _scene([server])
+    with NamesrvProcess(*flags) as server, free_port() as other, Agent(str(other)) as agent:
+        scene = scene_of([server], agent)
+        yield replace(scene, public={**scene.public, str(other): "ns-old:9876"})
 
 
 @contextmanager
@@ -208,52 +165,86 @@ def leader_lost(_folder: Path) -> Iterator[Scene]:
     """A read-only copy whose leader was killed."""
     with (
         NamesrvProcess("--name", "ns-a") as leader,
-        _agent([leader]),
+        registered_agent([leader]),
         NamesrvProcess("--name", "copy-a", "--follow", str(leader.endpoint)) as copy,
     ):
-        eventually(lambda: _status(copy).replica.HasField("behind_millis"))  # it has what the leader has
+        eventually(lambda: status_of(copy).replica.HasField("behind_millis"))  # it has what the leader has
         leader.kill()
-        eventually(lambda: not _status(copy).replica.leader_connected)
+        eventually(lambda: not status_of(copy).replica.leader_connected)
         yield Scene(str(copy.endpoint), {str(copy.endpoint): "copy-a:9876", str(leader.endpoint): "ns-a:9876"})
 
 
 @contextmanager
 def names_given_twice(folder: Path) -> Iterator[Scene]:
     """Two name servers of one name, two groups of one name, and both registered without a channel."""
-    with _two(folder, second=("--name", "ns-a")) as servers:
+    with two_name_servers(folder, second=("--name", "ns-a")) as servers:
         for server in servers:
             with server.connect() as client:
                 for number, cluster in enumerate(("east", "west")):
                     broker = identity(f"127.0.0.1:{10911 + number}", cluster=cluster)
                     client.registration.RegisterBroker(registration((TOPIC,), broker), timeout=Client.TIMEOUT)
-        yield _scene(servers)
+        yield scene_of(servers)
 
 
 @dataclass(frozen=True)
 class State:
-    """A state, and what the doctor calls it."""
+    """A state, what the doctor calls it, and which alerts are about it."""
 
     title: str
     codes: tuple[str, ...]
     """Of the doctor's findings, those that this state is about."""
     enter: Callable[[Path], AbstractContextManager[Scene]]
+    alerts: tuple[str, ...] = ()
+
+    @property
+    def paragraphs(self) -> tuple[str, ...]:
+        """The runbook's paragraphs about it."""
+        return self.codes + self.alerts
 
 
 STATES = (
     State("Healthy", (), healthy),
-    State("A master was killed", ("BROKER_LOST", "GROUP_WITHOUT_MASTER", "TOPICS_NOT_WRITABLE"), master_killed),
+    State(
+        "A master was killed",
+        ("BROKER_LOST", "GROUP_WITHOUT_MASTER", "TOPICS_NOT_WRITABLE"),
+        master_killed,
+        ("NamesrvBrokersLost", "BrokerAgentDown"),
+    ),
     State("The master is back", ("BROKER_CAME_BACK",), master_back),
+    State("A broker was killed beside its agent", (), odd.broker_dead, ("BrokerAgentBrokerDown",)),
+    State("A broker is silent", ("BROKER_SILENT",), odd.broker_silent),
     State("Drained and forgotten", ("DECISION_FORGOTTEN", "DECISION_IN_FORCE"), drained_and_forgotten),
-    State("A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full),
-    State("A certificate has ended", ("CERTIFICATE_ENDED",), partial(certificate, ends=-DAY)),
+    State("Forgotten decisions are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
+    State("A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvSnapshotOld",)),
+    State(
+        "A certificate has ended",
+        ("CERTIFICATE_ENDED",),
+        partial(certificate, ends=-DAY),
+        ("NamesrvCertificateEnded",),
+    ),
     State("A certificate ends soon", ("CERTIFICATE_ENDS_SOON",), partial(certificate, ends=5 * DAY)),
+    State("The certificate of an agent has ended", (), odd.agents_certificate_ended, ("BrokerAgentCertificateEnded",)),
     State("Plain text to a TLS port", ("TLS_REFUSED",), called_in_plain_text),
-    State("Name servers disagree", ("NAME_SERVERS_DISAGREE",), disagreeing),
-    State("A name server is down", ("UNREACHABLE",), one_down),
-    State("Many brokers were lost at once", ("GUARD_HOLDS_BROKERS",), mass_loss),
+    State("A token with few permits", ("NOT_ALLOWED",), odd.few_permits),
+    State("Name servers disagree", ("NAME_SERVERS_DISAGREE",), disagreeing, ("NamesrvDisagree",)),
+    State(
+        "A name server is down",
+        ("UNREACHABLE",),
+        one_down,
+        ("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"),
+    ),
+    State("All name servers are down", (), odd.nowhere_registered, ("BrokerAgentNowhereRegistered",)),
+    State("Many brokers were lost at once", ("GUARD_HOLDS_BROKERS",), mass_loss, ("NamesrvMassLossHeld",)),
     State("Just started", ("WARMING",), warming),
-    State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted),
-    State("A copy has lost its leader", ("LEADER_LOST",), leader_lost),
+    State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted, ("NamesrvNotWarm",)),
+    State("A name server was held up", ("EVENT_LOOP_HELD_UP",), odd.held_up, ("NamesrvEventLoopHeldUp",)),
+    State("Routes flap", (), odd.flapping, ("NamesrvRoutesFlap",)),
+    State("A watcher does not read", (), odd.watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
+    State("Files run out", (), odd.files_run_out, ("NamesrvFilesRunOut",)),
+    State("The topics of a broker are broken", (), odd.topics_broken, ("BrokerAgentTopicsBroken",)),
+    State("A copy has lost its leader", ("LEADER_LOST",), leader_lost, ("NamesrvCopyCutOff",)),
+    State("A clock is wrong", ("CLOCK_SKEW",), odd.clock_wrong),
+    State("An upgrade is under way", ("VERSIONS_DIFFER",), odd.half_upgraded),
     State(
         "Names are given twice",
         ("SAME_NAME_TWICE", "GROUP_NAME_TWICE", "BROKER_WITHOUT_CHANNEL"),

@@ -22,6 +22,7 @@ from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
+from namesrv.server.background.turns import Turns
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.counters import RegistrationCounter
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
@@ -65,7 +66,7 @@ class _Transport:
     def __init__(self, connection: Connection) -> None:
         self.sent: list[bytes] = []
         self.is_reading = True
-        self._connection = connection
+        self._connection: Connection | None = connection
         self._is_closing = False
 
     def set_write_buffer_limits(self, high: int) -> None:
@@ -85,9 +86,10 @@ class _Transport:
             self.sent.append(data)
 
     def close(self) -> None:
-        if not self._is_closing:
+        if not self._is_closing and self._connection is not None:
             self._is_closing = True
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+            self._connection = None  # a transport of uvloop holds its protocol no longer than this, either
 
     abort = close
 
@@ -108,12 +110,14 @@ class SocketlessFront:
             settings: With a folder for everything durable, of which nothing is written.
         """
         self.memory = FrameMemory()
+        self.turns = Turns()
         self.broken_by: list[str] = []
         """Why connections were ended."""
         self.told: list[tuple[int, CallRefused | None]] = []
         """The code of each request that was answered, and what was wrong with it."""
         self.stuck_ones: list[Connection] = []
         """Connections whose peers did not read."""
+        self.open_ones: set[Connection] = set()
         self.fleet = Fleet()
         self.calls = self._calls(settings)
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
@@ -176,10 +180,10 @@ class SocketlessFront:
     # As the home of connections
 
     def opened(self, connection: Connection) -> None:
-        pass
+        self.open_ones.add(connection)
 
     def closed(self, connection: Connection) -> None:
-        pass
+        self.open_ones.discard(connection)
 
     def stuck(self, connection: Connection) -> None:
         self.stuck_ones.append(connection)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.endpoints import Endpoint
-from support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -121,10 +119,7 @@ def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None
 
 
 def _shown(command: str, environment: dict[str, str], folder: str) -> str:
-    arguments = [sys.executable, "-m", "nsctl", *shlex.split(command)]
-    run = subprocess.run(
-        arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+    run = ended([str(BIN / "nsctl"), *shlex.split(command)], environment, folder)
     output = "\n".join(line.rstrip() for line in (run.stdout + run.stderr).splitlines() if line.strip())
     code = f"\n# exit code {run.returncode}" if run.returncode else ""
     return f"```console\n$ nsctl {command}\n{output}{code}\n```"

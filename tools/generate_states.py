@@ -17,8 +17,9 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from support.fleet_states import STATES, Scene, State
+from support.fleet_states import STATES, State
 from support.programs.processes import Process
+from support.scenes import Scene
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, RUNBOOK = DOCS / "states.md", DOCS / "runbook.md"
@@ -30,8 +31,10 @@ HEAD = """\
 Real output: of `nsctl doctor` in a fleet that is well and in fleets that are not, and of the commands that the
 [runbook](runbook.md) names for each finding. A test brings fleets into the same states and compares.
 """
-CHANGES_LAST = ("nsctl agent role", "nsctl drain")
+CHANGES_LAST = ("nsctl agent role", "nsctl drain", "nsctl guard", "nsctl release-topic", "nsctl restore")
 """Commands that change the state: they come after those that only look."""
+OF_THE_MACHINE = ("df", "kill", "ls", "ss")
+"""Programs of the machine that the runbook's commands call: what they print is of that machine, and on no page."""
 
 
 class Told(NamedTuple):
@@ -50,16 +53,16 @@ class Told(NamedTuple):
         return f"```console\n$ {self.shown}\n{self.output}{code}\n```"
 
 
-def runbook_commands(code: str) -> list[str]:
-    """The commands of nsctl that a code's paragraph names. One without a verb of its own, such as a flag, is none."""
-    (paragraph,) = re.findall(rf"^### {code}\n(.*?)(?=^##)", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
-    found = re.findall(r"`(nsctl [^`]+)`", paragraph)
+def runbook_commands(paragraph: str, *programs: str) -> list[str]:
+    """The commands of some programs that a paragraph names. One without a verb of its own, such as a flag, is none."""
+    (text,) = re.findall(rf"^### {paragraph}\n(.*?)(?=^##|\Z)", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(rf"`((?:{'|'.join(programs or ('nsctl',))}) [^`]+)`", text)
     return sorted(dict.fromkeys(found), key=lambda command: command.startswith(CHANGES_LAST))
 
 
 def examine(state: State, scene: Scene) -> list[Told]:
     """What the doctor says, then what each command of the runbook shows."""
-    commands = [command for code in state.codes for command in runbook_commands(code)]
+    commands = [command for paragraph in state.paragraphs for command in runbook_commands(paragraph)]
     commands.sort(key=lambda command: command.startswith(CHANGES_LAST))
     return [_told(scene, command) for command in dict.fromkeys(["nsctl doctor", *commands])]
 
@@ -67,11 +70,10 @@ def examine(state: State, scene: Scene) -> list[Told]:
 def _told(scene: Scene, command: str) -> Told:
     given = scene.command(command)
     arguments = shlex.split(given)[1:]
-    of_agent = arguments[0] == "agent"
-    whom = () if of_agent else ("--namesrv", scene.namesrv, *scene.flags)
-    result = CliRunner().invoke(app, [*arguments, *whom], env={"COLUMNS": "150"})
+    whom = () if arguments[0] == "agent" else ("--namesrv", scene.namesrv)
+    result = CliRunner().invoke(app, [*arguments, *whom, *scene.flags], env={"COLUMNS": "150"})
     lines = [line.rstrip() for line in result.output.splitlines() if line.strip()]
-    shown = " ".join([given, *(("--tls-ca ca.pem",) if scene.flags else ())])
+    shown = " ".join([given, *(Path(flag).name for flag in scene.flags)])
     return Told(command, _public(scene, shown), result.exit_code, _public(scene, "\n".join(lines)))
 
 
@@ -87,7 +89,7 @@ def section(state: State) -> str:
     with TemporaryDirectory() as folder, state.enter(Path(folder)) as scene:
         told = examine(state, scene)
     enter = state.enter.func if isinstance(state.enter, partial) else state.enter
-    links = ", ".join(f"[{code}](runbook.md#{code.lower()})" for code in state.codes)
+    links = ", ".join(f"[{code}](runbook.md#{code.lower()})" for code in state.paragraphs)
     about = " ".join(filter(None, [inspect.getdoc(enter), links and f"See {links}."]))
     return "\n\n".join([f"## {state.title}", about, *(each.block() for each in told)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -57,9 +57,11 @@ class Agent(Process):
         topics: Path = TOPICS,
         probe: str = "none",
         environment: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         super().__init__(
             [
+                *prefix,
                 *(str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"),
                 *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
                 *(() if namesrv is None else ("--namesrv", namesrv)),

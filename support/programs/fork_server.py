@@ -9,6 +9,7 @@ the other side.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -30,6 +31,7 @@ PRELOADED = {
         "namesrv_console.cli",
     ),
     "broker-agent": ("broker_agent.__main__", "broker_agent.cli"),
+    "nsctl": ("nsctl.__main__", "nsctl.cli"),
 }
 """What each program imports until it serves. What is missing here, or is not installed, it imports itself."""
 
@@ -51,10 +53,10 @@ def serve(requests: socket.socket) -> Callable[[], None] | None:
                     selector.unregister(key.fileobj)
                     _tell_end(key.fd, *key.data)
                     continue
-                request, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 2)
+                request, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 3)
                 if not request:
                     return None
-                told, errors = socket.socket(fileno=descriptors[0]), descriptors[1]
+                told, (errors, *output) = socket.socket(fileno=descriptors[0]), descriptors[1:]
                 pid = os.fork()
                 if pid == 0:
                     for running in [each for each in selector.get_map().values() if each.data]:
@@ -63,8 +65,9 @@ def serve(requests: socket.socket) -> Callable[[], None] | None:
                     selector.close()
                     told.close()
                     requests.detach()  # standard input, which gets another meaning below
-                    return _become(json.loads(request), errors)
-                os.close(errors)
+                    return _become(json.loads(request), errors, *output)
+                for descriptor in (errors, *output):
+                    os.close(descriptor)
                 told.sendall(b"%d\n" % pid)
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, told))
 
@@ -79,11 +82,13 @@ def _tell_end(pidfd: int, pid: int, told: socket.socket) -> None:
             return  # whoever started it has gone
 
 
-def _become(request: dict[str, Any], errors: int) -> Callable[[], None]:
+def _become(request: dict[str, Any], errors: int, output: int = 1) -> Callable[[], None]:
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(errors, 2)
-    os.close(errors)
+    for descriptor, place in ((errors, 2), (output, 1)):
+        if descriptor != place:
+            os.dup2(descriptor, place)
+            os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request["folder"])
     os.environ.clear()
@@ -109,6 +114,9 @@ def _preload(programs: list[str]) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _preload(sys.argv[1:])
+    # A collection in a forked process would look at every object of the imports, and so copy each of their pages.
+    gc.collect()
+    gc.freeze()
     forked = serve(socket.socket(fileno=0))
     if forked is not None:
         forked()

@@ -26,14 +26,27 @@ _START_SECONDS = 60.0
 class ForkedProgram:
     """A running program: the part of ``subprocess.Popen`` that tests need."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts it. Its standard error is ``stderr``, a pipe; its standard output is that of the tests."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path | str | None = None,
+        output: int | None = None,
+    ) -> None:
+        """Starts it. Its standard error is ``stderr``, a pipe.
+
+        Args:
+            arguments: The program and its arguments.
+            environment: All its variables.
+            folder: Where it runs; None: where the tests do.
+            output: A descriptor for its standard output; None: that of the tests.
+        """
         read, write = os.pipe()
         self.stderr: TextIO = os.fdopen(read)
         self.returncode: int | None = None
         self._told, telling = socket.socketpair()
-        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd())}
-        descriptors = array.array("i", [telling.fileno(), write])
+        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(folder or Path.cwd())}
+        descriptors = array.array("i", [telling.fileno(), write, *([] if output is None else [output])])
         _server().sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         telling.close()
         os.close(write)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -66,6 +67,26 @@ def _error_of(call: Callable[[], object]) -> RichError:
     raise AssertionError(f"no error, but {answer!r}")
 
 
+def ended(
+    arguments: list[str], environment: dict[str, str] | None = None, folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A program of ours that ends by itself, and what it said; forked where programs are."""
+    if not (Process.are_forked and can_fork(arguments)):
+        return subprocess.run(
+            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        )
+    with tempfile.TemporaryFile("w+") as output:
+        program = ForkedProgram(arguments, environment or os.environ, folder, output.fileno())
+        try:
+            with program.stderr:
+                said = program.stderr.read()
+            code = program.wait(60)
+        finally:
+            program.kill()  # one that has not ended
+        output.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), said)
+
+
 class Process:
     """A program that logs JSON lines to standard error."""
 
@@ -104,23 +125,27 @@ class Process:
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """Waits until the process has logged an event; returns its first line."""
+        return self._wait_until_it_says(event, lambda: self.events(event), START_SECONDS)[0]
 
-        def seen() -> dict[str, Any] | None:
-            found = self.events(event)
-            if not found and self._popen.poll() is not None:
-                self._reader.join(5)
-                found = self.events(event)  # its last lines may have come only now
-                assert found, f"ended with {self._popen.returncode} before {event}:\n{self.raw}"
-            return found[0] if found else None
-
-        line = eventually(seen, within_seconds=START_SECONDS)
-        assert line is not None
-        return line
+    def wait_for_text(self, text: str, within_seconds: float = START_SECONDS) -> None:
+        """Waits until the process, which need not be one of ours, has said something."""
+        self._wait_until_it_says(text, lambda: text in self.raw, within_seconds)
 
     def wait_for_another(self, event: str) -> dict[str, Any]:
         """Waits until the process logs an event once more than it has; returns that line."""
         seen = len(self.events(event))
         return eventually(lambda: self.events(event), lambda found: len(found) > seen, START_SECONDS)[seen]
+
+    def _wait_until_it_says(self, what: str, find: Callable[[], ValueT], within_seconds: float) -> ValueT:
+        def seen() -> ValueT:
+            found = find()
+            if not found and self._popen.poll() is not None:
+                self._reader.join(5)
+                found = find()  # its last lines may have come only now
+                assert found, f"ended with {self._popen.returncode} before {what}:\n{self.raw}"
+            return found
+
+        return eventually(seen, within_seconds=within_seconds)
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""

@@ -8,14 +8,12 @@ import pytest
 
 from tools.faults.history import Record
 from tools.faults.invariants import violations
+from tools.faults.invariants.lookups import BY_NAME
 
 SERVER = "namesrv-1"
 
 
 MASTER = "broker-b-0"
-
-
-ADDR = "127.0.0.1:10921"
 
 
 SOUND = 20.0
@@ -39,9 +37,10 @@ class Story:
         self.records.sort(key=lambda record: float(record["at"]))
 
     def lookup(
-        self, at: float, *, version: int = 1, lacks: tuple[str, ...] = (), addr: str = ADDR, **extra: int
+        self, at: float, *, version: int = 1, lacks: tuple[str, ...] = (), addr: str | None = None, **extra: int
     ) -> None:
         """An answer with both topics of the broker, but for those that it lacks."""
+        addr = addr or BY_NAME[f"{self.group}-0"].addr
         topics = {"T0": version, "only-broker-b": version, **extra}
         rows = [row_of(topic, number, addr, self.group) for topic, number in topics.items() if topic not in lacks]
         answer = {

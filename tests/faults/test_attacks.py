@@ -86,7 +86,7 @@ def rounds() -> Iterator[list[Round]]:
 
 ATTACKS = (
     *("random-frames", "declared-sizes", "many-streams", "slow-readers", "slow-writers", "pings", "idle-connections"),
-    *("connection-flood", "half-messages", "slow-bodies", "requests-unread"),
+    *("half-open", "connection-flood", "half-messages", "slow-bodies", "requests-unread"),
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 from groundwork.connections.channels import ClientFiles
 from support.engines import each, present
 from support.programs.processes import NamesrvProcess, eventually
-from support.secured import Place, connected
+from support.secured.fleet import Place, connected
 from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS
 from tools.faults.load.hostile import Held, register_topics, under_attack
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.story import ADDR, MASTER, SERVER, SOUND, Story, row_of, story
+from tests.faults.story import MASTER, SERVER, SOUND, Story, row_of, story
 from tools.faults.invariants import violations
+from tools.faults.invariants.lookups import BY_NAME
 
 __all__ = ["story"]  # pytest finds the fixture by its name in this module
 
@@ -66,12 +67,65 @@ def test_a_lost_broker_must_leave_the_routes_within_its_bound(story: Story, loss
 
 
 def test_a_lost_broker_of_rocketmq_has_the_time_of_its_silence() -> None:
-    story, addr = Story("broker-d"), "127.0.0.1:10941"
+    story = Story("broker-d")
     story.add(SOUND, "process", name="broker-d-0", event="stopped")
-    story.lookup(SOUND + 30, addr=addr)
+    story.lookup(SOUND + 30)
     assert story.broken() == []
-    story.lookup(SOUND + 32, addr=addr)
+    story.lookup(SOUND + 32)
     assert story.broken() == ["gone"]
+
+
+def test_a_broker_must_be_at_its_own_address(story: Story) -> None:
+    story.lookup(SOUND, addr="127.0.0.1:10911")
+    assert story.broken() == ["whole"]
+
+
+@pytest.mark.parametrize("event", ["killed", "ended"])
+def test_the_end_of_a_broker_of_rocketmq_is_told_by_its_connection(event: str) -> None:
+    story = Story("broker-d")
+    story.add(SOUND, "process", name="broker-d-0", event=event)
+    story.lookup(SOUND + 14)
+    assert story.broken() == []
+    story.lookup(SOUND + 16)
+    assert story.broken() == ["gone"]
+
+
+@pytest.mark.parametrize("healed_at", [SOUND - 5, SOUND + 5])
+def test_nobody_tells_of_the_end_of_a_broker_of_rocketmq_whose_way_was_not_sound(healed_at: float) -> None:
+    story = Story("broker-d")
+    link = {"client": "broker-d-0", "server": SERVER}
+    story.add(SOUND - 10, "link", event="half open", server_knows=False, **link)
+    story.add(healed_at, "link", event="healed", **link)
+    story.add(SOUND, "process", name="broker-d-0", event="killed")
+    story.lookup(SOUND + 30)
+    assert story.broken() == []
+    story.lookup(SOUND + 32)
+    assert story.broken() == ["gone"]
+
+
+def test_a_broker_that_came_back_after_such_an_end_has_a_connection_that_tells_again() -> None:
+    story = Story("broker-d")
+    link = {"client": "broker-d-0", "server": SERVER}
+    story.add(2, "link", event="half open", server_knows=False, **link)
+    story.add(3, "link", event="healed", **link)
+    for at, event in ((4, "killed"), (5, "starting"), (6, "started"), (SOUND, "killed")):
+        story.add(at, "process", name="broker-d-0", event=event)
+    story.lookup(SOUND + 16)
+    assert story.broken() == ["gone"]
+
+
+@pytest.mark.parametrize("group", ["broker-b", "broker-d"])
+def test_a_broker_must_be_found_from_its_first_start_on_and_after_another_once_it_is_long_over(group: str) -> None:
+    story = Story(group)
+    story.lookup(2)
+    story.lookup(3, lacks=("T0", "only-broker-b"))
+    assert story.broken() == ["found", "found"]
+    story = Story(group)
+    story.add(1.5, "process", name=f"{group}-0", event="killed")
+    story.add(1.7, "process", name=f"{group}-0", event="started")
+    story.lookup(2)
+    story.lookup(3, lacks=("T0", "only-broker-b"))
+    assert story.broken() == []
 
 
 def test_a_name_server_that_was_down_when_a_broker_was_lost_has_time_from_its_return_on(story: Story) -> None:
@@ -173,7 +227,7 @@ def _told(story: Story, at: float, before: list[Any], after: list[Any], **remova
     story.add(at, "told", client="client-1", pid=7, seen_at=at, told=told)
 
 
-BROKER = [[0, ADDR]]
+BROKER = [[0, BY_NAME[MASTER].addr]]
 
 
 def test_a_client_must_not_lose_a_route_without_a_decision(story: Story) -> None:
@@ -195,7 +249,7 @@ def test_a_client_must_tell_without_gaps(story: Story) -> None:
 def test_a_watch_must_hold_what_lookups_found(story: Story) -> None:
     header = {"namesrv_name": SERVER, "epoch": "1", "revision": "210"}
     watch = {"watcher": "w", "server": SERVER, "stream": 1}
-    row = row_of("T0", 9, ADDR, "broker-b")
+    row = row_of("T0", 9, BY_NAME[MASTER].addr, "broker-b")
     story.lookup(21)
     story.add(20, "watch", event="opened", request={"topics": ["T0"]}, **watch)
     message = {"header": header, "changes": [row], "bookmark": True}
@@ -279,76 +333,6 @@ def test_a_copy_that_hears_its_leader_must_be_ready_once_that_is_warm(story: Sto
     assert story.broken() == []
     story.add(14, "log", server=SERVER, event="namesrv_warm", seen_at=14)
     assert story.broken() == ["behind"]
-
-
-PUT = ["topic_queues", "T0/c/broker-b", "put", [1, 1, 6, 0]]
-READS = ["reads", "127.0.0.1:1"]
-BEGUN = ([1, True, "snapshot", None], [2, False, "changes", 1])
-"""A snapshot, and the changes after it."""
-
-
-def _followed(story: Story, rows: list[Any], up_to: int = 3) -> None:
-    """A pipeline that began with a snapshot of revision 1, and what was told of the revisions from 2 to 3."""
-    for reader in ("Spark", "Arrow"):
-        snapshot = [[1, True, *PUT], [1, True, *READS, "snapshot", [None]]]
-        read = [[up_to, False, *READS, "changes", [1]]]
-        story.add(50, "ingested", reader=reader, server=SERVER, epoch="1", rows=[*snapshot, *rows, *read])
-    for revision in (2, 3):
-        told = [[revision, *PUT]]
-        story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=told)
-
-
-@pytest.mark.parametrize(
-    ("rows", "broken"),
-    [
-        ([[2, False, *PUT], [3, False, *PUT]], []),
-        ([[3, False, *PUT]], ["pipeline"] * 2),
-        ([[2, False, *PUT], [2, False, *PUT], [3, False, *PUT]], ["pipeline"] * 4),
-        ([[2, False, *PUT[:3], [9, 1, 6, 0]], [3, False, *PUT]], ["pipeline"] * 2),
-    ],
-)
-def test_a_log_must_have_what_was_told_and_each_row_once(story: Story, rows: list[Any], broken: list[str]) -> None:
-    _followed(story, rows)
-    assert story.broken() == broken
-
-
-def test_what_is_told_again_must_be_the_same(story: Story) -> None:
-    _followed(story, [[2, False, *PUT], [3, False, *PUT]])
-    again = {"server": SERVER, "epoch": "1", "after": 0, "up_to": 3}
-    story.add(44, "changes", **again, rows=[[2, *PUT], [3, *PUT]])
-    assert story.broken() == []
-    story.add(45, "changes", **again, rows=[[2, *PUT], [3, *PUT], [3, *PUT]])
-    assert story.broken() == ["pipeline"]
-
-
-def test_a_log_must_come_to_the_end(story: Story) -> None:
-    _followed(story, [[2, False, *PUT]], up_to=2)
-    assert story.broken() == ["pipeline"] * 2
-
-
-@pytest.mark.parametrize(
-    ("reads", "broken"),
-    [
-        ([[1, True, "snapshot", None], [3, True, "snapshot", None], [4, False, "changes", 3]], []),
-        ([[1, True, "snapshot", None], [2, True, "snapshot", None], [4, False, "changes", 3]], ["pipeline"] * 2),
-        ([[1, True, "snapshot", None], [4, False, "changes", 3]], ["pipeline"] * 2),
-        ([[4, False, "changes", 3]], ["pipeline"] * 2),
-        ([*BEGUN, [3, False, "hole", 2], [3, True, "snapshot", None], [4, False, "changes", 3]], []),
-        ([*BEGUN, [3, False, "hole", 2], [4, False, "changes", 3]], ["pipeline"] * 2),
-        ([*BEGUN, [3, True, "snapshot", None], [4, False, "changes", 3]], ["pipeline"] * 2),
-    ],
-)
-def test_a_gap_in_a_log_is_between_the_first_two_snapshots_or_a_hole_that_a_snapshot_fills(
-    story: Story, reads: list[list[Any]], broken: list[str]
-) -> None:
-    for revision in (2, 3, 4):
-        told = [[revision, *PUT]]
-        story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=told)
-    rows = [[revision, from_snapshot, *READS, op, [after]] for revision, from_snapshot, op, after in reads]
-    known = [[revision, False, *PUT] for revision in (2, 4) if [2, False, "changes", 1] in reads or revision == 4]
-    for reader in ("Spark", "Arrow"):
-        story.add(50, "ingested", reader=reader, server=SERVER, epoch="1", rows=[*known, *rows])
-    assert story.broken() == broken
 
 
 def test_name_servers_must_agree_in_the_end(story: Story) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple, Self
 
@@ -73,6 +73,34 @@ class Asked(NamedTuple):
             with contextlib.suppress(ValueError, struct.error):
                 return binary_header(self.code, self.fields, self.opaque, self.flag)
         return json_header(self.code, self.fields, self.opaque, flag=self.flag, version=self.version)
+
+
+OTHER_KINDS = (b"[{}]", b'{"a":{}}', b"5", b'"x"', b"null")
+"""A value of each kind of JSON."""
+
+
+def with_other_kinds(sample: bytes) -> Iterator[bytes]:
+    """A frame again and again, each time with one value of its body of another kind: none is left to luck."""
+    asked = Asked.of(sample)
+    for begin, end in _values(asked.body):
+        for other in OTHER_KINDS:
+            body = asked.body[:begin] + other + asked.body[end:]
+            fields = dict(asked.fields)
+            if "bodyCrc32" in fields:
+                fields["bodyCrc32"] = str(zlib.crc32(body) & 0x7FFFFFFF)
+            yield frame(asked._replace(fields=fields).header(), body, asked.is_binary)
+
+
+def _values(body: bytes) -> Iterator[tuple[int, int]]:
+    """Where values and keys begin and end in JSON; nothing in a packed body."""
+    opened: list[int] = []
+    for token in _TOKEN.finditer(body if body[:1] in b"{[" else b""):
+        if token[0] in b"{[":
+            opened.append(token.start())
+        elif token[0] in b"}]":
+            yield opened.pop(), token.end()
+        elif token[0] not in b":,":
+            yield token.span()
 
 
 class Spoiler:

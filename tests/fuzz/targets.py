@@ -18,7 +18,7 @@ from broker_agent.topics.table import BrokenTopics, decode_topics
 from broker_agent.topics.topics_file import encode_topics
 from groundwork.auth.permits_file import PermitsError, read_permits
 from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import read_token
+from groundwork.connections.tokens import read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.rich_errors import DETAILS_KEY, RichError
 from groundwork.topic_rules import check_topic
@@ -37,7 +37,7 @@ from namesrv.storage import config_file, epoch_file, intents_file, kv_config_fil
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.storage.durable_file import BrokenFile
 from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
-from nsctl.contexts import ContextError, client_files, name_servers
+from nsctl.fleet.contexts import ContextError, client_files, name_servers
 from route_client.errors import EndpointListError
 from route_client.routes.route import from_wire, to_wire
 from route_client.source.disk_cache import SUFFIX, DiskCache

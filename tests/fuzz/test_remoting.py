@@ -22,7 +22,7 @@ from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
 from support.socketless_front import SocketlessClient, SocketlessFront
 from tests.fuzz.corpora import EXAMPLES, samples
-from tests.fuzz.remoting_frames import Spoiler
+from tests.fuzz.remoting_frames import Spoiler, with_other_kinds
 
 pytestmark = pytest.mark.fuzz
 
@@ -144,6 +144,22 @@ def test_no_frames_do_more_than_be_answered_or_end_their_connection(tmp_path: Pa
 
         run()
     assert peak_kilobytes() - before < MOST_MEMORY_KILOBYTES
+
+
+@pytest.mark.timeout(600)
+def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_stands(tmp_path: Path) -> None:
+    async def run() -> int:
+        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        life, count = Life(front), 0
+        for sample in samples("remoting_frames"):
+            for data in with_other_kinds(sample):
+                await life.send(data, [data])
+                count += 1
+        await life.end()
+        await front.end()
+        return count
+
+    assert asyncio.run(run()) > 5_000
 
 
 def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_path: Path) -> None:

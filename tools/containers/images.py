@@ -7,7 +7,6 @@ before, and the builds have no network at all. It proves that the Dockerfiles ne
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import os
 import re
@@ -16,10 +15,10 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from support import cache_folder as caches
 from tools.containers.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
 from tools.engine_wheel import WheelError, engine_wheel
 
@@ -37,25 +36,15 @@ APT_SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 DEBIAN = "bookworm"
 """The Debian release with the base image's version of Python, 3.11."""
 BUILD_SECONDS = 300
+CACHE = "namesrv-containers"
 
 
 def cache_folder() -> Path:
     """Where the base image's archive, the wheels and the tools are kept from one run to the next."""
-    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(caches) / "namesrv-containers"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return caches.cache_folder(CACHE)
 
 
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Keeps two test sessions from filling the cache at the same time."""
-    with (cache_folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@_one_at_a_time()
+@caches.one_at_a_time(CACHE)
 def base_archive() -> Path:
     """The root file system of a stand-in for the base image: Debian's Python, laid out as the Dockerfiles expect.
 
@@ -88,7 +77,7 @@ def base_archive() -> Path:
     return archive
 
 
-@_one_at_a_time()
+@caches.one_at_a_time(CACHE)
 def tool(name: str) -> Path:
     """A program of an environment with pip and TOOLS, made when first asked for.
 
@@ -115,7 +104,7 @@ def wheelhouse() -> Path:
     folder = cache_folder() / f"wheels-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     download = [str(tool("pip")), "download", "--quiet", "--only-binary=:all:", "--python-version=3.11"]
     done = folder / "done"
-    with _one_at_a_time():
+    with caches.one_at_a_time(CACHE):
         if done.exists():
             return folder
         for wheels in [*(["--require-hashes", f"--requirement={REPOSITORY / lock}"] for lock in LOCKS), requires]:

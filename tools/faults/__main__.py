@@ -9,11 +9,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.faults.fleet.fleet import REPLICAS, SERVERS
+from support.rocketmq_programs.maven import missing
+from tools.faults.fleet.fleet import BROKERS, REPLICAS, ROCKETMQ, SERVERS
 from tools.faults.fleet.pipeline import PIPELINE
-from tools.faults.nemesis import AGENTS, CLIENTS, KINDS, OF_A_PIPELINE, OF_A_PROXY
+from tools.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_PROXY, OF_ROCKETMQ
 from tools.faults.network.namespaces import ENTERED, Hosts
 from tools.faults.profiles import PROFILES, run_profile
+
+
+def left_out(options: argparse.Namespace) -> frozenset[str]:
+    """The kinds of faults that a run without ``--faults`` does not have; says why, if they were asked for."""
+    kinds: frozenset[str] = OF_A_PROXY if options.hosts else frozenset()
+    if not options.pipeline:
+        kinds |= OF_A_PIPELINE
+    problem = missing() if options.rocketmq else None
+    if problem is not None:
+        sys.stdout.write(f"without RocketMQ's own brokers: {problem}\n")
+    if not options.rocketmq or problem is not None:
+        kinds |= OF_ROCKETMQ
+    return kinds
 
 
 def main() -> int:
@@ -29,14 +43,19 @@ def main() -> int:
     parser.add_argument(
         "--pipeline", action="store_true", help="with the pipeline, killed as well; needs Java for Spark"
     )
+    parser.add_argument(
+        "--rocketmq", action="store_true", help="with RocketMQ's own brokers, killed as well, where Java and Maven are"
+    )
     options = parser.parse_args()
+    if options.faults and (options.pipeline or options.rocketmq):
+        parser.error("--faults names all kinds, also those of --pipeline and --rocketmq: leave these out")
     if options.hosts and ENTERED not in os.environ:
-        with Hosts([*SERVERS, *AGENTS, *CLIENTS, *REPLICAS, PIPELINE]) as hosts:
+        brokers = [broker.name for broker in (*BROKERS, *ROCKETMQ)]
+        with Hosts([*SERVERS, *brokers, *CLIENTS, *REPLICAS, PIPELINE]) as hosts:
             return hosts.run_inside([sys.executable, "-m", "tools.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
-    left_out = (OF_A_PROXY if options.hosts else frozenset()) | (frozenset() if options.pipeline else OF_A_PIPELINE)
-    names = options.faults or sorted(KINDS.keys() - left_out)
+    names = options.faults or sorted(KINDS.keys() - left_out(options))
     broken = False
     for seed in range(options.seed, options.seed + options.runs):
         outcome = run_profile(folder / f"seed-{seed}", seed, options.profile, names, options.rounds)

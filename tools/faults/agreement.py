@@ -5,7 +5,7 @@ from __future__ import annotations
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
 from support.programs.processes import Client
-from tools.faults.fleet.fleet import BROKERS, REPLICAS, SERVERS, Fleet
+from tools.faults.fleet.fleet import REPLICAS, SERVERS, Fleet
 
 TIMEOUT = 3.0
 
@@ -21,10 +21,10 @@ def difference(fleet: Fleet) -> str:
         if status.unconfirmed_broker_count:
             return f"{server} has {status.unconfirmed_broker_count} unconfirmed brokers"
         digests[server] = {broker.broker_addr: broker for broker in brokers}
-        there, wanted = set(digests[server]), {broker.addr for broker in BROKERS}
+        there, wanted = set(digests[server]), {broker.addr for broker in fleet.brokers}
         if there != wanted:
             return f"{server} lacks {sorted(wanted - there)} and has {sorted(there - wanted)}"
-        for broker in BROKERS:
+        for broker in fleet.brokers:
             held, version = digests[server][broker.addr].data_version.counter, fleet.version_of(broker.group)
             if broker.broker_id == 0 and held != version:
                 return f"{server} holds table {held} of {broker.name}, not {version}"

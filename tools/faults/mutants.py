@@ -168,6 +168,17 @@ MUTANTS = (
         _test("copy", "runs"),
     ),
     Mutant(
+        "the journal does not tell who left",
+        (
+            Line(
+                "namesrv/server/services/admin/audit.py",
+                "gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]",
+                "gone = [row.reason for row in () if isinstance(row, LiveRemoved)]",
+            ),
+        ),
+        _runs("kill-agent"),
+    ),
+    Mutant(
         "an agent answers before a change is in its file",
         (
             Line(

@@ -1,4 +1,4 @@
-"""The faults, each by its name, and schedules of them: the seed decides which come when, and whom they meet."""
+"""The faults, each by its name, and whom they meet."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from tools.faults.fleet.fleet import BROKERS, REPLICAS, SERVERS, Fleet
+from tools.faults.fleet.fleet import JAVA, REPLICAS, SERVERS, Fleet
 from tools.faults.fleet.pipeline import PIPELINE, Pipeline, kill_after_a_batch
 from tools.faults.network.network import Network
 from tools.faults.network.proxy import Disturbance
 
-AGENTS = tuple(broker.name for broker in BROKERS)
-"""And the stock broker, which stands for its own agent."""
 CLIENTS = ("client-1", "client-2")
 WATCHERS = {server: f"watcher of {server}" for server in (*SERVERS, *REPLICAS)}
 """Raw watchers, each of one name server or copy."""
 WAYS = (
-    *((broker.name, server) for broker in BROKERS for server in SERVERS),
     *((client, server) for client in CLIENTS for server in SERVERS),
     *((WATCHERS[server], server) for server in SERVERS),
 )
-"""Clients and servers."""
+"""Clients and servers, but for brokers."""
 WAYS_OF_REPLICAS = (*REPLICAS.items(), *((WATCHERS[replica], replica) for replica in REPLICAS))
 LEADERS = tuple(dict.fromkeys(REPLICAS.values()))
 """Name servers that are followed."""
-MASTERS = tuple(broker.name for broker in BROKERS if broker.broker_id == 0)
 
 
 @dataclass(frozen=True)
@@ -44,9 +40,24 @@ class World:
     """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """And brokers that speak RocketMQ's own protocol, each of which stands for its own agent."""
+        return tuple(broker.name for broker in self.fleet.brokers)
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """Those of masters."""
+        return tuple(broker.name for broker in self.fleet.brokers if broker.broker_id == 0)
+
+    @property
+    def rocketmq(self) -> tuple[str, ...]:
+        """Brokers that are RocketMQ's own programs."""
+        return tuple(name for name in self.agents if name in JAVA)
+
+    @property
     def ways(self) -> tuple[tuple[str, str], ...]:
         """Clients and servers of this fleet."""
-        ways = WAYS
+        ways = (*((name, server) for name in self.agents for server in SERVERS), *WAYS)
         if self.fleet.replicas:
             ways += WAYS_OF_REPLICAS
         if self.pipeline is not None:
@@ -68,25 +79,6 @@ class World:
         return [] if free is None else self.take([free])
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One fault of a schedule."""
-
-    name: str
-    seconds: float
-    """How long it lasts."""
-    seed: str
-    """Decides whom it meets."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """Faults that come together, and how long the fleet has afterwards."""
-
-    faults: tuple[Fault, ...]
-    rest_seconds: float
-
-
 Kind = Callable[[World, random.Random], AbstractContextManager[None]]
 
 KINDS: dict[str, Kind] = {}
@@ -100,7 +92,7 @@ def _fault(begin: Callable[[World, random.Random], Iterator[None]]) -> Kind:
 
 
 def _restart(world: World, name: str) -> None:
-    broker = next((broker for broker in BROKERS if broker.name == name), None)
+    broker = next((broker for broker in world.fleet.brokers if broker.name == name), None)
     if broker is not None:
         world.fleet.start_broker(broker)
     elif name in SERVERS:
@@ -159,23 +151,23 @@ def stop_namesrv(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def kill_agent(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, AGENTS))
+    return _killed(world, world.take_one(rng, world.agents))
 
 
 @_fault
 def end_agent(world: World, rng: random.Random) -> Iterator[None]:
-    return _ended(world, world.take_one(rng, AGENTS))
+    return _ended(world, world.take_one(rng, world.agents))
 
 
 @_fault
 def stop_agent(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, AGENTS))
+    return _stopped(world, world.take_one(rng, world.agents))
 
 
 @_fault
 def stop_all_agents(world: World, rng: random.Random) -> Iterator[None]:
     del rng
-    return _stopped(world, world.take(AGENTS))
+    return _stopped(world, world.take(world.agents))
 
 
 @_fault
@@ -192,13 +184,13 @@ def stop_client(world: World, rng: random.Random) -> Iterator[None]:
 def kill_everything(world: World, rng: random.Random) -> Iterator[None]:
     """All name servers, copies and agents at once, as when the power of a site goes and comes back."""
     del rng
-    return _killed(world, world.take([*SERVERS, *world.fleet.replicas, *AGENTS], to_end=True))
+    return _killed(world, world.take([*SERVERS, *world.fleet.replicas, *world.agents], to_end=True))
 
 
 @_fault
 def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
     """All processes of the fleet, as when a machine is suspended."""
-    names = world.take([*SERVERS, *AGENTS, *CLIENTS, *world.fleet.replicas])
+    names = world.take([*SERVERS, *world.agents, *CLIENTS, *world.fleet.replicas])
     rng.shuffle(names)
     return _stopped(world, names)
 
@@ -206,7 +198,7 @@ def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
 @_fault
 def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
     """Each name server, copy and agent is ended and started again, one after the other."""
-    names = world.take([*SERVERS, *AGENTS, *world.fleet.replicas], to_end=True)
+    names = world.take([*SERVERS, *world.agents, *world.fleet.replicas], to_end=True)
     rng.shuffle(names)
     for name in names:
         world.fleet.end(name)
@@ -248,7 +240,7 @@ def cut_off_namesrv(world: World, rng: random.Random) -> Iterator[None]:
 @_fault
 def cut_off_agent(world: World, rng: random.Random) -> Iterator[None]:
     """One agent from all name servers."""
-    name = rng.choice(AGENTS)
+    name = rng.choice(world.agents)
     for server in SERVERS:
         world.network.cut(name, server, up=True, down=True)
     yield
@@ -260,7 +252,7 @@ def cut_off_agent(world: World, rng: random.Random) -> Iterator[None]:
 def restart_agent_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
     """What the old process had sent and the end of its connection arrive together with what the new one sends."""
     server = rng.choice(SERVERS)
-    names = world.take_one(rng, MASTERS)
+    names = world.take_one(rng, world.masters)
     for name in names:
         world.network.cut(name, server, up=True, down=False)
         world.fleet.change_topics(name.removesuffix("-0"))
@@ -368,33 +360,39 @@ def stop_pipeline(world: World, rng: random.Random) -> Iterator[None]:
         world.pipeline.go_on()
 
 
+# RocketMQ's own programs, in fleets that have them
+
+
+@_fault
+def kill_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
+    return _killed(world, world.take_one(rng, world.rocketmq))
+
+
+@_fault
+def end_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
+    return _ended(world, world.take_one(rng, world.rocketmq))
+
+
+@_fault
+def stop_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
+    return _stopped(world, world.take_one(rng, world.rocketmq))
+
+
+@_fault
+def cut_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
+    """One of them from a name server, both ways or one."""
+    way = rng.choice(world.rocketmq), rng.choice(SERVERS)
+    up, down = rng.choice([(True, True), (True, False), (False, True)])
+    world.network.cut(*way, up=up, down=down)
+    yield
+    world.network.heal(*way)
+
+
 OF_A_PIPELINE = frozenset({"kill-pipeline", "stop-pipeline"})
 """Kinds that need the pipeline beside the fleet."""
 OF_A_REPLICA = frozenset({"kill-replica", "stop-replica", "cut-replica", "kill-leader", "stop-leader"})
 """Kinds that need a copy in the fleet."""
+OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
+"""Kinds that need RocketMQ's own programs in the fleet."""
 OF_A_PROXY = frozenset({"half-open", "narrow", "reset", "slow"})
 """Kinds that need a proxy."""
-
-
-def schedule(
-    seed: int, names: Sequence[str], rounds: int, seconds: Sequence[float], rest: Sequence[float]
-) -> list[Round]:
-    """Rounds of one fault, or sometimes two at once. Each kind comes before any comes again.
-
-    Args:
-        seed: Decides everything.
-        names: The kinds.
-        rounds: How many rounds.
-        seconds: How long faults last: one of these.
-        rest: How long the fleet has afterwards: one of these.
-    """
-    rng = random.Random(seed)
-    bag: list[str] = []
-    planned = []
-    for number in range(rounds):
-        faults = []
-        for place in range(1 if rng.random() < 0.7 else 2):
-            bag = bag or rng.sample(list(names), len(names))
-            faults.append(Fault(bag.pop(), rng.choice(seconds), f"{seed}/{number}/{place}"))
-        planned.append(Round(tuple(faults), rng.choice(rest)))
-    return planned

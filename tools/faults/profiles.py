@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.faults.history import Record, of_kind, read_history
-from tools.faults.nemesis import schedule
 from tools.faults.network.namespaces import ENTERED
 from tools.faults.run import Pace, Parts, run
+from tools.faults.schedule import schedule
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from typing import Self
 
 import grpc
 
+from support.programs.processes import eventually
 from tools.faults.agreement import difference, open_tasks, open_watches
-from tools.faults.fleet.fleet import BROKERS, REPLICAS, SERVERS, Fleet
+from tools.faults.fleet.fleet import BROKERS, JAVA, REPLICAS, ROCKETMQ, SERVERS, Broker, Fleet
+from tools.faults.fleet.journals import Journal
 from tools.faults.fleet.operator import HELD_TOPIC, Operator
 from tools.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
 from tools.faults.fleet.topics import TopicChanges
@@ -23,19 +25,16 @@ from tools.faults.fleet.workers import Lookups, ReplicaStatuses, Watcher, Worker
 from tools.faults.history import History
 from tools.faults.invariants import violations
 from tools.faults.invariants.ends import AGREE_SECONDS
-from tools.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, WATCHERS, Fault, Round, World
+from tools.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ, WATCHERS, World
 from tools.faults.network.namespaces import ENTERED, NamespaceNetwork
 from tools.faults.network.network import Network, ProxyNetwork
 from tools.faults.network.proxy import Proxy
 from tools.faults.resources import sample
+from tools.faults.schedule import Fault, Round
 
 TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
-OF_ONE = {
-    group: (f"only-{group}", *(f"{group}-{number}" for number in range(3)))
-    for group in sorted({broker.group for broker in BROKERS})
-}
-"""Topics of each group that no other has, so that nobody can stand in: the first is always there."""
-LOOKED_UP = (*TOPICS, *(topic for topics in OF_ONE.values() for topic in topics), HELD_TOPIC, "never")
+AGREE_SECONDS_OF_ROCKETMQ = AGREE_SECONDS + 10.0
+"""With brokers that are RocketMQ's own programs: they register every 10 s, and not more often."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,19 @@ class Parts:
 
     replicas: bool = False
     pipeline: bool = False
+    rocketmq: bool = False
+    """Brokers that are RocketMQ's own programs. They need Java and its jars (``support.rocketmq_programs.maven``)."""
 
     @classmethod
     def needed_by(cls, kinds: Collection[str]) -> Parts:
         """Those that faults of these kinds happen to."""
-        return cls(replicas=not OF_A_REPLICA.isdisjoint(kinds), pipeline=not OF_A_PIPELINE.isdisjoint(kinds))
+        return cls(*(not needing.isdisjoint(kinds) for needing in (OF_A_REPLICA, OF_A_PIPELINE, OF_ROCKETMQ)))
+
+
+def topics_of_one(brokers: Sequence[Broker]) -> dict[str, tuple[str, ...]]:
+    """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+    groups = sorted({broker.group for broker in brokers})
+    return {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
 
 
 class NotAllEnded(AssertionError):
@@ -77,8 +84,13 @@ class Run:
         self._folder = folder
         self._rng = random.Random(seed)
         network = self._network(seed)
-        topics = TopicChanges(TOPICS, OF_ONE, random.Random(seed))
-        self.fleet = Fleet(folder, self.history, network, self._stack, topics)
+        brokers = (*BROKERS, *(ROCKETMQ if parts.rocketmq else ()))
+        of_one = topics_of_one(brokers)
+        self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")
+        self._groups = tuple(of_one)
+        fixed = {broker.group for broker in ROCKETMQ}
+        topics = TopicChanges(TOPICS, of_one, random.Random(seed), fixed)
+        self.fleet = Fleet(folder, self.history, network, self._stack, topics, brokers)
         self.world = World(self.fleet, network, spared)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
@@ -108,13 +120,12 @@ class Run:
                 self.fleet.start_replica(replica)
         for client, server in self.world.ways:
             self.fleet.open_way(client, server)
-        for group in OF_ONE:
+        for group in self._groups:
             self.fleet.change_topics(group)
-        for broker in BROKERS:
-            self.fleet.start_broker(broker)
+        self.fleet.start_brokers()
         self.settle()
         for client in CLIENTS:
-            self.fleet.start_client(client, LOOKED_UP)
+            self.fleet.start_client(client, self._looked_up)
         self._start_readers()
         if self._parts.pipeline:
             self._start_pipeline()
@@ -123,10 +134,12 @@ class Run:
     def _start_readers(self) -> None:
         for server in (*SERVERS, *self.fleet.replicas):
             connect = partial(self.fleet.connect, server)
-            self._worker(Lookups(server, connect, self.history, LOOKED_UP, self._pace.lookups))
+            self._worker(Lookups(server, connect, self.history, self._looked_up, self._pace.lookups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
-            self._worker(Watcher(f"{watcher} by name", server, way, self.history, LOOKED_UP))
+            if server in SERVERS:
+                self._worker(Journal(server, connect, self.history, self._groups))
+            self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
         for replica in self.fleet.replicas:
             connect = partial(self.fleet.connect, replica)
@@ -178,7 +191,8 @@ class Run:
     def settle(self) -> None:
         """Waits until the name servers agree on what is really there, and records how long that took."""
         began = self.history.now()
-        while (found := self._difference()) and self.history.now() - began < AGREE_SECONDS:
+        bound = AGREE_SECONDS_OF_ROCKETMQ if self._parts.rocketmq else AGREE_SECONDS
+        while (found := self._difference()) and self.history.now() - began < bound:
             self._ending.wait(0.1)
         self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
 
@@ -196,17 +210,23 @@ class Run:
         return count
 
     def take_samples(self, phase: str) -> None:
-        """Records what each process holds, and what the event loops of name servers do."""
-        for name in self.fleet.processes:
+        """Records what each process of ours holds, and what the event loops of name servers do."""
+        for name in self.fleet.processes.keys() - JAVA:
             held = sample(self.fleet.pid(name))
             if name in {*SERVERS, *REPLICAS}:
                 with self.fleet.connect(name) as client:
                     held["tasks"] = open_tasks(client)
             self.history.add("sample", name=name, phase=phase, **held)
 
+    def _look_up_once_more(self) -> None:
+        """Waits until each name server and copy has answered a lookup that began after this was called."""
+        seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
+        eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
+
     def finish(self) -> list[str]:
         """Settles, takes the last samples and checks the history; returns what is broken."""
         self.settle()
+        self._look_up_once_more()
         watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
         expected = len(CLIENTS) + watchers + len(self.fleet.replicas)  # a copy reads a stream of its leader's
         began = self.history.now()

@@ -26,7 +26,7 @@ from support.programs.agents import Agent
 from support.programs.console_process import ConsoleProcess
 from support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient
-from support.secured import Place, connected
+from support.secured.fleet import Place, connected
 from tools.faults.attack import catalogue, sources
 from tools.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
 from tools.faults.load.hostile import NO_SCAN, register_topics

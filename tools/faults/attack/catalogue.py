@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from support import hostile_http
+from support.hostile import http_peers as hostile_http
 from tools.faults.attack import sources
 from tools.faults.attack.runner import MOST_SECONDS, Attack
 from tools.faults.load import remoting_attacks
@@ -21,7 +21,7 @@ NOT_HELD_BY_GRPCIO = frozenset(
 ON_AGENTS = (
     *("random-bytes", "other-protocol", "random-frames", "declared-sizes", "many-streams", "slow-readers"),
     *("slow-writers", "pings", "settings", "endless-headers", "idle-connections", "connection-flood"),
-    *("half-messages", "slow-bodies", "requests-unread", "bad-metadata"),
+    *("half-messages", "slow-bodies", "requests-unread", "bad-metadata", "half-open"),
 )
 """Slow, silent, flooding, half-open and never-reading peers; what grpcio itself does not withstand is left out."""
 LIST_SECONDS = 15.0
@@ -44,6 +44,7 @@ BOUNDS = {
     "declared-sizes": "4 MiB, from the prefix",
     "gzip-bomb": "unpacked in pieces to 4 MiB",
     "many-streams": "200 calls a connection",
+    "half-open": "who says no more is let go",
     "slow-writers": "20 s a message",
     "slow-bodies": "20 s a message",
     "resets": "20 before they are looked at",
@@ -66,6 +67,7 @@ _ON_REMOTING = {
     "declared-sizes": "16 MiB a frame, 128 MiB of large ones",
     "zlib-bombs": "64 MiB unpacked",
     "never-readers": "1 MiB unsent a connection, 256 MiB of all",
+    "half-open": "who says no more is let go",
     "slow-writers": "30 s a frame",
     "registration-flood": "4,000,000 topics under way",
     "silent-connections": "120 s, 20,000 connections",
@@ -108,7 +110,7 @@ def on_tls(engine: str, port: int, seconds: float) -> Iterable[Attack]:
 def on_http(endpoint: str, seconds: float) -> Iterable[Attack]:
     """Attacks on a listener of HTTP."""
     for name in hostile_http.ATTACKS:
-        command = (sys.executable, "-m", "support.hostile_http", name, endpoint)
+        command = (sys.executable, "-m", "support.hostile.http_peers", name, endpoint)
         yield Attack(name.replace("_", "-"), _PLACES, command, seconds)
 
 

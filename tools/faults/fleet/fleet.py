@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ import grpc
 
 from groundwork.endpoints import Endpoint
 from support.programs.processes import BIN, Client, Process
+from support.rocketmq_programs.maven import NEWEST, OLD, Release
+from support.rocketmq_programs.programs import free_ports
+from tools.faults.fleet import rocketmq_broker
 from tools.faults.fleet.topics import TopicChanges
 from tools.faults.history import History
 from tools.faults.network.network import Network
@@ -63,6 +66,8 @@ CONNECTION = (
 )
 """Of our own clients: a connection that is lost in silence is noticed within seven seconds."""
 JOIN_SECONDS = 10.0
+END_SECONDS = 20.0
+"""Until a process of ours has ended once it is asked to."""
 TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard", "namesrv_warm"})
 """Lines of name servers that checks go by."""
 
@@ -76,6 +81,8 @@ class Broker:
     port: int
     is_stock: bool = False
     """Whether it has no agent, and speaks RocketMQ's own protocol."""
+    release: Release | None = None
+    """Of RocketMQ, if it is RocketMQ's own program and no stand-in."""
 
     @property
     def name(self) -> str:
@@ -84,7 +91,7 @@ class Broker:
 
     @property
     def addr(self) -> str:
-        """Where clients would reach it. Nobody listens there."""
+        """Where clients would reach it. Nobody listens there, but RocketMQ's own programs."""
         return f"127.0.0.1:{self.port}"
 
 
@@ -95,7 +102,13 @@ BROKERS = (
     Broker("broker-c", 0, 10931),
     Broker("broker-d", 0, 10941, is_stock=True),
 )
-STOCK = frozenset(broker.name for broker in BROKERS if broker.is_stock)
+ROCKETMQ = (
+    Broker("broker-e", 0, 0, is_stock=True, release=NEWEST),
+    Broker("broker-f", 0, 0, is_stock=True, release=OLD),
+)
+"""RocketMQ's own programs, in fleets that were asked to have them. Each fleet finds ports for them."""
+JAVA = frozenset(broker.name for broker in ROCKETMQ)
+STOCK = frozenset(broker.name for broker in (*BROKERS, *ROCKETMQ) if broker.is_stock)
 """Brokers on RocketMQ's own protocol. It has no pings: what is lost in silence is noticed by silence alone."""
 SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
 REPLICAS = {"replica-1": "namesrv-1"}
@@ -114,9 +127,12 @@ class Fleet:
         network: Network,
         stack: ExitStack,
         topics: TopicChanges,
+        brokers: Sequence[Broker] = BROKERS,
         namesrv_flags: Sequence[str] = NO_GUARD,
     ) -> None:
         self.processes: dict[str, Process] = {}
+        self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
+        """All that it has, whether they run or not."""
         self.history = history
         self._folder = folder
         self._network = network
@@ -184,12 +200,42 @@ class Fleet:
 
     # Agents and clients
 
+    def start_brokers(self) -> None:
+        """Starts them all; the others while RocketMQ's own programs start, which takes longest."""
+        own_programs = [broker for broker in self.brokers if broker.release is not None]
+        for broker in own_programs:
+            self._begin_rocketmq_broker(broker)
+        for broker in self.brokers:
+            if broker.release is None:
+                self.start_broker(broker)
+        for broker in own_programs:
+            self._finish_rocketmq_broker(broker)
+
     def start_broker(self, broker: Broker) -> None:
         """Starts the agent of a broker whose topics are written already, or the broker itself."""
-        if broker.is_stock:
+        if broker.release is not None:
+            self._begin_rocketmq_broker(broker)
+            self._finish_rocketmq_broker(broker)
+        elif broker.is_stock:
             self._start_stock_broker(broker)
         else:
             self._start_agent(broker)
+
+    def _begin_rocketmq_broker(self, broker: Broker) -> None:
+        """Begins to start RocketMQ's own program, with the next table of its group: it reads no other until it ends."""
+        assert broker.release is not None
+        self.change_topics(broker.group)
+        topics, namesrvs = self._topics_file(broker.group), self.ways_of(broker.name)
+        home, identity = self._folder / broker.name, (broker.group, broker.broker_id, broker.port)
+        command, environment = rocketmq_broker.launch(
+            home, *identity, release=broker.release, topics=topics, namesrvs=namesrvs
+        )
+        self._note(broker.name, "starting")
+        self._start(broker.name, [*self._network.place(broker.name).prefix, *command], environment)
+
+    def _finish_rocketmq_broker(self, broker: Broker) -> None:
+        rocketmq_broker.wait_until_it_serves(self.processes[broker.name])
+        self._note(broker.name, "started")
 
     def _start_stock_broker(self, broker: Broker) -> None:
         place = self._network.place(broker.name)
@@ -280,7 +326,7 @@ class Fleet:
     def end(self, name: str) -> int:
         """Asks a process to end, and waits."""
         self._note(name, "ended")
-        code = self.processes[name].terminate()
+        code = self.processes[name].terminate(rocketmq_broker.END_SECONDS if name in JAVA else END_SECONDS)
         self._read_logs(name)
         return code
 

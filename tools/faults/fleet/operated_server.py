@@ -33,6 +33,7 @@ class OperatedServer:
         self._arguments = ("--data-dir", str(self.data_dir), *arguments)
         self._engine = engine
         self._number = 0
+        self._registrations = 0
         self.acknowledged = dict.fromkeys(DURABLE, 0)
         self.attempted = dict.fromkeys(DURABLE, 0)
         """The last number that was sent: without an answer, it may be there or not."""
@@ -49,8 +50,9 @@ class OperatedServer:
         return file.read_text().splitlines() if file.exists() else []
 
     def register(self, client: Client) -> None:
-        """Registers the broker that the intents are about, with a topic that is new each time."""
-        request = registration(["TopicTest", f"topic-{self._number}"])
+        """Registers the broker that the intents are about, with a new topic each time, which changes its route."""
+        self._registrations += 1
+        request = registration(["TopicTest", f"topic-{self._registrations}"], counter=self._registrations)
         client.registration.RegisterBroker(request, timeout=TIMEOUT)
 
     def change(self, client: Client, file: str) -> None:

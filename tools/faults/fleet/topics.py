@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tools.faults.fleet.operator import HELD_TOPIC
@@ -21,21 +21,31 @@ class Table:
 class TopicChanges:
     """Makes the next table of a group: always its first own topic and the one on hold, and some of all others."""
 
-    def __init__(self, topics: Sequence[str], of_one: Mapping[str, Sequence[str]], rng: random.Random) -> None:
+    def __init__(
+        self,
+        topics: Sequence[str],
+        of_one: Mapping[str, Sequence[str]],
+        rng: random.Random,
+        fixed: Collection[str] = (),
+    ) -> None:
+        """Makes no table yet.
+
+        Args:
+            topics: Those that any group may have.
+            of_one: Those that only one group has, by group.
+            rng: Decides.
+            fixed: Groups whose brokers look at their topics only when they start.
+        """
         self._topics = tuple(topics)
+        self._changing = [group for group in of_one if group not in fixed]
         self._of_one = dict(of_one)
         self._rng = rng
         self.versions = dict.fromkeys(of_one, 0)
         """The last table of each group."""
 
-    @property
-    def groups(self) -> list[str]:
-        """All groups."""
-        return list(self._of_one)
-
     def any_group(self) -> str:
         """Whose topics change next."""
-        return self._rng.choice(self.groups)
+        return self._rng.choice(self._changing)
 
     def next_of(self, group: str) -> Table:
         """Another table."""

@@ -87,6 +87,8 @@ class Lookups(Worker):
     ) -> None:
         super().__init__("lookups", server, connect, history)
         self._request = pb.BatchGetTopicRoutesRequest(topics=topics)
+        self.answers = 0
+        """How many are recorded."""
         self._pause_seconds = pause_seconds
         self._before: pb.BatchGetTopicRoutesResponse | None = None
 
@@ -98,6 +100,7 @@ class Lookups(Worker):
             content = {"again": True} if answer == self._before else {"answer": as_json(answer)}
             self.history.add("lookup", server=self.server, began=began, **content)
             self._before = answer
+            self.answers += 1
 
 
 class Watcher(Worker):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tools.faults.history import Record
 from tools.faults.invariants.ends import check_agreement, check_left_overs
+from tools.faults.invariants.journals import check_journal
 from tools.faults.invariants.lookups import check_forward, check_found, check_gone, check_whole
 from tools.faults.invariants.pipeline import check_pipeline
 from tools.faults.invariants.replicas import check_behind, check_same
@@ -25,6 +26,7 @@ CHECKS: tuple[Check, ...] = (
     check_clients,
     check_same,
     check_behind,
+    check_journal,
     check_pipeline,
     check_agreement,
     check_left_overs,

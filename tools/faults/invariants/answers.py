@@ -38,10 +38,14 @@ class Answer:
                 versions[queues.broker_name][row.topic] = queues.read_queue_nums
         return versions
 
-    def addrs(self) -> set[str]:
-        """Addresses of all brokers in it."""
+    def brokers(self) -> set[str]:
+        """Names of all brokers in it, as the fleet has them."""
+        return {name for name, _ in self.addrs()}
+
+    def addrs(self) -> set[tuple[str, str]]:
+        """Names and addresses of all brokers in it."""
         return {
-            broker.broker_addr
+            (f"{group.broker_name}-{broker.broker_id}", broker.broker_addr)
             for row in self.message.routes
             for group in row.route.broker_datas
             for broker in group.broker_addrs

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tools.faults.fleet.fleet import BROKERS, EXPIRY_SECONDS
+from tools.faults.fleet.fleet import BROKERS, EXPIRY_SECONDS, ROCKETMQ
 from tools.faults.fleet.operator import HELD_TOPIC
 from tools.faults.history import Record
 from tools.faults.invariants.answers import leader_of
 from tools.faults.invariants.timeline import Timeline
 
 SILENT_SECONDS = EXPIRY_SECONDS + 6.0
-"""How long a lost broker of RocketMQ may be in routes: its protocol has no pings, so only silence tells of it (one
-scan more, and a busy machine)."""
+"""How long a broker of RocketMQ may be in routes that is stopped or cut off: its protocol has no pings, so only silence
+tells of it (one scan more, and a busy machine). The end of its process is told by its connection."""
 GONE_SECONDS = 15.0
 """How long a lost broker may be in routes: pings find it after 7 s (1 + 6), the rest is for a machine that is busy."""
 DOUBTED_SECONDS = 80.0
@@ -23,8 +23,8 @@ AFTERMATH_SECONDS = 11.0
 """After a fault has ended, what it did may still be noticed for so long: a connection may turn out to be lost. For
 brokers of RocketMQ it is ``SILENT_SECONDS``."""
 
-MASTERS = {broker.group: broker for broker in BROKERS if broker.broker_id == 0}
-BY_ADDR = {broker.addr: broker for broker in BROKERS}
+BY_NAME = {broker.name: broker for broker in (*BROKERS, *ROCKETMQ)}
+MASTERS = {broker.group: broker for broker in BY_NAME.values() if broker.broker_id == 0}
 
 
 def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
@@ -44,7 +44,8 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
             _, group, topic = key
             since, version = seen[key]
             broker = MASTERS[group]
-            begin = max(since - (SILENT_SECONDS if broker.is_stock else AFTERMATH_SECONDS), 0.0)
+            aftermath = SILENT_SECONDS if broker.is_stock else AFTERMATH_SECONDS
+            begin = max(since - aftermath, timeline.first_ran_at(broker.name))  # before that there was no fault
             leader = leader_of(answer.server)
             sound = timeline.was_sound(broker.name, leader, begin, answer.ended) and (
                 leader == answer.server or timeline.was_sound(answer.server, leader, begin, answer.ended)
@@ -59,8 +60,8 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
 def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """No route names a broker that has been lost for longer than its bound."""
     for answer in timeline.answers:
-        for addr in answer.addrs():
-            broker = BY_ADDR[addr]
+        for name in answer.brokers():
+            broker = BY_NAME[name]
             leader = leader_of(answer.server)
             since = timeline.lost_since(broker.name, leader, answer.began)
             if since is None:
@@ -70,14 +71,19 @@ def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
                 and not timeline.was_sound(answer.server, leader, since - DOUBTED_SECONDS, answer.began)
             )
             counts_since = max(since, timeline.ran_again_at(leader, answer.began)) if doubted else since
-            gone_seconds = SILENT_SECONDS if broker.is_stock else GONE_SECONDS
+            is_silent = broker.is_stock and not timeline.end_was_told(broker.name, leader, answer.began)
+            gone_seconds = SILENT_SECONDS if is_silent else GONE_SECONDS
             if answer.began - counts_since > (DOUBTED_SECONDS if doubted else gone_seconds):
                 yield f"gone: {broker.name} has been lost since {since:.3f} s and is in routes: {answer.where}"
 
 
 def check_whole(records: list[Record], timeline: Timeline) -> Iterator[str]:
-    """A group's topics are those of one table of its, all of them: no half registration."""
+    """A group's topics are those of one table of its, all of them: no half registration. A broker is at its address."""
     for answer in timeline.answers:
+        for name, addr in answer.addrs():
+            broker = BY_NAME[name]
+            if broker.release is None and addr != broker.addr:  # each run finds ports for RocketMQ's own programs
+                yield f"whole: {name} is at {addr} and not at {broker.addr}: {answer.where}"
         rows = (*answer.message.routes, *(pb.NamedTopicRoute(topic=topic) for topic in answer.message.topics_not_found))
         asked = {row.topic for row in rows} | set(answer.message.topics_warming)
         for group, topics in answer.versions().items():

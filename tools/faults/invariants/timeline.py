@@ -59,9 +59,12 @@ class Timeline:
             down_at_first=True,
         )
         self._ended: dict[str, list[float]] = defaultdict(list)
+        self._asked_to_end: dict[str, list[float]] = defaultdict(list)
         for record in of_kind(records, "process"):
             if record["event"] in {"killed", "ended"}:
                 self._ended[record["name"]].append(record["at"])
+            if record["event"] == "ended":
+                self._asked_to_end[record["name"]].append(record["at"])
         links = [(record, (record["client"], record["server"])) for record in of_kind(records, "link")]
         self._disturbed = _spans(
             ((link, record["at"], record["event"] == "healed") for record, link in links), down_at_first=False
@@ -107,6 +110,25 @@ class Timeline:
         """Since when the server could not hear the client, without a break; None if it could, or might."""
         spans = [span for span in (*self._silent[client], *self._cut[client, server]) if span[0] <= at <= span[1]]
         return min((begin for begin, _ in spans), default=None)
+
+    def first_ran_at(self, process: str) -> float:
+        """From when on a process has run for the first time."""
+        started = next((end for begin, end in self._down[process] if begin == -math.inf), -math.inf)
+        return math.nextafter(started, math.inf)
+
+    def was_asked_to_end(self, process: str, begin: float, end: float) -> bool:
+        """Whether a process was ended in an orderly way in a time."""
+        return any(begin <= at <= end for at in self._asked_to_end[process])
+
+    def end_was_told(self, client: str, server: str, at: float) -> bool:
+        """Whether the server could hear how the client's process ended, after which it has not come back by a time.
+
+        The way has to have been sound ever since the end before that one: who is cut off may leave a connection behind,
+        of which nobody tells.
+        """
+        before, ended = ([-math.inf, -math.inf] + [end for end in self._ended[client] if end <= at])[-2:]
+        is_over = any(begin <= ended and at <= end for begin, end in self._silent[client])
+        return is_over and not any(_overlaps(span, before, at) for span in self._disturbed[client, server])
 
     def deaf_since(self, client: str, server: str, at: float) -> float | None:
         """Since when the client could not hear the server, without a break; None if it could, or might."""

@@ -38,6 +38,7 @@ from tools.faults.load.frames import (
     headers,
     hello,
     hold,
+    say_no_more,
     send,
 )
 
@@ -191,6 +192,11 @@ def idle_connections(port: int, seconds: float) -> None:
         hold(port, seconds, MOST_CONNECTIONS // 2, PREFACE[:10])
 
 
+def half_open(port: int, seconds: float) -> None:
+    """Connections that say no more in the middle of a call, and stay."""
+    say_no_more(port, seconds, MOST_CONNECTIONS, hello() + call(LOOKUP, 1, None))
+
+
 def connection_flood(port: int, seconds: float) -> None:
     """Connections as fast as they can be opened, up to thousands that stay."""
     until = time.monotonic() + seconds
@@ -216,7 +222,7 @@ ATTACKS: dict[str, Attack] = {
     for attack in (
         *(random_bytes, other_protocol, random_frames, wrong_methods, large_metadata, declared_sizes, gzip_bomb),
         *(many_streams, slow_readers, slow_writers, pings, settings, resets, endless_headers, idle_connections),
-        connection_flood,
+        *(half_open, connection_flood),
     )
 }
 """Those that need no TLS, by name."""

@@ -110,13 +110,7 @@ def cut_off() -> dict[str, float]:
 def cold() -> dict[str, float]:
     """A name server without a data directory is killed and started again."""
     with ExitStack() as stack:
-        site = Site(stack)
-        began = time.monotonic()
-        site.restart_killed()
-        eventually(site.addrs, ADDRS.__eq__)
-        complete = time.monotonic() - began
-        site.seconds_until(site.is_warm)
-        return {"cold name server: all routes": complete, "cold name server: ready": time.monotonic() - began}
+        return _killed_and_started_again(Site(stack), "cold name server")
 
 
 def warm() -> dict[str, float]:
@@ -126,12 +120,16 @@ def warm() -> dict[str, float]:
         site = Site(stack, "--data-dir", folder, *SNAPSHOT)
         eventually(lambda: site.server.events("namesrv_warm"), within_seconds=LONGEST_SECONDS)
         eventually(lambda: any(line["revision"] >= len(ADDRS) for line in site.server.events("snapshot_written")))
-        began = time.monotonic()
-        site.restart_killed()
-        eventually(site.addrs, ADDRS.__eq__)
-        complete = time.monotonic() - began
-        site.seconds_until(site.is_warm)
-        return {"warm name server: all routes": complete, "warm name server: ready": time.monotonic() - began}
+        return _killed_and_started_again(site, "warm name server")
+
+
+def _killed_and_started_again(site: Site, name: str) -> dict[str, float]:
+    began = time.monotonic()
+    site.restart_killed()
+    eventually(site.addrs, ADDRS.__eq__)
+    complete = time.monotonic() - began
+    site.seconds_until(site.is_warm)
+    return {f"{name}: all routes": complete, f"{name}: ready": time.monotonic() - began}
 
 
 MEASURED = (killed, stopped, cut_off, cold, warm)

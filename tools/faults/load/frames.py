@@ -140,3 +140,12 @@ def _string(text: str) -> bytes:
         length.append(rest % 128 + 128)
         rest //= 128
     return bytes((*length, rest)) + raw
+
+
+def say_no_more(port: int, seconds: float, count: int, greeting: bytes) -> None:
+    """Opens connections, says something, closes them for writing, and keeps them open without reading."""
+    with connections(port, count, greeting) as opened:
+        for sock in opened:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
+        time.sleep(seconds)

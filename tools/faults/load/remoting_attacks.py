@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 
 from support.programs.rocketmq import broker_fields, frame, registration_body
 from tools.faults.load.attacks import FLOOD_CONNECTIONS, MOST_CONNECTIONS, Attack
-from tools.faults.load.frames import connections, flood, hold, send
+from tools.faults.load.frames import connections, flood, hold, say_no_more, send
 
 LOOKUP = frame(105, {"topic": "TopicTest"})
 LIST = frame(206)
@@ -112,6 +112,11 @@ def silent_connections(port: int, seconds: float) -> None:
         hold(port, seconds, MOST_CONNECTIONS // 2, LOOKUP[:10])
 
 
+def half_open(port: int, seconds: float) -> None:
+    """Connections that say no more in the middle of a frame, after lists that they never take, and stay."""
+    say_no_more(port, seconds, MOST_CONNECTIONS, LIST * 20 + LOOKUP[:-1])
+
+
 def connection_flood(port: int, seconds: float) -> None:
     """Connections as fast as they can be opened, up to thousands that stay."""
     until = time.monotonic() + seconds
@@ -126,7 +131,8 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__.replace("_", "-"): attack
     for attack in (
         *(random_bytes, other_protocols, broken_frames, declared_sizes, zlib_bombs, never_readers, slow_writers),
-        *(lookup_flood, unknown_requests, one_way_flood, registration_flood, silent_connections, connection_flood),
+        *(lookup_flood, unknown_requests, one_way_flood, registration_flood, silent_connections, half_open),
+        connection_flood,
     )
 }
 """By name."""

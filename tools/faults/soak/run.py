@@ -19,9 +19,10 @@ import grpc
 from namesrv_api.v1 import route_service_pb2
 
 from tools.faults.fleet.fleet import SERVERS
-from tools.faults.nemesis import KINDS, OF_A_PIPELINE, schedule
+from tools.faults.nemesis import KINDS, OF_A_PIPELINE, OF_ROCKETMQ
 from tools.faults.resources import cpu_seconds, sample
 from tools.faults.run import Pace, Parts, Run
+from tools.faults.schedule import schedule
 
 PACE = Pace(lookups=1.0, operator=5.0, topics=5.0)
 SPARED = frozenset({SERVERS[0]})
@@ -30,8 +31,8 @@ FAULT_SECONDS = (0.5, 3.0, 6.0, 15.0)
 REST_SECONDS = (10.0, 30.0, 60.0)
 SAMPLE_SECONDS = 10.0
 TIMEOUT = 3.0
-SOAKED = KINDS.keys() - OF_A_PIPELINE
-"""Spark takes more memory and time than all else together, and would be all that the plots show."""
+SOAKED = KINDS.keys() - OF_A_PIPELINE - OF_ROCKETMQ
+"""Java takes more memory and time than all else together, and would be all that the plots show."""
 MOST_ROUNDS = 10_000
 """More than fit into any time that is asked for."""
 

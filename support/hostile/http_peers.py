@@ -124,7 +124,7 @@ ATTACKS: dict[str, Attack] = {
 def under(attack: str, endpoint: Endpoint) -> Iterator[None]:
     """Runs an attack, in a process of its own, for the time of the block; it has begun when the block does."""
     command = [sys.executable, "-m", __name__, attack, str(endpoint)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"begun\n"

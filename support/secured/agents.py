@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.secured import Place
+from support.secured.fleet import Place
 
 
 def agent_flags(place: Place, caller: str) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
@@ -17,9 +16,9 @@ from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from support.certificates import Authority, Files
-from support.programs.processes import BIN, Client
+from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration
+from support.secured.certificates import Authority, Files
 
 CALLERS = ("client", "broker", "admin")
 TOKENS = {caller: f"token-of-the-{caller}" for caller in CALLERS}
@@ -85,6 +84,10 @@ class Place:
             self.tokens[caller] if caller and kind == "token" else None,
         )
 
+    def permit(self, **changes: dict[str, Any]) -> None:
+        """Writes the permits file, with changes of callers' rows; a server that runs takes it within LIVE_SECONDS."""
+        self.permits.write_text(json.dumps(permits(**changes)), encoding="utf-8")
+
     @classmethod
     def make(cls, tmp_path: Path) -> Place:
         """A folder with everything in it."""
@@ -93,9 +96,16 @@ class Place:
         tokens = {name: tmp_path / f"{name}.token" for name in CALLERS}
         for name, path in tokens.items():
             path.write_text(TOKENS[name] + "\n")
-        permits_file = tmp_path / "permits.json"
-        permits_file.write_text(json.dumps(permits()))
-        return Place(authority, authority.sign_server(), callers, tokens, permits_file)
+        place = Place(authority, authority.sign_server(), callers, tokens, tmp_path / "permits.json")
+        place.permit()
+        return place
+
+
+class Registered(NamedTuple):
+    """A name server, and the connection of its broker."""
+
+    server: NamesrvProcess
+    broker: Client
 
 
 @contextmanager
@@ -124,19 +134,33 @@ def register(client: Client, **changes: Any) -> str:
     return outcome(lambda: client.registration.RegisterBroker(registration(**changes), timeout=20))
 
 
+@contextmanager
+def with_its_broker(place: Place, kind: str, *flags: str, engine: str = "grpcio") -> Iterator[Registered]:
+    """A name server of a kind, whose one broker has registered and stays connected."""
+    with (
+        NamesrvProcess(*flags, *place.flags(kind), engine=engine) as server,
+        connected(server.endpoint, place.files(kind, "broker")) as broker,
+    ):
+        assert register(broker) == "OK"
+        yield Registered(server, broker)
+
+
 def administer(client: Client) -> str:
     return outcome(lambda: client.admin.ListAuditEntries(admin_service_pb2.ListAuditEntriesRequest(), timeout=20))
 
 
+def lose_permits_for_a_while(place: Place, call: Callable[[], str], **less: dict[str, Any]) -> None:
+    """Takes permits away until a call of a running server is refused, and gives them back until it is not."""
+    place.permit(**less)
+    eventually(call, lambda reason: reason == "NOT_PERMITTED", within_seconds=LIVE_SECONDS)
+    assert call() == "NOT_PERMITTED", "it was refused once, and passed again"
+    place.permit()
+    eventually(call, lambda reason: reason == "OK", within_seconds=LIVE_SECONDS)
+
+
 def refused_start(*flags: str) -> str:
     """What a name server that does not start says: one line, and exit code 2."""
-    done = subprocess.run(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", *flags],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", *flags])
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("namesrv: ")]
     assert len(lines) == 1, done.stderr

@@ -1,0 +1,32 @@
+"""A folder that stands first on a program's PYTHONPATH, so that it runs as on an odd machine; see ``sitecustomize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CLOCK, VERSION = "ODD_MACHINE_CLOCK", "ODD_MACHINE_VERSION"
+"""Variables: a file with the seconds by which the wall clock is wrong; a version that the program takes for its own."""
+
+
+class OddClock:
+    """A wall clock that is wrong by what a file says; it may be set while programs run."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._path = path
+        self.set(seconds)
+
+    def set(self, seconds: float) -> None:
+        """Sets by how much it is ahead; below zero, behind."""
+        fresh = self._path.with_suffix(".fresh")
+        fresh.write_text(str(seconds), encoding="ascii")
+        fresh.replace(self._path)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a program that goes by this clock."""
+        return odd_environment() | {CLOCK: str(self._path)}
+
+
+def odd_environment(version: str = "") -> dict[str, str]:
+    """The variables of a program of another version."""
+    return {"PYTHONPATH": str(Path(__file__).parent), VERSION: version}
