@@ -3,7 +3,7 @@
 # Anywhere else it says so and succeeds: the tests then report themselves as skipped, with the reason.
 set -eu
 
-packages="podman runc netavark aardvark-dns iptables mmdebstrap iproute2 util-linux catatonit uidmap"
+packages="podman runc netavark aardvark-dns iptables mmdebstrap iproute2 util-linux catatonit uidmap systemd dbus python3-venv"
 
 missing=""
 for package in $packages; do

@@ -1,0 +1,120 @@
+"""The units of deploy/systemd under a real systemd, installed from wheels by the commands of docs/operating.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from support.programs.processes import eventually
+from tests.containers.machine import SECONDS, UNITS, Machine, documented, started_machine
+from tools.containers.engine import CommandError, Engine, NoEngineError
+from tools.engine_wheel import NoCargoError
+
+pytestmark = pytest.mark.timeout(600)
+
+AGENT = "broker-agent@broker-a"
+NSCTL = "/opt/namesrv/bin/nsctl"
+HERE = (
+    ('["10.0.0.11:9876", "10.0.0.12:9876", "10.0.0.13:9876"]', '["127.0.0.1:9876"]'),
+    ('"10.0.0.21:10911"', '"127.0.0.1:9876"'),  # what answers in the place of the broker
+)
+"""What an operator edits in broker-a.toml."""
+
+
+@pytest.fixture(scope="module")
+def machine(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine on which the commands of the page have been typed. Its broker has written nothing yet."""
+    try:
+        with started_machine(empty_engine, tmp_path_factory.mktemp("wheels")) as started:
+            text = (UNITS / "broker-a.toml").read_text()
+            for old, new in HERE:
+                assert old in text
+                text = text.replace(old, new)
+            started.run(f"cat > broker-a.toml <<'END'\n{text}\nEND")
+            for command in documented("enable --now broker-agent@broker-a"):
+                started.run(command, timeout=300)
+            yield started
+    except NoEngineError as error:
+        pytest.skip(f"no machine with systemd: {error}")
+    except NoCargoError as error:
+        pytest.skip(f"no wheel of the native engine: {error}")
+
+
+def test_both_services_are_up_and_the_broker_that_has_written_nothing_is_in_the_routes(machine: Machine) -> None:
+    for unit in ("namesrv", AGENT):
+        machine.wait_until(unit, "ActiveState", "active")
+        assert "active (running)" in machine.run(f"systemctl status {unit}")
+    eventually(lambda: "registered" in machine.events(AGENT), within_seconds=SECONDS)
+    assert "topics_file_awaited" in machine.events(AGENT)
+    route = machine.run(f"{NSCTL} route TBW102 --namesrv 127.0.0.1:9876 -o json")
+    assert "broker-a" in route
+    (started,) = [line for line in machine.log("namesrv") if line["event"] == "namesrv_started"]
+    assert started["engine"] == "native"
+
+
+def test_systemd_finds_nothing_wrong_with_the_units_and_they_are_sealed(machine: Machine) -> None:
+    units = "namesrv.service broker-agent@broker-a.service"
+    machine.run("cp namesrv.socket /run/systemd/system/")
+    assert machine.run(f"systemd-analyze verify --man=no --recursive-errors=no {units} namesrv.socket 2>&1") == ""
+    machine.run("rm /run/systemd/system/namesrv.socket; systemctl daemon-reload")
+    for unit in units.split():
+        machine.run(f"systemd-analyze security --threshold=25 --no-pager {unit}")
+
+
+def test_a_killed_program_is_started_again_and_finds_what_was_decided(machine: Machine) -> None:
+    machine.run(f"{NSCTL} kv put ORDER_TOPIC_CONFIG T broker-a:4 --namesrv 127.0.0.1:9876")
+    for unit in ("namesrv", AGENT):
+        restarts = int(machine.told_of(unit, "NRestarts"))
+        started = machine.events(unit).count("registered" if unit == AGENT else "namesrv_started")
+        machine.run(f"systemctl kill --signal=KILL {unit}")
+        machine.wait_until(unit, "NRestarts", str(restarts + 1))
+        machine.wait_until(unit, "ActiveState", "active")
+        event = "registered" if unit == AGENT else "namesrv_started"
+        eventually(lambda: machine.events(unit).count(event), lambda now: now > started, SECONDS)  # noqa: B023
+    kept = machine.run(f"{NSCTL} kv get ORDER_TOPIC_CONFIG T --namesrv 127.0.0.1:9876 -o json")
+    assert "broker-a:4" in json.dumps(json.loads(kept))
+    assert machine.run("stat -c %a /var/lib/private/namesrv") == "750"
+
+
+def test_a_signal_shows_what_a_service_does(machine: Machine) -> None:
+    for unit in ("namesrv", AGENT):
+        machine.run(f"systemctl kill -s USR1 {unit}")
+        eventually(lambda: "stacks_dumped" in machine.events(unit), within_seconds=SECONDS)  # noqa: B023
+
+
+def test_a_wrong_setting_ends_the_service_once_and_for_all(machine: Machine) -> None:
+    machine.run("cp /etc/broker-agent/broker-a.toml /etc/broker-agent/wrong.toml")
+    machine.run("echo 'no_such_setting = 1' >> /etc/broker-agent/wrong.toml")
+    machine.run("systemctl start broker-agent@wrong")
+    machine.wait_until("broker-agent@wrong", "ActiveState", "failed")
+    assert machine.told_of("broker-agent@wrong", "NRestarts") == "0"
+    assert machine.told_of("broker-agent@wrong", "ExecMainStatus") == "2"
+    (said,) = machine.log("broker-agent@wrong")
+    assert said["text"] == "setting no_such_setting: there is no such setting"
+    machine.run("systemctl reset-failed broker-agent@wrong")
+
+
+def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(machine: Machine) -> None:
+    for command in documented("enable --now namesrv.socket namesrv"):
+        machine.run(command)
+    for unit in ("namesrv.socket", "namesrv"):
+        machine.wait_until(unit, "ActiveState", "active")
+    machine.run("systemctl stop namesrv")
+    assert machine.told_of("namesrv", "Result") == "success"
+    assert machine.told_of("namesrv", "ExecMainStatus") == "0"
+    assert machine.events("namesrv")[-1] == "namesrv_stopped"
+    # Whoever connects while no name server runs is not refused, and has systemd start one.
+    status = machine.run(f"{NSCTL} status --namesrv 127.0.0.1:9876 --timeout 60 -o json", timeout=90)
+    assert json.loads(status)[0]["engine"] == "native"
+    machine.wait_until("namesrv", "ActiveState", "active")
+    machine.run("systemctl stop " + AGENT)
+    assert machine.told_of(AGENT, "Result") == "success"
+
+
+def test_what_stands_in_the_journal_of_our_services_is_json_alone(machine: Machine) -> None:
+    for unit in ("namesrv", AGENT):
+        assert all({"event", "level", "timestamp"} <= line.keys() for line in machine.log(unit))
+    with pytest.raises(CommandError):
+        machine.run("systemctl is-failed namesrv")
