@@ -17,16 +17,35 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=100 * MORE)
 settings.load_profile("fixed")
 
-SHARED = ("tests/interop", "tests/rocketmq")
-"""Folders whose modules share what is built and started."""
+SHARED = (
+    # Those with programs in Go, of which each compiles what the one before has not.
+    (
+        "tests/interop/test_foreign_",
+        "tests/interop/test_watching_programs.py",
+        "tests/interop/test_grpcurl.py",
+        "tests/interop/test_h2spec.py",
+    ),
+    ("tests/rocketmq/test_demo.py",),
+    ("tests/rocketmq/",),
+    ("tests/containers/test_fleet.py", "tests/containers/test_images.py"),
+)
+"""Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
+
+LONG = ("tests/faults/test_runs.py", "tests/interop/test_foreign_")
+"""Groups that would go on alone at the end if they were not begun first."""
 
 # Coverage starts with an interpreter.
 Process.are_forked = not MEASURED
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts what takes longest first: workers take groups of tests in this order."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """What one worker runs where `--dist loadgroup` asks: a module, or a folder whose modules share what is built.
+    """What one worker runs where `--dist loadgroup` asks: a module, or all those that share what is built.
 
     xdist's own groups are marks that it writes into names of tests, which pytest 9.2 does not let it change.
     """
@@ -37,6 +56,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Groups(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return next((shared for shared in SHARED if module.startswith(f"{shared}/")), module)
+            return next((shared[0] for shared in SHARED if module.startswith(shared)), module)
 
     return Groups(config, log)

@@ -13,7 +13,7 @@ from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 from support.engines import each, present
 from support.programs.processes import Client, NamesrvProcess
 from support.registrations import identity
-from support.secured import Place
+from support.secured.fleet import Place
 
 
 @pytest.fixture(scope="module", params=each())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.programs.forked_programs import ForkedProgram
-from support.programs.processes import BIN, NamesrvProcess
+from support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
 NAMESRV = str(BIN / "namesrv")
 
@@ -43,14 +43,30 @@ def test_a_forked_program_fails_as_a_started_one(arguments: list[str]) -> None:
     assert text
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["status", "--namesrv", "127.0.0.1:1"]], ids=["help", "nobody there"]
+)
+def test_a_forked_program_writes_to_both_outputs_what_a_started_one_does(tmp_path: Path, arguments: list[str]) -> None:
+    command, environment = [str(BIN / "nsctl"), *arguments], {**os.environ, "HOME": str(tmp_path)}
+    there = ended(command, environment, str(tmp_path))
+    run = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (there.returncode, there.stdout, there.stderr) == (run.returncode, run.stdout, run.stderr)
+    assert there.stdout or there.stderr
+
+
 def test_a_forked_program_has_nothing_of_the_process_that_forked_it() -> None:
     with NamesrvProcess() as others, NamesrvProcess() as process:
         folder = Path("/proc") / str(process.pid)
         assert (folder / "fd" / "0").readlink() == Path(os.devnull)
         assert (folder / "cwd").readlink() == Path.cwd()
-        # A pidfd or a socket of the process that forks would be one more than in the one that was forked before it.
-        before, now = (len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (others.pid, process.pid))
-        assert before == now
+        # A pidfd or a socket of the process that forks would be one more than in the one that was forked before it, and
+        # stay so; a file that either has open for a moment does not.
+        eventually(
+            lambda: [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (others.pid, process.pid)],
+            lambda counts: counts[0] == counts[1],
+        )
 
 
 def test_the_signal_that_ends_a_forked_program_is_its_exit_code() -> None:

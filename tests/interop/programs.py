@@ -20,6 +20,8 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from support.rocketmq_programs.maven import maven_environment
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 INTEROP = Path(__file__).resolve().parent
 WATCHING = REPOSITORY / "examples" / "watch"
@@ -36,6 +38,8 @@ OLDEST_JAVA = (17,)
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.
 ENVIRONMENT = os.environ | {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1", "LC_ALL": "C.UTF-8"}
+GO_ENVIRONMENT = ENVIRONMENT | {"CGO_ENABLED": "0"}
+"""Without C, Go compiles less of its own library."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ def build_go(folder: Path) -> Programs:
     client, tools = copy_client("go", folder), folder / "bin"
     (client / "watching").mkdir()
     shutil.copy(WATCHING / "main.go", client / "watching")
-    environment = os.environ | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    environment = GO_ENVIRONMENT | {"GOBIN": str(tools), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     run([go, "install", "tool"], client, environment)
     run([buf, "generate", str(REPOSITORY / "protos")], client, environment)
     run([go, "build", "-o", f"{tools}{os.sep}", "./..."], client, environment)
@@ -161,11 +165,14 @@ def build_go(folder: Path) -> Programs:
 
 
 def build_grpcurl(folder: Path) -> Programs:
-    """Compiles the grpcurl that go.mod pins: minutes on a machine that has none of its modules."""
+    """Compiles the grpcurl that go.mod pins: minutes on a machine that has none of its modules.
+
+    What it shares with the clients has the same versions there, so that it is compiled once.
+    """
     go = require("go")
     require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
     client, tools = copy_client("grpcurl", folder), folder / "bin"
-    run([go, "install", "tool"], client, os.environ | {"GOBIN": str(tools)})
+    run([go, "install", "tool"], client, GO_ENVIRONMENT | {"GOBIN": str(tools)})
     return Programs(client, {"grpcurl": [str(tools / "grpcurl")]})
 
 
@@ -174,7 +181,7 @@ def build_java(folder: Path) -> Programs:
     java, javac, mvn = require("java"), require("javac"), require("mvn")
     require_version("javac", [javac, "-version"], OLDEST_JAVA)
     client = copy_client("java", folder)
-    run([mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "compile"], client, os.environ)
+    run([mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "compile"], client, maven_environment())
     class_path = os.pathsep.join(("target/classes", "target/lib/*"))
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]

@@ -11,8 +11,8 @@ import pytest
 
 from support.engines import present
 from support.programs.processes import NamesrvProcess
-from support.secured import Place
-from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS
+from support.secured.fleet import Place
+from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS
 
 H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 RUN_SECONDS = 120
@@ -26,7 +26,7 @@ def h2spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("go is missing")
     folder = tmp_path_factory.mktemp("h2spec")
     subprocess.run(
-        ["go", "install", H2SPEC], env=ENVIRONMENT | {"GOBIN": str(folder)}, check=True, timeout=INSTALL_SECONDS
+        ["go", "install", H2SPEC], env=GO_ENVIRONMENT | {"GOBIN": str(folder)}, check=True, timeout=INSTALL_SECONDS
     )
     return folder / "h2spec"
 

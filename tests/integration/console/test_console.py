@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
@@ -14,9 +13,9 @@ import pytest
 
 from namesrv_console.listener.events import MAX_VIEWERS
 from support.programs.console_process import ConsoleProcess
-from support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, eventually
+from support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
 from support.registrations import identity, registration
-from support.secured import Place, connected
+from support.secured.fleet import Place, connected
 
 NOBODY = "127.0.0.1:1"
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}
@@ -224,7 +223,7 @@ def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not
 )
 def test_what_it_cannot_start_with_is_said_in_one_line(flags: tuple[str, ...], said: str) -> None:
     command = [str(BIN / "namesrv"), "console", "--listen", "127.0.0.1:0", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = ended(command)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert said in line

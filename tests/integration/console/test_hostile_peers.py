@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from namesrv_console.listener.connections import RULES
-from support.hostile_http import ATTACKS, under
+from support.hostile.http_peers import ATTACKS, under
 from support.programs.console_process import ConsoleProcess
 from support.programs.processes import eventually
 

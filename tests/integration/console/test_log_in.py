@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import ssl
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +13,9 @@ import pytest
 from namesrv_api.v1.admin_service_pb2 import ListIntentsRequest
 
 from support.programs.console_process import ConsoleProcess, chromium
-from support.programs.processes import BIN, NamesrvProcess, eventually
+from support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from support.registrations import registration
-from support.secured import LIVE_SECONDS, Place
+from support.secured.fleet import LIVE_SECONDS, Place
 
 TOKEN = "a-token-that-is-long"
 KEPT = "scrypt$LKncnOzlocncu8RJ8vGOxQ==$v5RYYVoxV/wndeCTZrKGnS7oaobRWjBMpp2O2C0/MlU="
@@ -97,7 +96,7 @@ def test_a_token_or_certificate_that_cannot_be_used_is_one_line_and_exit_code_2(
     wrong = ("--listen-tls-cert", str(place.server.certificate), "--listen-tls-key", str(place.callers["client"].key))
     for flags, said in ((("--log-in-token-file", str(token)), "at least 16"), (wrong, "does not belong")):
         command = [str(BIN / "namesrv"), "console", "--namesrv", "127.0.0.1:1", "--listen", "127.0.0.1:0", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = ended(command)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 

@@ -29,7 +29,7 @@ from namesrv.server.services.route.namesrv_status import StatusCalls
 from namesrv.storage.data_dir import DataDir
 from support.partial_services import whole
 from support.registrations import data_version, identity, registration
-from support.secured import TOKENS, permits
+from support.secured.fleet import TOKENS, permits
 
 SECONDS = 20.0
 """A deadline that no test waits for."""

@@ -17,7 +17,7 @@ from namesrv.server.listener import SERVICES
 from namesrv.server.replica.calls import LEADERS_CALLS
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, register_group
-from support.secured import TOKENS, Place
+from support.secured.fleet import TOKENS, Place
 from tests.integration.fleet.replicas import (
     NEVER_SCANS,
     TIMEOUT,

@@ -16,12 +16,31 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 WHEEL = f"namesrv-{__version__}-py3-none-any.whl"
 
 
+def generated() -> dict[Path, tuple[int, int]]:
+    """The generated modules of this repository; a file that was written again is another one."""
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (ROOT / "gen").rglob("*.py")}
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def generated_before() -> dict[Path, tuple[int, int]]:
+    """Those from before a wheel was built."""
+    return generated()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory, generated_before: dict[Path, tuple[int, int]]) -> Path:
     """Built as a release is, from a copy of nothing but this repository."""
+    assert generated_before
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     return folder / WHEEL
+
+
+def test_programs_that_import_the_generated_code_miss_nothing_while_a_wheel_is_built(
+    wheel: Path, generated_before: dict[Path, tuple[int, int]]
+) -> None:
+    assert wheel.exists()
+    assert generated() == generated_before
 
 
 def test_without_extras_the_library_works_and_each_program_says_in_one_line_what_it_lacks(

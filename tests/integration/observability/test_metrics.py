@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
 from support import metrics_page
-from support.programs.processes import BIN, NamesrvProcess, eventually
+from support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from support.registrations import identity, registration
 
 PACKAGE = "namesrv_api.v1"
@@ -87,10 +86,7 @@ def test_an_address_that_is_none_or_is_taken_is_one_line_and_exit_code_2() -> No
 
 
 def refusal(listen: str) -> str:
-    done = subprocess.run(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--metrics-listen", listen],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--metrics-listen", listen])
     assert done.returncode == 2
     return done.stderr
 

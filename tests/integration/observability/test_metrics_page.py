@@ -15,8 +15,8 @@ from support.programs.agents import Agent, AgentClient
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient
 from support.registrations import registration
-from support.secured import Place, connected
-from support.secured_agents import agent_flags, give_agent_its_address
+from support.secured.agents import agent_flags, give_agent_its_address
+from support.secured.fleet import Place, connected
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 Described = tuple[str, frozenset[str]]

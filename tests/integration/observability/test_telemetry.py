@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from support.programs.agents import Agent, free_port
-from support.programs.processes import BIN, NamesrvProcess, eventually
+from support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from support.registrations import registration
 from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
 
@@ -196,7 +196,7 @@ def refusal(program: str) -> str:
         ],
     }
     command = [str(BIN / program), "serve", *flags[program]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = ended(command)
     assert done.returncode == 2
     return "".join(f"{line}\n" for line in done.stderr.splitlines() if line.startswith(f"{program}: "))
 

@@ -15,7 +15,7 @@ import pytest
 from groundwork.endpoints import Endpoint
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.source.batch_reader import NamesrvReader
-from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.stores.store import StoreError
 from support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from route_pipeline.source.batch_reader import NamesrvReader
-from route_pipeline.source.connection import NamesrvError
+from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
-from support.certificates import Authority, Files
 from support.programs.processes import NamesrvProcess
-from support.secured import TOKENS, Place, connected, register
+from support.secured.certificates import Authority, Files
+from support.secured.fleet import TOKENS, Place, with_its_broker
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +33,14 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def with_tokens(place: Place) -> Iterator[NamesrvProcess]:
     """Wants TLS and a token, and knows one broker."""
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
-    ):
-        assert register(broker) == "OK"
+    with with_its_broker(place, "token") as (server, _):
         yield server
 
 
 @pytest.fixture(scope="module")
 def with_certificates(place: Place) -> Iterator[NamesrvProcess]:
     """Wants certificates of clients, and knows one broker."""
-    with (
-        NamesrvProcess(*place.flags("mTLS")) as server,
-        connected(server.endpoint, place.files("mTLS", "broker")) as broker,
-    ):
-        assert register(broker) == "OK"
+    with with_its_broker(place, "mTLS") as (server, _):
         yield server
 
 

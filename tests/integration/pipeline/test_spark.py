@@ -19,6 +19,7 @@ from rich.console import Console
 
 from groundwork.endpoints import Endpoint
 from route_pipeline import schemas
+from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
@@ -87,7 +88,7 @@ def test_the_schema_that_spark_sees_is_the_declared_one(
 ) -> None:
     for table in schemas.TABLES:
         loaded = spark.read.format("namesrv").options(endpoints=str(pair[0].endpoint), table=table, shards=1).load()
-        assert loaded.schema.names == schemas.arrow_schema(table).names
+        assert loaded.schema.names == arrow_schema(table).names
         assert loaded.count() > 0, table
     brokers = spark.read.format("namesrv").options(endpoints=str(pair[0].endpoint), table="brokers").load()
     assert brokers.schema["broker_id"].metadata == {"comment": "0 is the master, above 0 a slave"}

@@ -88,3 +88,10 @@ def test_the_flat_form_goes_into_csv(spark: SparkSession, fake: FakeNamesrv, tmp
     (row,) = spark.read.option("header", "true").option("escape", '"').csv(str(tmp_path / "csv")).collect()
     assert row["broker_addr"] == "10.0.0.1:10911"
     assert json.loads(row["filter_servers"]) == []
+
+
+def test_java_has_room_for_the_code_of_many_queries(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    sizes = {pool.getName(): pool.getUsage().getMax() for pool in pools if pool.getName().startswith("Code")}
+    assert sum(sizes.values()) > 200 * 2**20, sizes

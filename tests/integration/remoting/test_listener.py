@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from groundwork.endpoints import Endpoint
 from groundwork.shares import Shares
+from namesrv.remoting import listener as listener_module
 from namesrv.remoting.calls.table import Calls
 from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
 from namesrv.remoting.wire.headers import answer
@@ -26,8 +27,8 @@ Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
-    """A listener with little room; yields what connects to it."""
+async def listening(most: int = MOST) -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
+    """A listener with room for so many; yields what connects to it."""
     calls = Calls({105: lambda request, _: answer(request, 17)}, {})
     listener = RemotingListener(
         Endpoint("127.0.0.1", 0),
@@ -36,7 +37,7 @@ async def listening() -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
         tls=None,
         tls_mode="disabled",
         slow_reader_seconds=10,
-        shares=Shares("connections", MOST),
+        shares=Shares("connections", most),
     )
     running = asyncio.create_task(listener.run())
     opened: list[Peer] = []
@@ -97,6 +98,23 @@ def test_those_that_ask_keep_their_places_and_one_more_is_closed() -> None:
 
     (line,) = lines_of(test)
     assert line["problem"] == f"connections: {MOST + 1} is over the limit of {MOST} for all"
+
+
+def test_one_address_takes_its_share_and_not_the_places_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of all places are one address's at most: the rest of what it opens is closed at once."""
+    peers = [*(f"10.0.0.1:{port}" for port in range(8)), "10.0.0.2:1"]
+    monkeypatch.setattr(listener_module, "_peer", lambda _: peers.pop(0))  # on loopback all are this machine's
+
+    async def test() -> None:
+        async with listening(10) as connect:
+            taken = [await connect() for _ in range(5)]
+            assert all([await is_answered(one) for one in taken])
+            assert not any([await is_answered(await connect()) for _ in range(3)])
+            assert await is_answered(await connect())
+            assert all([await is_answered(one) for one in taken])
+
+    problems = {(line["peer"].partition(":")[0], line["problem"]) for line in lines_of(test)}
+    assert problems == {("10.0.0.1", "connections: 6 is over the limit of 5 for 10.0.0.1")}
 
 
 @pytest.mark.parametrize("count", [3 * BROKEN_LOG_BURST])

@@ -15,10 +15,10 @@ from groundwork.connections.call_errors import CallError
 from groundwork.connections.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client.blocking import NamesrvClient
-from support.certificates import DAY, Files
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient, broker_fields, register
-from support.secured import LIVE_SECONDS, Place, permits, refused_start
+from support.secured.certificates import DAY, Files
+from support.secured.fleet import LIVE_SECONDS, Place, permits, refused_start
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
 
 

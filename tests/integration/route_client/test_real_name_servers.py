@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -114,14 +114,21 @@ def test_the_client_for_asyncio_sees_the_same(namesrv: NamesrvProcess) -> None:
     assert broker_names(asyncio.run(_route_in_asyncio(str(namesrv.endpoint)))) == ["broker-a"]
 
 
-def test_a_killed_name_server_is_left_for_the_other_and_nothing_is_lost(start: Callable[..., NamesrvProcess]) -> None:
-    first, second = start(), start()
+@contextmanager
+def watching_one_of(
+    first: NamesrvProcess, second: NamesrvProcess
+) -> Iterator[tuple[RouteClient, NamesrvProcess, NamesrvProcess]]:
+    """A client of two name servers that know the same broker; the one that it watches, and the other one."""
     for server in (first, second):
         with server.connect() as broker:
             register(broker)
     with RouteClient([str(first.endpoint), str(second.endpoint)], QUICK, topics=[TOPIC]) as client:
         used = eventually(client.status, lambda status: status.mode == "watch").endpoint
-        lost, left = (first, second) if used == first.endpoint else (second, first)
+        yield (client, first, second) if used == first.endpoint else (client, second, first)
+
+
+def test_a_killed_name_server_is_left_for_the_other_and_nothing_is_lost(start: Callable[..., NamesrvProcess]) -> None:
+    with watching_one_of(start(), start()) as (client, lost, left):
         changes = client.changes()
         lost.kill()
         watching(client, left)
@@ -135,13 +142,7 @@ def test_a_killed_name_server_is_left_for_the_other_and_nothing_is_lost(start: C
 
 
 def test_a_name_server_that_shuts_down_hands_its_watchers_over(start: Callable[..., NamesrvProcess]) -> None:
-    first, second = start(), start()
-    for server in (first, second):
-        with server.connect() as broker:
-            register(broker)
-    with RouteClient([str(first.endpoint), str(second.endpoint)], QUICK, topics=[TOPIC]) as client:
-        used = eventually(client.status, lambda status: status.mode == "watch").endpoint
-        ends, left = (first, second) if used == first.endpoint else (second, first)
+    with watching_one_of(start(), start()) as (client, ends, left):
         assert ends.terminate() == 0
         watching(client, left)
         assert broker_names(client.route(TOPIC)) == ["broker-a"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,8 +22,8 @@ from nsctl.cli import app as nsctl_app
 from nsctl.exit_codes import REFUSED
 from support.programs.agents import TIMEOUT, Agent, AgentClient
 from support.programs.processes import NamesrvProcess, eventually
-from support.secured import CALLERS, LIVE_SECONDS, Place, connected, outcome, permits
-from support.secured_agents import agent_flags, give_agent_its_address
+from support.secured.agents import agent_flags, give_agent_its_address
+from support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome
 
 OWN_TOPICS = ("--topics-mode", "own")
 LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}
@@ -149,7 +148,7 @@ def test_new_permits_are_in_force_without_a_restart_and_a_broken_file_keeps_the_
             return outcome(lambda: client.agent.GetAgentStatus(request, timeout=TIMEOUT, metadata=metadata))
 
         assert status() == "NOT_PERMITTED"
-        place.permits.write_text(json.dumps(permits(client={"agents": {"read": ["DefaultCluster/broker-a"]}})))
+        place.permit(client={"agents": {"read": ["DefaultCluster/broker-a"]}})
         eventually(status, lambda answer: answer == "OK", LIVE_SECONDS)
         place.permits.write_text("{")
         refused = eventually(lambda: agent.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
@@ -161,7 +160,7 @@ def test_permits_for_another_broker_group_are_none_for_this_one(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:
     elsewhere = {"agents": {"read": ["DefaultCluster/broker-b"], "operate": ["Other/broker-a"]}}
-    place.permits.write_text(json.dumps(permits(admin=elsewhere)))
+    place.permit(admin=elsewhere)
     flags = (*listener_flags(place, "mTLS"), "--permits-file", str(place.permits))
     with secured_agent(namesrv, place, tmp_path, *flags) as agent:
         assert set(outcomes(agent, place.files("mTLS", "admin")).values()) == {"NOT_PERMITTED"}
@@ -172,7 +171,7 @@ def test_a_slave_copies_its_masters_topics_if_it_is_permitted_to(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, *, may_replicate: bool
 ) -> None:
     rights: dict[str, Any] = {"replicate": ["DefaultCluster/broker-a"]} if may_replicate else {"clients": ["*/*"]}
-    place.permits.write_text(json.dumps(permits(broker={"agents": rights})))
+    place.permit(broker={"agents": rights})
     give_agent_its_address(place)
     flags = ("--tls-client-ca", str(place.authority.path), "--permits-file", str(place.permits))
     pair = agent_flags(place, "broker")[2:]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
+from typer.testing import CliRunner
 
+from nsctl.cli import app
 from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import identity
-from support.secured import Place, connected, permits, register
+from support.secured.fleet import Place, connected, register
 
 FLOOD = 150
 
 
 def test_a_flood_of_ids_that_vanishes_holds_no_neighbours_dead_broker(place: Place) -> None:
     rights = {"look_up": True, "register": ["DefaultCluster/broker-b"]}
-    place.permits.write_text(json.dumps(permits(admin=rights, client=rights)))
+    place.permit(admin=rights, client=rights)
     with (
         NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "broker")) as attacker,
@@ -40,9 +41,16 @@ def test_a_flood_of_ids_that_vanishes_holds_no_neighbours_dead_broker(place: Pla
         eventually(lambda: [line for line in server.events("broker_removed") if line["addr"] == "127.0.0.1:10922"])
 
 
+def nsctl(*arguments: str) -> str:
+    """What a command about addresses shows."""
+    done = CliRunner().invoke(app, ["address", *arguments])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
 def test_the_address_of_a_broker_that_is_down_is_not_for_the_taking(place: Place, tmp_path: Path) -> None:
     rights = {"look_up": True, "administer": True, "register": ["DefaultCluster/broker-b"]}
-    place.permits.write_text(json.dumps(permits(admin=rights)))
+    place.permit(admin=rights)
     victim, taker = identity("127.0.0.1:10922", name="broker-b"), identity("127.0.0.1:10922")
     flags = (*place.flags("token"), "--data-dir", str(tmp_path / "data"))
     with NamesrvProcess(*flags) as server, connected(server.endpoint, place.files("token", "admin")) as owner:
@@ -69,9 +77,13 @@ def test_the_address_of_a_broker_that_is_down_is_not_for_the_taking(place: Place
         )
         assert owner.admin.ReleaseAddressClaim(release, timeout=20).released
         assert register(broker, broker=taker) == "NOT_PERMITTED"
-        release.validate_only = False
-        assert owner.admin.ReleaseAddressClaim(release, timeout=20).released
+        shown = ["--namesrv", str(server.endpoint), "--tls-ca", str(place.authority.path)]
+        shown += ["--token-file", str(place.tokens["admin"])]
+        assert "127.0.0.1:10922" in nsctl("claims", *shown)
+        nsctl("release", "DefaultCluster", "127.0.0.1:10922", "--why", "given away", *shown)
+        assert "127.0.0.1:10922" not in nsctl("claims", *shown)
         assert register(broker, broker=taker) == "OK"
+        release.validate_only = False
         assert not owner.admin.ReleaseAddressClaim(release, timeout=20).released
         assert [line["caller"] for line in server.events("address_claim_released")] == ["admin"]
         asked = admin_service_pb2.ListAuditEntriesRequest(broker_name="broker-b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import grpc
@@ -19,7 +18,7 @@ from groundwork.rich_errors import RichError
 from namesrv.server.reflection import SERVICE_NAMES
 from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration
-from support.secured import (
+from support.secured.fleet import (
     CALLERS,
     LIVE_SECONDS,
     REGISTRATION,
@@ -30,7 +29,6 @@ from support.secured import (
     connected,
     lookup,
     outcome,
-    permits,
     refused_start,
     register,
 )
@@ -104,9 +102,7 @@ def test_an_error_says_what_is_missing_and_repeats_no_token(place: Place) -> Non
 
 
 def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place) -> None:
-    place.permits.write_text(
-        json.dumps(permits(admin={"administer": True, "look_up": True, "register": ["DefaultCluster/broker-b"]}))
-    )
+    place.permit(admin={"administer": True, "look_up": True, "register": ["DefaultCluster/broker-b"]})
     victim = identity("127.0.0.1:10922", name="broker-b")
     # The name is its own, the address the other's: taking it would remove the other one.
     disguised = identity("127.0.0.1:10922")
@@ -193,7 +189,7 @@ def test_a_certificate_that_the_permits_do_not_know_may_do_nothing(place: Place,
 
 
 def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place, engine: str) -> None:
-    place.permits.write_text(json.dumps(permits(client={"certificates": ["plain"]})))
+    place.permit(client={"certificates": ["plain"]})
     plain = place.authority.sign("plain")
     with_names = place.authority.sign("plain", ["x.example"], file_name="named")
     seen = []
@@ -210,7 +206,7 @@ def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> 
         connected(server.endpoint, place.files("token", "client")) as client,
     ):
         assert administer(client) == "NOT_PERMITTED"
-        place.permits.write_text(json.dumps(permits(client={"administer": True})))
+        place.permit(client={"administer": True})
         eventually(lambda: administer(client), lambda answer: answer == "OK", LIVE_SECONDS)
         place.permits.write_text("{")
         refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from contextlib import ExitStack
@@ -17,9 +16,9 @@ from typer.testing import CliRunner, Result
 from groundwork.connections.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
-from support.certificates import DAY, Authority
-from support.programs.processes import BIN, NamesrvProcess, Process, eventually
-from support.secured import (
+from support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
+from support.secured.certificates import DAY, Authority
+from support.secured.fleet import (
     LIVE_SECONDS,
     ROUTE,
     TOKENS,
@@ -27,7 +26,6 @@ from support.secured import (
     connected,
     digest,
     lookup,
-    permits,
     refused_start,
     register,
 )
@@ -140,7 +138,7 @@ def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place, engine: s
 
 
 def test_a_client_takes_new_certificates_and_tokens_while_its_stream_goes_on(place: Place) -> None:
-    place.permits.write_text(json.dumps(permits(broker={"token_sha256": [digest("old"), digest("new")]})))
+    place.permit(broker={"token_sha256": [digest("old"), digest("new")]})
     place.tokens["broker"].write_text("old")
     files = ClientFiles(place.authority.path, *place.callers["client"], place.tokens["broker"])
     with NamesrvProcess(*place.flags("mTLS")) as server, connected(server.endpoint, files) as client:
@@ -229,9 +227,7 @@ def test_the_health_check_speaks_tls(place: Place) -> None:
         program = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(server.endpoint)]
         ca = ["--tls-ca", str(place.authority.path)]
         pair = ["--tls-cert", str(place.server.certificate), "--tls-key", str(place.server.key)]
-        codes = [
-            subprocess.run([*program, *more], timeout=60, check=False).returncode for more in ([*ca, *pair], ca, [])
-        ]
+        codes = [ended([*program, *more]).returncode for more in ([*ca, *pair], ca, [])]
         assert codes == [0, 1, 1]
-        wrong = subprocess.run([*program, *ca, *pair[:2]], capture_output=True, text=True, timeout=60, check=False)
+        wrong = ended([*program, *ca, *pair[:2]])
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)

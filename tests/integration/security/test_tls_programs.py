@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.endpoints import Endpoint
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
-from support.certificates import DAY
 from support.programs.agents import Agent
-from support.programs.processes import BIN, TOPICS, NamesrvProcess, eventually
-from support.secured import LIVE_SECONDS, Place, connected, lookup, permits
-from support.secured_agents import agent_flags, give_agent_its_address
+from support.programs.processes import BIN, TOPICS, NamesrvProcess, ended, eventually
+from support.secured.agents import agent_flags, give_agent_its_address
+from support.secured.certificates import DAY
+from support.secured.fleet import LIVE_SECONDS, Place, connected, lookup, permits
 
 
 def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_new_certificate(place: Place) -> None:
@@ -59,19 +58,15 @@ def test_the_agents_own_listeners_have_tls_and_its_health_check_speaks_it(place:
             eventually(over_tls, lambda problem: problem is None)
             assert check_health(endpoint, service, 20) is not None, "without TLS there is no answer"
         program = [str(BIN / "broker-agent"), "healthcheck", "--endpoint", str(agent.endpoint)]
-        assert subprocess.run([*program, *agent_flags(place, "broker")], timeout=60, check=False).returncode == 0
-        assert subprocess.run(program, timeout=60, check=False).returncode == 1
+        assert ended([*program, *agent_flags(place, "broker")]).returncode == 0
+        assert ended(program).returncode == 1
 
 
 def test_an_agent_whose_key_does_not_match_does_not_start(place: Place) -> None:
     flags = ["--tls-cert", str(place.callers["broker"].certificate), "--tls-key", str(place.callers["admin"].key)]
     arguments = ["--broker-name", "a", "--broker-id", "0", "--broker-addr", "127.0.0.1:1", "--namesrv", "127.0.0.1:1"]
-    done = subprocess.run(
-        [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", *arguments, "--topics", str(TOPICS), *flags],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = ended(
+        [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", *arguments, "--topics", str(TOPICS), *flags]
     )
     assert done.returncode == 2
     assert "does not belong to the certificate" in done.stderr

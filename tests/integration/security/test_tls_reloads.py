@@ -15,8 +15,8 @@ import pytest
 from groundwork.connections.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
 from groundwork.connections.listener_tls import ListenerFiles, ListenerTls
 from groundwork.endpoints import Endpoint
-from support.certificates import Authority, Files
 from support.programs.processes import eventually
+from support.secured.certificates import Authority, Files
 
 RELOADS = 1_000
 WARM_UP = 200

@@ -17,11 +17,11 @@ from groundwork.connections.call_errors import CallError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.namesrv_client.blocking import NamesrvClient
 from groundwork.version import __version__
-from support.certificates import DAY, Authority
 from support.engines import present
 from support.programs.processes import BIN, NamesrvProcess, eventually
 from support.programs.rocketmq import frame
-from support.secured import Place
+from support.secured.certificates import DAY, Authority
+from support.secured.fleet import Place
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WAIT_SECONDS = 20.0

@@ -19,7 +19,7 @@ from groundwork.rich_errors import RichError
 from support.metrics_page import samples
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
-from support.secured import digest
+from support.secured.fleet import digest
 
 CALLERS = ("greedy", "pipeline", "operator", "agents")
 TIMEOUT = 20.0

@@ -34,7 +34,8 @@ def feature(name: str) -> dict[str, str]:
 
 
 def test_what_runs_before_a_commit_is_what_make_lint_runs() -> None:
-    assert [hook["entry"] for hook in HOOKS] == recipe("lint")
+    assert recipe("lint")[-1].endswith(" lint-engine lint-python")
+    assert [hook["entry"] for hook in HOOKS] == recipe("lint-python") + recipe("lint-engine")
 
 
 def test_pre_commit_takes_its_configuration() -> None:

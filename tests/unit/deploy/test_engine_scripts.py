@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.unit.deploy.files import ROOT
+from tools.engine_wheel import TOOLS
 
-NEEDED = ("sh", "sed", "dirname", "basename", "rm")
-"""All that the scripts find beside cargo and pip."""
+NEEDED = ("sh", "sed", "dirname", "basename", "rm", "mkdir", "cp", "touch")
+"""All that the scripts find beside cargo, pip and python."""
 
 
 class Machine:
@@ -79,6 +82,25 @@ def test_with_a_new_cargo_pip_builds_the_engine_in_place_of_an_older_build(machi
     assert asked == "pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir target/wheels ."
     assert folder == os.fspath(machine.engine)
     assert list(machine.wheels.iterdir()) == []
+
+
+def test_the_wheel_of_releases_is_built_where_it_is_asked_for_and_installed(machine: Machine) -> None:
+    machine.program("cargo", "echo cargo 1.95.0")
+    wheel = "namesrv_engine-0.2.0-manylinux.whl"
+    machine.program("python", f'test "$*" = "-m tools.engine_wheel" && mkdir -p dist && touch dist/{wheel}')
+    machine.run("build.sh", ENGINE_BUILD="released")
+    assert (machine.folder / "dist" / wheel).exists()
+    assert machine.asked == []
+    machine.run("install.sh")
+    assert machine.asked[0].endswith(f" {machine.wheels / wheel}")
+
+
+def test_the_maturin_of_releases_is_one_that_a_set_up_may_take() -> None:
+    with (ROOT / "engine/pyproject.toml").open("rb") as file:
+        (required,) = map(Requirement, tomllib.load(file)["build-system"]["requires"])
+    (pinned,) = (tool for tool in map(Requirement, TOOLS) if tool.name == required.name)
+    (version,) = pinned.specifier
+    assert required.specifier.contains(version.version)
 
 
 def test_what_was_built_is_installed(machine: Machine) -> None:

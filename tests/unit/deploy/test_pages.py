@@ -40,6 +40,7 @@ OTHERS_FLAGS |= {
     "only",
     "quick",
     "rows",
+    "tables",
 }
 """Flags of pip, docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
 GONE = {"workers", "until-millis"}
@@ -79,9 +80,31 @@ def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [ROOT / "docs/architecture.md", *DECISIONS], ids=lambda page: page.name)
 def test_files_that_a_page_names_by_their_path_are_there(page: Path) -> None:
-    folders = "namesrv|broker_agent|groundwork|route_pipeline|tests|bench"
+    folders = "namesrv|broker_agent|groundwork|route_client|route_pipeline|nsctl|engine|support|tools|tests|bench"
     paths = re.findall(rf"\b(?:{folders})/[\w/]+\.\w+", page.read_text())
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_walk_of_a_registration_goes_through_fifteen_files_that_are_there_and_none_twice() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    walk = page.partition("### A registration, from the servicer to a watcher")[2].partition("\n### ")[0]
+    files = re.findall(r"^\d+\. `([\w/]+\.py)`", walk, re.MULTILINE)
+    assert 10 < len(files) <= 15
+    assert len(set(files)) == len(files) == len(re.findall(r"^\d+\. ", walk, re.MULTILINE))
+    assert [path for path in files if not (ROOT / "namesrv" / path).is_file()] == []
+
+
+def test_the_tables_of_rooms_name_each_room_and_nothing_that_is_not_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    tables = re.findall(r"^\| `(\w+)/` \| what lives there \|\n\|---\|---\|\n((?:\|.+\n)+)", page, re.MULTILINE)
+    assert [package for package, _ in tables] == ["namesrv", "broker_agent", "nsctl", "route_pipeline"]
+    for package, rows in tables:
+        names = re.findall(r"`([\w/.]+)`", "".join(re.findall(r"^\|[^|]+\|", rows, re.MULTILINE)))
+        named = {ROOT / package / name for name in names}
+        assert [str(path) for path in named if not (path.exists() or path.with_suffix(".py").exists())] == []
+        rooms = {path.parent for path in (ROOT / package).rglob("*/__init__.py")}
+        above = {parent for path in named for parent in path.parents}
+        assert {str(room) for room in rooms - named - above if not named & set(room.parents)} == set()
 
 
 def test_the_index_of_decisions_has_each_page_once() -> None:

@@ -1,0 +1,52 @@
+"""Whoever opens connections to an agent without end takes nothing from the agent and from its other listener."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+
+from groundwork.endpoints import Endpoint
+from groundwork.program.descriptors import without_others
+from support.programs.agents import Agent
+from support.programs.processes import TOPICS, NamesrvProcess, eventually
+
+DESCRIPTORS = 400
+WITH_FEW_DESCRIPTORS = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh")
+PLACES = without_others(DESCRIPTORS) // 2
+"""Each listener has half of what is not for the agent itself."""
+
+
+@pytest.mark.parametrize("which", ["fast_listening_on", "listening_on"])
+def test_a_flood_of_connections_leaves_an_agent_what_it_needs_itself(which: str, tmp_path: Path) -> None:
+    topics = Path(shutil.copy(TOPICS, tmp_path / "topics.json"))
+    with (
+        NamesrvProcess() as server,
+        server.connect() as client,
+        Agent(str(server.endpoint), topics=topics, prefix=WITH_FEW_DESCRIPTORS) as agent,
+        ExitStack() as held,
+    ):
+        started = agent.wait_for("agent_started")
+        listen = Endpoint.parse(str(started[which]))
+        peers = [held.enter_context(socket.create_connection(listen, timeout=20)) for _ in range(DESCRIPTORS)]
+        topics.write_text(topics.read_text().replace("TopicTest", "TopicOfNow"))
+        eventually(lambda: client.route("TopicOfNow"))
+        assert sum(bool(peer.recv(1)) for peer in peers) == PLACES, "the others are closed"
+        if which != "fast_listening_on":
+            assert agent_answers(agent)
+        held.close()
+        eventually(lambda: agent_answers(agent))
+
+
+def agent_answers(agent: Agent) -> bool:
+    with agent.connect() as client:
+        try:
+            return client.status().broker_name == "broker-a"
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            return False  # the connection was closed: there is no place for it
