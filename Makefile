@@ -8,7 +8,8 @@ PROTOS := $(shell find protos -name '*.proto')
 # Where this project's other lock files come from; see `lock`.
 UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-package namesrv
-# All extras but spark-connect: where pandas is installed, each worker of Spark loads it, which takes half a second.
+# Not spark-connect: where pandas is installed, each worker of Spark loads it, which takes half a second. Not hdfs: tests
+# need its client only where there is a cluster.
 LOCKED_EXTRAS = program namesrv broker-agent route-pipeline s3 gcs azure otel nsctl console native java
 
 # Tests start thousands of processes, which must not all compile the same modules first.
@@ -21,9 +22,14 @@ REST := engines or spark or fuzz or skew or slow
 # Tests wait more than they compute, so four at a time keep two cores busy. The folders with the longest files come first.
 FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
+# What runs beside something else is printed when it has ended, if this make can do that.
+APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
 .DEFAULT_GOAL := help
+ifndef BESIDE
 .NOTPARALLEL:
-.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
+endif
+.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,13 +70,13 @@ else
 endif
 
 test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages, RocketMQ
-	$(BIN)/pytest tests/rocketmq tests/interop tests/faults --ignore tests/faults/pipeline -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest tests/rocketmq tests/interop tests/faults --ignore tests/faults/pipeline -n 3 --dist loadgroup --no-loadscope-reorder
 	$(BIN)/pytest tests/faults/pipeline tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 
 test-all: test test-rest  ## Run all tests but those of the containers
 
-unit: setup  ## Run the tests that need no process and no network
-	$(BIN)/pytest tests/unit -m "not slow" -n auto
+unit: setup  ## Run the tests that need no process and no network, but the properties, which take as long again
+	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n auto
 
 coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
 	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html
@@ -80,7 +86,7 @@ format: setup  ## Mend what ruff can mend by itself: findings and formatting
 	$(BIN)/ruff format .
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tools.faults --profile long --pipeline --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+	$(BIN)/python -m tools.faults --profile long --pipeline --rocketmq --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
 attack: setup  ## Attack every listener beside an honest client, and print what came of it (minutes); ATTACK=name, ON=listener: only these
 	$(BIN)/python -m tools.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)
@@ -92,7 +98,7 @@ fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on ev
 		{ echo "To repeat it: make fuzz SEED=$$seed, or one test with $$fuzz TEST"; exit 1; }
 
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run
-	$(BIN)/pytest tests/containers
+	$(BIN)/pytest tests/containers -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-spark: setup  ## The pipeline on clusters; then with PySpark 4.2 and Delta Lake, half a gigabyte of downloads
 	$(BIN)/pytest tests/spark
@@ -105,6 +111,10 @@ test-s3: setup  ## The log's tests on a real S3 server (minutes): Versity's gate
 		tests/unit/route_pipeline/test_bad_logs.py tests/faults/pipeline/test_object_store.py
 
 lint: setup  ## Lint, format, types, import rules, wire contract, generated pages; the native engine, where cargo is found
+	@# mypy reads for a minute on one core, and the engine's tests are compiled on the other.
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(APART) BESIDE=1 lint-engine lint-python
+
+lint-python: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -112,6 +122,8 @@ lint: setup  ## Lint, format, types, import rules, wire contract, generated page
 	$(BIN)/buf lint
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python tools/generate_clients.py --check
+
+lint-engine:
 	sh engine/lint.sh
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server

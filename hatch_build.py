@@ -5,8 +5,8 @@ The code goes to gen/, which git ignores: a wheel carries its packages, an edita
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -15,13 +15,16 @@ PACKAGES = ("namesrv_api", "broker_agent_api")
 
 
 def generate(root: Path, out: Path) -> None:
-    """Compiles every file of protos/ into typed Python packages below ``out``."""
+    """Compiles all of protos/ into typed packages below ``out``. Programs that import meanwhile find all modules."""
+    with TemporaryDirectory(dir=out.parent, prefix=".gen-") as fresh:
+        _compile(root / "protos", Path(fresh))
+        _put_in_place(Path(fresh), out)
+
+
+def _compile(protos: Path, out: Path) -> None:
     from grpc_tools import protoc
 
-    protos = root / "protos"
     files = sorted(str(path.relative_to(protos)) for path in protos.rglob("*.proto"))
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     arguments = [
         "protoc",
         f"--proto_path={protos}",
@@ -37,6 +40,20 @@ def generate(root: Path, out: Path) -> None:
         for folder in (out / package, out / package / "v1"):
             (folder / "__init__.py").touch()
         (out / package / "py.typed").touch()
+
+
+def _put_in_place(fresh: Path, out: Path) -> None:
+    """Makes a folder like a fresh one: what is the same stays, and nothing is missing meanwhile."""
+    names = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
+    for name in sorted(names):
+        target = out / name
+        if target.is_file() and target.read_bytes() == (fresh / name).read_bytes():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (fresh / name).replace(target)
+    for path in sorted(out.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc" and path.relative_to(out) not in names:
+            path.unlink()
 
 
 class GenerateGrpcCode(BuildHookInterface[Any]):

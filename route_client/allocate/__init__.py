@@ -1,4 +1,7 @@
-"""Strategies by which consumers share a topic's queues: RocketMQ's six, with RocketMQ's results."""
+"""Strategies by which consumers share a topic's queues: RocketMQ's six, with RocketMQ's results.
+
+Pure; consumers import it, and nothing of the client does. Begin reading in ``strategy``.
+"""
 
 from route_client.allocate.averages import AllocateAveragely, AllocateAveragelyByCircle
 from route_client.allocate.by_config import AllocateByConfig
