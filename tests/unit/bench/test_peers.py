@@ -154,13 +154,13 @@ def test_errors_are_counted_by_kind_and_calls_without_answer_among_them() -> Non
     assert errors_of(record("native", 10, 1.0, 0.1)) == {"grpc-status 14": 2, "unanswered": 1}
 
 
-COSTS = {"grpcio": {guard.LOOKUP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.LOOKUP: 0.3, guard.HIT: 1.2}}
+COSTS = {"grpcio": {guard.LOOKUP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.REGISTRATION: 0.3, guard.HIT: 1.2}}
 
 
 def ratios(factor: float) -> list[guard.Ratio]:
     """So many times what a call costs, measured in three rounds."""
     return [
-        guard.Ratio(engine, call, (cost * factor,) * 3)
+        guard.Ratio(engine, call, (cost * factor,) * 3, (1.0,) * 3)
         for engine, calls in COSTS.items()
         for call, cost in calls.items()
     ]
@@ -174,8 +174,9 @@ def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None
 def test_the_guard_names_every_call_that_costs_twice_as_much() -> None:
     findings = guard.judge(COSTS, ratios(2.0))
     assert len(findings) == 4
-    assert "one lookup on native costs 0.6 times the naive server's, and may cost 0.45" in findings[2]
+    assert "one unchanged registration on native costs 0.6 times the naive server's, and may cost 0.45" in findings[2]
     assert "one hit on native costs 2.4 times the null server's, and may cost 1.8" in findings[3]
+    assert findings[3].endswith("rounds 2.4, 2.4, 2.4 beside 1, 1, 1")
 
 
 def test_each_call_is_compared_with_the_server_of_its_own_kind_in_the_same_round() -> None:
@@ -184,28 +185,35 @@ def test_each_call_is_compared_with_the_server_of_its_own_kind_in_the_same_round
         Sample(server, call, cpu, value * round_number)
         for round_number in (1, 2)
         for server, call, value in (
-            ("naive", guard.LOOKUP, 10.0),
-            ("native", guard.LOOKUP, 2.0),
+            ("naive", guard.REGISTRATION, 10.0),
+            ("native", guard.REGISTRATION, 2.0),
             ("null", guard.HIT, 4.0),
             ("native", guard.HIT, 6.0),
         )
     ]
-    assert sorted(guard.ratios_of(samples)) == [
-        guard.Ratio("native", guard.HIT, (1.5, 1.5)),
-        guard.Ratio("native", guard.LOOKUP, (0.2, 0.2)),
+    ratios = sorted(guard.ratios_of(samples))
+    assert ratios == [
+        guard.Ratio("native", guard.HIT, (6.0, 12.0), (4.0, 8.0)),
+        guard.Ratio("native", guard.REGISTRATION, (2.0, 4.0), (10.0, 20.0)),
     ]
+    assert [ratio.value for ratio in ratios] == [1.5, 0.2]
 
 
-def test_one_round_that_was_disturbed_does_not_trip_the_guard() -> None:
-    assert guard.judge(COSTS, [guard.Ratio("native", guard.LOOKUP, (0.3, 1.5, 0.3))]) == []
+def test_rounds_that_neighbours_disturbed_do_not_trip_the_guard() -> None:
+    assert guard.judge(COSTS, [guard.Ratio("native", guard.HIT, (1.2, 6.0, 2.5), (1.4, 1.0, 1.3))]) == []
+
+
+def test_a_call_that_costs_twice_as_much_trips_the_guard_through_disturbed_rounds_of_the_other_server() -> None:
+    [finding] = guard.judge(COSTS, [guard.Ratio("native", guard.HIT, (2.4, 3.0, 2.6), (4.0, 1.0, 5.0))])
+    assert "costs 2.4 times" in finding
 
 
 def test_every_engine_has_costs_to_be_held_to() -> None:
     costs = guard.known_costs()
     assert costs.keys() == set(get_args(Engine)) - {"auto"}
     for engine, calls in costs.items():
-        beside_null = {guard.HIT, guard.MISS} if engine == "native" else set()
-        assert calls.keys() == {guard.LOOKUP, guard.REGISTRATION} | beside_null
+        lookups = {guard.HIT, guard.MISS} if engine == "native" else {guard.LOOKUP}
+        assert calls.keys() == {guard.REGISTRATION} | lookups
 
 
 def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
