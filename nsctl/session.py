@@ -119,6 +119,10 @@ class Session:
                 self.failed(answer.error)
         return answers
 
+    def rows_of_each(self, ask: Callable[[NamesrvClient], list[Row]]) -> list[Row]:
+        """Asks all; the rows of those that answered, and tells of those that failed."""
+        return [row for answer in self.each(ask) for row in answer.value or ()]
+
 
 def add_command(
     app: typer.Typer, name: str, run: Callable[..., None], *, acts: bool = False, agents: Any = None

@@ -77,7 +77,7 @@ def history(
         found = (entry for entry in entries(server, request) if not causes or _is_of(entry, causes))
         return [audit_row(server, entry) for entry in islice(found, limit)]
 
-    rows = [row for answer in session.each(ask) for row in answer.value or ()]
+    rows = session.rows_of_each(ask)
     rows.sort(key=lambda row: str(row["at"]), reverse=True)
     session.show(rows, ("at", "endpoint", "revision", "cause", "caller", "what", "comment"))
 

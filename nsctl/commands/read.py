@@ -245,7 +245,7 @@ def watchers(session: Session) -> None:
             for watcher in page.watchers  # type: ignore[attr-defined]
         ]
 
-    rows = [row for answer in session.each(ask) for row in answer.value or ()]
+    rows = session.rows_of_each(ask)
     session.show(rows, ("endpoint", "peer", "call", "topics", "prefixes", "revision", "events_behind", "opened_at"))
 
 

@@ -114,7 +114,7 @@ def intents(session: Session) -> None:
     def ask(server: NamesrvClient) -> list[Row]:
         return [intent_row(server, intent) for intent in all_intents(server)]
 
-    rows = [row for answer in session.each(ask) for row in answer.value or ()]
+    rows = session.rows_of_each(ask)
     session.show(rows, ("endpoint", "kind", "cluster", "broker", "topic", "since", "until", "caller", "why"))
 
 
@@ -128,7 +128,7 @@ def address_claims(session: Session) -> None:
             for claim in page.address_claims  # type: ignore[attr-defined]
         ]
 
-    rows = [row for answer in session.each(ask) for row in answer.value or ()]
+    rows = session.rows_of_each(ask)
     session.show(rows, ("endpoint", "cluster", "address", "broker", "id", "since", "until"))
 
 

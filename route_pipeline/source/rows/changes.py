@@ -18,7 +18,7 @@ from route_pipeline.source.name_server.connecting import Connecting
 from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf, open_snapshot
 from route_pipeline.source.rows.encoded_queues import QueueColumns, static_mapping
 from route_pipeline.source.rows.filter import EVERYTHING, RowFilter
-from route_pipeline.source.rows.tables import queue_columns
+from route_pipeline.source.rows.tables import live_columns, queue_columns
 
 MAX_BATCH_ROWS = 8192
 """Rows at which a batch of changes is handed on: one for each revision would be slow, all at once would be large."""
@@ -210,22 +210,14 @@ def _group_removal(removal: route_service_pb2.BrokerGroupRemoval) -> _Row:
 
 
 def _live(live: route_data_pb2.BrokerLiveInfo) -> _Row:
-    row = {
-        **_key("brokers", PUT, cluster_name=live.cluster_name, broker_addr=live.broker_addr),
+    key = _key("brokers", PUT, cluster_name=live.cluster_name, broker_addr=live.broker_addr)
+    return key | {
         "broker_name": live.broker_name,
         "broker_id": live.broker_id,
-        "ha_server_addr": _present(live, "ha_server_addr"),
-        "generation": live.generation,
-        "has_channel": live.has_channel,
+        **live_columns(live),
         "heartbeat_timeout_millis": live.heartbeat_timeout_millis,
         "unconfirmed": live.unconfirmed,
     }
-    if live.HasField("data_version"):
-        version = live.data_version
-        row["data_version_timestamp_millis"] = version.timestamp_millis
-        row["data_version_counter"] = version.counter
-        row["data_version_state_version"] = version.state_version
-    return row
 
 
 def _broker_removal(removal: route_service_pb2.BrokerRemoval) -> _Row:

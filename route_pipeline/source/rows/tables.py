@@ -151,7 +151,7 @@ class BrokerRows:
             "unconfirmed": broker_id in group.unconfirmed_broker_ids,
             "live": live is not None,
             "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
-            **(_live_columns(live) if live is not None else {}),
+            **(_live_broker_columns(live) if live is not None else {}),
         }
 
 
@@ -181,10 +181,14 @@ def _cluster_rows(chunk: route_service_pb2.SnapshotChunk) -> list[_Row]:
     ]
 
 
-def _live_columns(live: route_data_pb2.BrokerLiveInfo) -> _Row:
+def _live_broker_columns(live: route_data_pb2.BrokerLiveInfo) -> _Row:
+    return live_columns(live) | {"last_update": live.last_update_timestamp_millis * 1000}
+
+
+def live_columns(live: route_data_pb2.BrokerLiveInfo) -> dict[str, Any]:
+    """What every table with live brokers has of one."""
     columns: _Row = {
         "ha_server_addr": live.ha_server_addr if live.HasField("ha_server_addr") else None,
-        "last_update": live.last_update_timestamp_millis * 1000,
         "generation": live.generation,
         "has_channel": live.has_channel,
     }
