@@ -218,7 +218,7 @@ class Run:
                     held["tasks"] = open_tasks(client)
             self.history.add("sample", name=name, phase=phase, **held)
 
-    def _look_up_once_more(self) -> None:
+    def _ask_once_more(self) -> None:
         """Waits until each name server and copy has answered a lookup that began after this was called."""
         seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
         eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
@@ -226,7 +226,7 @@ class Run:
     def finish(self) -> list[str]:
         """Settles, takes the last samples and checks the history; returns what is broken."""
         self.settle()
-        self._look_up_once_more()
+        self._ask_once_more()
         watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
         expected = len(CLIENTS) + watchers + len(self.fleet.replicas)  # a copy reads a stream of its leader's
         began = self.history.now()

@@ -92,7 +92,7 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
         metrics, remoting = str(started["metrics"]), Endpoint.parse(str(started["remoting"]))
         console = stack.enter_context(ConsoleProcess(str(server.endpoint)))
 
-        def look_up() -> None:
+        def lookup() -> None:
             with RemotingClient(str(remoting)) as peer:
                 answer = peer.ask(105, {"topic": "TopicTest"})
             if answer.code:
@@ -100,7 +100,7 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
 
         yield [
             (
-                Target("RocketMQ's protocol", server, look_up),
+                Target("RocketMQ's protocol", server, lookup),
                 catalogue.on_remoting(remoting.port, seconds),
             ),
             (
