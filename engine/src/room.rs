@@ -17,6 +17,7 @@ use crate::call::Begun;
 use crate::call::parked::{Lot, Parked};
 use crate::call::script::{Held, perform};
 use crate::connection;
+use crate::connection::gathered::Spare;
 use crate::connection::heavy::HeavyTurns;
 use crate::door::Arrived;
 use crate::grpc::message::Assembler;
@@ -115,6 +116,8 @@ pub(crate) struct Room {
     pub(crate) heavy_turns: HeavyTurns,
     /// Where keys for the cache are built.
     pub(crate) key: RefCell<Vec<u8>>,
+    /// Where the connection whose turn it is gathers what it writes.
+    pub(crate) spare: Spare,
 }
 
 /// Serves connections until the engine has ended.
@@ -134,6 +137,7 @@ pub(crate) fn run(shared: Arc<Shared>, thread: usize, arrived: UnboundedReceiver
         leavers: Semaphore::new(LEAVERS),
         heavy_turns: HeavyTurns::default(),
         key: RefCell::default(),
+        spare: Spare::default(),
     });
     let local = LocalSet::new();
     local.block_on(&runtime, room.serve(arrived));

@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod crossing;
+pub(crate) mod gathered;
 pub(crate) mod heavy;
 pub(crate) mod pace;
 pub(crate) mod scan;
@@ -21,11 +22,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::call;
+use crate::connection::gathered::Gathered;
 use crate::connection::pace::{PREFACE, Paced, Signs};
 use crate::connection::wire::Wire;
 use crate::door::Arrived;
 use crate::door::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
-use crate::grpc::payload::Payload;
+use crate::grpc::payload::{Counted, Payload};
 use crate::peer::Peer;
 use crate::room::{Handle, Room};
 use crate::shared::Stage;
@@ -70,11 +72,11 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
     let Ok(turn) = room.newcomers.acquire().await else { return };
     let signs = Signs::new(&room.heavy_turns);
     signs.alive.set(true);
-    let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(Paced::new(wire, Rc::clone(&signs)))).await else {
-        return;
-    };
+    let wire = Gathered::new(wire, &room.spare);
+    let paced = Paced::new(wire.clone(), Rc::clone(&signs));
+    let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(paced)).await else { return };
     let handle = room.enter();
-    let mut connection = Connection::new(http2, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), signs);
+    let mut connection = Connection::new(http2, wire, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), signs);
     let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
     tokio::task::yield_now().await; // the calls that it brought have their turn, too
     drop(turn);
@@ -144,8 +146,14 @@ struct Keepalive {
     asked: bool,
 }
 
+/// What HTTP/2 reads from and writes to.
+type Transport = Paced<Gathered<Wire>>;
+
 struct Connection {
-    http2: h2::server::Connection<Paced<Wire>, Payload>,
+    http2: h2::server::Connection<Transport, Payload>,
+    wire: Gathered<Wire>,
+    /// What has been written and has not left.
+    unsent: Counted,
     room: Rc<Room>,
     handle: Rc<Handle>,
     peer: Arc<Peer>,
@@ -158,7 +166,8 @@ struct Connection {
 
 impl Connection {
     fn new(
-        mut http2: h2::server::Connection<Paced<Wire>, Payload>,
+        mut http2: h2::server::Connection<Transport, Payload>,
+        wire: Gathered<Wire>,
         room: Rc<Room>,
         handle: Rc<Handle>,
         peer: Arc<Peer>,
@@ -167,7 +176,8 @@ impl Connection {
         let limits = &room.shared.limits;
         let keepalive = Keepalive { timer: Box::pin(sleep(limits.keepalive)), pings: http2.ping_pong(), asked: false };
         let age = (!limits.max_connection_age.is_zero()).then(|| Box::pin(sleep(limits.max_connection_age)));
-        Self { http2, room, handle, peer, signs, keepalive, age, draining: false, closing: false }
+        let unsent = Counted::new(&handle.waiting, 0);
+        Self { http2, wire, unsent, room, handle, peer, signs, keepalive, age, draining: false, closing: false }
     }
 
     /// Looks whether the connection should go. Returns whether it must end now.
@@ -286,9 +296,15 @@ impl Future for Connection {
         if this.poll_end(cx) || this.poll_keepalive(cx) {
             return Poll::Ready(());
         }
+        this.wire.begin_turn();
         let polled = this.poll_turn(cx);
+        let left = this.wire.poll_end_turn(cx);
+        this.unsent.set(this.wire.unsent());
         this.signs.heavy.borrow_mut().end();
         this.room.check_waiting();
+        if let Poll::Ready(Err(_)) = left {
+            return Poll::Ready(());
+        }
         polled
     }
 }

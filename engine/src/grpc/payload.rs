@@ -37,13 +37,28 @@ impl Waiting {
     }
 }
 
+/// Some of them, which wait until this is dropped.
 #[derive(Debug)]
-struct Ticket {
+pub(crate) struct Counted {
     waiting: Rc<Waiting>,
     bytes: usize,
 }
 
-impl Drop for Ticket {
+impl Counted {
+    pub(crate) fn new(waiting: &Rc<Waiting>, bytes: usize) -> Self {
+        waiting.add(bytes);
+        Self { waiting: Rc::clone(waiting), bytes }
+    }
+
+    /// Now it is so many.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        self.waiting.subtract(self.bytes);
+        self.waiting.add(bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
         self.waiting.subtract(self.bytes);
     }
@@ -57,7 +72,7 @@ pub(crate) struct Payload {
     header: Bytes,
     tail: Bytes,
     /// Counts it until the last part of it is gone.
-    ticket: Rc<Ticket>,
+    counted: Rc<Counted>,
 }
 
 impl Payload {
@@ -74,10 +89,8 @@ impl Payload {
         let mut prefix = [0; PREFIX];
         // Answers are made by the servicers, which bound them far below 4 GiB.
         prefix[1..].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-        let bytes = OVERHEAD + length;
-        waiting.add(bytes);
-        let ticket = Rc::new(Ticket { waiting: Rc::clone(waiting), bytes });
-        Self { prefix, begun: 0, header, tail, ticket }
+        let counted = Rc::new(Counted::new(waiting, OVERHEAD + length));
+        Self { prefix, begun: 0, header, tail, counted }
     }
 
     /// Cuts off so many of the first bytes. All parts count as waiting until the last one is gone.
@@ -92,7 +105,7 @@ impl Payload {
             begun: PREFIX - of_prefix,
             header: self.header.split_to(of_header),
             tail: self.tail.split_to(length - of_prefix - of_header),
-            ticket: Rc::clone(&self.ticket),
+            counted: Rc::clone(&self.counted),
         }
     }
 
