@@ -1,6 +1,12 @@
-//! Answers of one kind, bounded in bytes; those that are asked for get a second chance when it is full.
+//! Answers of one kind, bounded in bytes. When it is full, those that are asked for get a second chance, and of new ones
+//! few come in.
+//!
+//! Clients ask for their routes again and again, in the same order. Where all of these are a little more than there is
+//! room for, and each came in, it would be gone when it is asked for again: nothing would ever be found. So most of them
+//! stay outside, and those that are in stay in. What is asked for often comes in soon.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::Answer;
@@ -11,6 +17,10 @@ const OVERHEAD: usize = 192;
 
 /// How many answers may get a second chance in a row: making room must not walk through all of them.
 const MAX_CHANCES: usize = 32;
+
+/// Of so many new answers one comes in, by chance, when it is full. With routes for five fourths of the room, three of four
+/// are found then.
+const NEW_ONES: u64 = 8;
 
 /// An answer with what it rests on.
 #[derive(Debug)]
@@ -42,11 +52,14 @@ pub(super) struct Share {
     bytes: usize,
     entries: HashMap<Arc<[u8]>, Entry>,
     order: VecDeque<Arc<[u8]>>,
+    /// The last random number.
+    random: u64,
 }
 
 impl Share {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, bytes: 0, entries: HashMap::new(), order: VecDeque::new() }
+        let random = RandomState::new().hash_one(most) | 1;
+        Self { most, bytes: 0, entries: HashMap::new(), order: VecDeque::new(), random }
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
@@ -62,6 +75,8 @@ impl Share {
         if let Some(held) = self.entries.get_mut(key) {
             self.bytes = self.bytes - held.size + entry.size;
             *held = entry;
+        } else if self.bytes + entry.size > self.most && self.next_random() % NEW_ONES != 0 {
+            return false;
         } else {
             let key: Arc<[u8]> = key.into();
             self.bytes += entry.size;
@@ -94,6 +109,14 @@ impl Share {
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    fn next_random(&mut self) -> u64 {
+        // Marsaglia's xorshift: it is never zero. Nothing depends on how good it is.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
     }
 
     fn make_room(&mut self) {

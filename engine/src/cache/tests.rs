@@ -99,6 +99,40 @@ fn an_answer_that_is_asked_for_outlives_those_that_are_not() {
 }
 
 #[test]
+fn routes_that_are_asked_for_in_turn_are_found_where_they_are_more_than_there_is_room_for() {
+    const ROUTES: u32 = 5_000;
+    const ROUND: usize = 5_000;
+    let one = 192 + 2 * 4 + "route".len();
+    let cache = Cache::new(4 * one * ROUND / 5 * 8 / 7);
+    let mut found = [0; 4];
+    for count in &mut found {
+        for number in 0..ROUTES {
+            let key = number.to_le_bytes();
+            if cache.find(&key).is_some() {
+                *count += 1;
+            } else {
+                cache.put(&key, message("route"), NONE, 0);
+            }
+        }
+    }
+    assert_eq!(found[0], 0);
+    assert!(found[1..].iter().all(|count| (ROUND * 3 / 5..=ROUND * 4 / 5).contains(count)), "{found:?}");
+}
+
+#[test]
+fn an_answer_that_is_asked_for_often_comes_in_where_there_is_no_room() {
+    let cache = Cache::new(64 << 10);
+    for number in 0..10_000_u32 {
+        cache.put(&number.to_le_bytes(), message("other"), NONE, 0);
+    }
+    let asked = (0..1_000).find(|_| {
+        cache.put(b"asked for", message("route"), NONE, 0);
+        cache.find(b"asked for").is_some()
+    });
+    assert!(asked.is_some());
+}
+
+#[test]
 fn what_is_too_large_is_not_kept_and_takes_its_forerunner_along() {
     let cache = Cache::new(64 << 10);
     cache.put(b"k", message("small"), NONE, 0);
