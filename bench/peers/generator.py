@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -15,6 +16,8 @@ from bench.peers.calls import Call
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 
 _SOURCE = Path(__file__).parent.parent / "load_generator"
+_PROFILE = "LOAD_GENERATOR_PROFILE"
+"""Names the profile of Cargo.toml with which it is compiled, in the environment. For figures it is ``release``."""
 _MAGIC = b"NSLOAD2\n"
 _EXTRA_SECONDS = 400.0
 """What a run may take beyond its own times: filling, connecting, the last answers."""
@@ -59,9 +62,10 @@ def program() -> Path:
     if cargo is None:
         raise Missing("cargo", "compiles the load generator; get it from rustup.rs")
     target = CACHE / "load-generator"
-    arguments = [cargo, "build", "--release", "--quiet", "--locked", "--target-dir", str(target)]
+    profile = os.environ.get(_PROFILE, "release")
+    arguments = [cargo, "build", "--profile", profile, "--quiet", "--locked", "--target-dir", str(target)]
     run_recipe("the load generator", [*arguments, "--manifest-path", str(_SOURCE / "Cargo.toml")])
-    return target / "release" / "load-generator"
+    return target / profile / "load-generator"
 
 
 def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
