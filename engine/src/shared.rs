@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::bridge::{Bridge, Event};
@@ -120,6 +121,8 @@ pub(crate) struct Shared {
     pub(crate) threads: usize,
     pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
     stage: AtomicU8,
+    /// Tells the door of it; other threads have inboxes.
+    pub(crate) next_stage: Notify,
 }
 
 /// A place among the calls that Python has. Given back when it is dropped.
@@ -160,6 +163,7 @@ impl Shared {
             threads,
             tls: RwLock::new(None),
             stage: AtomicU8::new(Stage::Serving as u8),
+            next_stage: Notify::new(),
             limits,
         }
     }
@@ -172,6 +176,7 @@ impl Shared {
     pub(crate) fn set_stage(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         self.bridge.wake_threads();
+        self.next_stage.notify_one();
     }
 
     /// A place for another call; None if there is none.

@@ -104,7 +104,7 @@ pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, rooms: Vec<Unbo
             }
         }
         while door.shared.stage() < Stage::Draining {
-            sleep(PAUSE).await;
+            door.shared.next_stage.notified().await;
         }
     });
 }
