@@ -36,7 +36,7 @@ def image(engine: Engine) -> Iterator[Engine]:
     try:
         yield engine
     finally:
-        engine.podman("rm", "--force", "--time=1", "ns-for-spark")
+        engine.podman("rm", "--force", "--time=0", "ns-for-spark")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_the_image_is_driver_master_and_worker_of_a_cluster(image: Engine, share
         image.podman("run", "--rm", *ON_LOOPBACK, volume, *submit, timeout=INGEST_SECONDS)
     finally:
         for name in ("spark-worker", "spark-master"):
-            image.podman("rm", "--force", "--time=1", name)
+            image.podman("rm", "--force", "--time=0", name)
     assert reads(shared) == ["snapshot"]
 
 
