@@ -29,6 +29,7 @@ from namesrv_api.v1 import route_service_pb2
 
 from bench.figures import Sample, machine, machine_line, progress, shown, summarise, table
 from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
+from bench.peers import generator
 from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import NAIVE, NULL, Server, own_engines, server_cores, turned
 from bench.workload import Profile
@@ -197,6 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=own_engines(), help="default: all that are installed")
     parser.add_argument("--calibrate", action="store_true", help=f"write what all calls cost to {COSTS_FILE.name}")
     options = parser.parse_args(arguments)
+    os.environ[generator.PROFILE] = generator.TRIAL  # costs were calibrated beside that null server, too
     if options.calibrate:
         calibrate(options.rounds)
         return 0

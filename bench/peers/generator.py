@@ -16,8 +16,9 @@ from bench.peers.calls import Call
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 
 _SOURCE = Path(__file__).parent.parent / "load_generator"
-_PROFILE = "LOAD_GENERATOR_PROFILE"
-"""Names the profile of Cargo.toml with which it is compiled, in the environment. For figures it is ``release``."""
+PROFILE, TRIAL = "LOAD_GENERATOR_PROFILE", "trial"
+"""The variable of the environment that names the profile of Cargo.toml with which it is compiled, and the one that is
+compiled in a third of the time. For figures it is ``release``."""
 _MAGIC = b"NSLOAD2\n"
 _EXTRA_SECONDS = 400.0
 """What a run may take beyond its own times: filling, connecting, the last answers."""
@@ -62,7 +63,7 @@ def program() -> Path:
     if cargo is None:
         raise Missing("cargo", "compiles the load generator; get it from rustup.rs")
     target = CACHE / "load-generator"
-    profile = os.environ.get(_PROFILE, "release")
+    profile = os.environ.get(PROFILE, "release")
     arguments = [cargo, "build", "--profile", profile, "--quiet", "--locked", "--target-dir", str(target)]
     run_recipe("the load generator", [*arguments, "--manifest-path", str(_SOURCE / "Cargo.toml")])
     return target / profile / "load-generator"
