@@ -76,7 +76,7 @@ test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz
 test-all: test test-rest  ## Run all tests but those of the containers
 
 unit: setup  ## Run the tests that need no process and no network, but the properties, which take as long again
-	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n auto
+	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n 4
 
 coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
 	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html
