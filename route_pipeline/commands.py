@@ -135,7 +135,7 @@ def follow_command(
                 if mirror is not None:
                     mirror.catch_up()
 
-            repeat(ingest_once, every, (IngestError, SinkError, StoreUnavailableError), _say)
+            repeat(ingest_once, every, (IngestError, SinkError, StoreUnavailableError), _warn)
 
 
 @app.command("report")
@@ -323,7 +323,7 @@ def _open(log_url: str) -> RouteLog:
     log.check_not_empty(found)
     log.check_files(found)  # before Spark takes its seconds to start
     if found.unknown_kinds:
-        _say(f"commits of a kind that this version does not know: {', '.join(sorted(found.unknown_kinds))}")
+        _warn(f"commits of a kind that this version does not know: {', '.join(sorted(found.unknown_kinds))}")
     check_java()
     return log
 
@@ -370,6 +370,11 @@ def _console() -> TableConsole:
 def _say(progress: str) -> None:
     """Progress goes to standard error: the report alone is the output."""
     tell("route-pipeline", progress, "progress", "info")
+
+
+def _warn(problem: str) -> None:
+    """What somebody should look at, although the program goes on."""
+    tell("route-pipeline", problem, "problem", "warning")
 
 
 def _exit_with(message: str, code: int) -> NoReturn:

@@ -55,15 +55,15 @@ def main() -> None:
 def write_with_others(file: Path, figures: list[Figure], sizes: Sizes) -> None:
     """Writes figures, and before them those of workloads that a file has and that were not measured now.
 
-    Each workload is there with when, where and of which commit it was measured.
+    Each workload is there with when, where, of which commit and at which sizes it was measured.
     """
-    now = {name: machine()[name] for name in MEASURED}
+    now = {name: machine()[name] for name in MEASURED} | asdict(sizes)
     measured = {figure.workload: now for figure in figures}
     others = [one for one in read_figures(file) if one.workload not in measured] if file.exists() else []
     if others:
         before = json.loads(file.read_text())["measured"]
         measured = {one.workload: before[one.workload] for one in others} | measured
-    write_json(file, [*others, *figures], measured=measured, **asdict(sizes))
+    write_json(file, [*others, *figures], measured=measured)
 
 
 def samples_of(name: str, sizes: Sizes) -> list[Sample]:

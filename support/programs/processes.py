@@ -68,21 +68,41 @@ def _error_of(call: Callable[[], object]) -> RichError:
 
 
 def ended(
-    arguments: list[str], environment: dict[str, str] | None = None, folder: str | None = None
+    arguments: list[str],
+    environment: dict[str, str] | None = None,
+    folder: str | None = None,
+    within_seconds: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
-    """A program of ours that ends by itself, and what it said; forked where programs are."""
+    """A program of ours that ends by itself, and what it said; forked where programs are.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end in time, and has been killed.
+    """
     if not (Process.are_forked and can_fork(arguments)):
         return subprocess.run(
-            arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+            arguments,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=within_seconds,
+            check=False,
         )
     with tempfile.TemporaryFile("w+") as output:
-        program = ForkedProgram(arguments, environment or os.environ, folder, output.fileno())
+        given = os.environ if environment is None else environment
+        program = ForkedProgram(arguments, given, folder, output.fileno())
+        patience = threading.Timer(within_seconds, program.kill)
+        patience.start()
         try:
             with program.stderr:
                 said = program.stderr.read()
-            code = program.wait(60)
+            code = program.wait(within_seconds)
         finally:
+            was_killed = not patience.is_alive()
+            patience.cancel()
             program.kill()  # one that has not ended
+        if was_killed:
+            raise subprocess.TimeoutExpired(arguments, within_seconds, stderr=said)
         output.seek(0)
         return subprocess.CompletedProcess(arguments, code, output.read(), said)
 

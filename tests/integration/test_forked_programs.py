@@ -56,6 +56,12 @@ def test_a_forked_program_writes_to_both_outputs_what_a_started_one_does(tmp_pat
     assert there.stdout or there.stderr
 
 
+def test_a_forked_program_that_does_not_end_is_killed_as_a_started_one_is() -> None:
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        ended([NAMESRV, "serve", "--listen", "127.0.0.1:0", "--log-format", "json"], within_seconds=3.0)
+    assert '"namesrv_started"' in str(caught.value.stderr)
+
+
 def test_a_forked_program_has_nothing_of_the_process_that_forked_it() -> None:
     with NamesrvProcess() as others, NamesrvProcess() as process:
         folder = Path("/proc") / str(process.pid)

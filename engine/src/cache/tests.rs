@@ -100,10 +100,9 @@ fn an_answer_that_is_asked_for_outlives_those_that_are_not() {
 
 #[test]
 fn routes_that_are_asked_for_in_turn_are_found_where_they_are_more_than_there_is_room_for() {
-    const ROUTES: u32 = 5_000;
-    const ROUND: usize = 5_000;
-    let one = 192 + 2 * 4 + "route".len();
-    let cache = Cache::new(4 * one * ROUND / 5 * 8 / 7);
+    const ROUTES: usize = 5_000;
+    let one = 192 + 2 * size_of::<usize>() + "route".len();
+    let cache = Cache::new(4 * one * ROUTES / 5 * 8 / 7);
     let mut found = [0; 4];
     for count in &mut found {
         for number in 0..ROUTES {
@@ -116,7 +115,7 @@ fn routes_that_are_asked_for_in_turn_are_found_where_they_are_more_than_there_is
         }
     }
     assert_eq!(found[0], 0);
-    assert!(found[1..].iter().all(|count| (ROUND * 3 / 5..=ROUND * 4 / 5).contains(count)), "{found:?}");
+    assert!(found[1..].iter().all(|count| (ROUTES * 3 / 5..=ROUTES * 4 / 5).contains(count)), "{found:?}");
 }
 
 #[test]
