@@ -96,6 +96,7 @@ def _leave_out_what_no_line_has() -> None:
     """
     logging._srcfile = None  # noqa: SLF001 - the only way, and a documented one
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
 
 
 def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.QueueListener:

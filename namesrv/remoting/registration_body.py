@@ -27,7 +27,7 @@ _NUMBER = "(?:0|[1-9][0-9]{0,17})"
 _HEAD = re.compile(
     rf'\{{"filterServerList":\[\],"topicConfigSerializeWrapper":\{{'
     rf'"dataVersion":\{{"counter":({_NUMBER}),(?:"stateVersion":({_NUMBER}),)?"timestamp":({_NUMBER})\}},'
-    rf'(?:"mappingDataVersion":\{{"counter":{_NUMBER},"stateVersion":{_NUMBER},"timestamp":{_NUMBER}\}},)?'
+    rf'(?P<newer>"mappingDataVersion":\{{"counter":{_NUMBER},"stateVersion":{_NUMBER},"timestamp":{_NUMBER}\}},)?'
     r'"topicConfigTable":'
 )
 _TAIL = ',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
@@ -185,8 +185,8 @@ def _plain_table(text: str) -> _PlainTable | None:
     found = _HEAD.match(text)
     if found is None:
         return None
-    counter, state_version, timestamp = (int(number or 0) for number in found.groups())
-    tail = _TAIL if text.endswith(_TAIL) else _OLD_TAIL
+    counter, state_version, timestamp = (int(number or 0) for number in found.group(1, 2, 3))
+    tail = _TAIL if found["newer"] else _OLD_TAIL  # with mappings it ends otherwise: its table is not read here
     if not text.endswith(tail):
         return None
     return _PlainTable(DataVersion(timestamp, counter, state_version), found.end(), len(text) - len(tail))

@@ -98,8 +98,10 @@ impl<T: AsyncWrite + Unpin> Outgoing<T> {
             self.left += written;
         }
         self.left = 0;
-        self.gathered.clear();
-        self.spare.replace(std::mem::take(&mut self.gathered));
+        if self.gathered.capacity() > 0 {
+            self.gathered.clear();
+            self.spare.replace(std::mem::take(&mut self.gathered));
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -258,7 +260,11 @@ mod tests {
             assert_eq!(spare.borrow().capacity(), 0);
             assert!(end_turn(&gathered));
             assert_eq!(gathered.0.borrow().gathered.capacity(), 0);
-            assert!(spare.borrow().capacity() > 0);
+            let kept = spare.borrow().capacity();
+            assert!(kept > 0);
+            gathered.begin_turn();
+            assert!(end_turn(&gathered));
+            assert_eq!(spare.borrow().capacity(), kept, "a turn that writes nothing leaves it");
         }
     }
 
