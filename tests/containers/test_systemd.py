@@ -9,7 +9,7 @@ import pytest
 
 from support.programs.processes import eventually
 from tests.containers.machine import SECONDS, UNITS, Machine, documented, started_machine
-from tools.containers.engine import CommandError, Engine, NoEngineError
+from tools.containers.engine import Engine, NoEngineError
 from tools.engine_wheel import NoCargoError
 
 pytestmark = pytest.mark.timeout(600)
@@ -65,7 +65,7 @@ def test_systemd_finds_nothing_wrong_with_the_units_and_they_are_sealed(machine:
 
 def test_a_killed_program_is_started_again_and_finds_what_was_decided(machine: Machine) -> None:
     machine.run(f"{NSCTL} kv put ORDER_TOPIC_CONFIG T broker-a:4 --namesrv 127.0.0.1:9876")
-    for unit in ("namesrv", AGENT):
+    for unit in (AGENT, "namesrv"):  # the agent registers again, too, once the name server is another
         restarts = int(machine.told_of(unit, "NRestarts"))
         started = machine.events(unit).count("registered" if unit == AGENT else "namesrv_started")
         machine.run(f"systemctl kill --signal=KILL {unit}")
@@ -117,5 +117,4 @@ def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(mac
 def test_what_stands_in_the_journal_of_our_services_is_json_alone(machine: Machine) -> None:
     for unit in ("namesrv", AGENT):
         assert all({"event", "level", "timestamp"} <= line.keys() for line in machine.log(unit))
-    with pytest.raises(CommandError):
-        machine.run("systemctl is-failed namesrv")
+    assert machine.told_of("namesrv", "ActiveState") == "active"

@@ -50,7 +50,7 @@ TELLING = {
     "A name server is down": {
         "nsctl status": (UNREACHABLE, "ns-b:9876 .* unreachable"),
         "nsctl agent status AGENT": (FOUND, "ns-b:9876 +no "),
-        "nsctl diff": (UNREACHABLE, ""),
+        "nsctl diff": (UNREACHABLE, "ns-b:9876"),
     },
     "All name servers are down": {"nsctl agent status AGENT": (FOUND, "ns-a:9876 +no ")},
     "Many brokers were lost at once": {
@@ -139,6 +139,7 @@ def assert_more_is_shown(scene: Scene) -> None:
     found = CliRunner().invoke(app, ["doctor", "-o", "json", *flags])
     for more in {row["more"] for row in json.loads(found.stdout)}:
         shown = CliRunner().invoke(app, [*shlex.split(more)[1:], *flags])
+        assert shown.exception is None or isinstance(shown.exception, SystemExit), shown.exception
         assert shown.exit_code != USAGE, shown.output
         assert shown.output, more
 

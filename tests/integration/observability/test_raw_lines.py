@@ -16,8 +16,7 @@ import pytest
 from groundwork.endpoints import Endpoint
 from support.engines import present
 from support.fakes.troubled_program import troubled_environment
-from support.programs.forked_programs import ForkedProgram
-from support.programs.processes import BIN, TOPICS, Process, eventually
+from support.programs.processes import BIN, TOPICS, Process, ended, eventually
 from support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
@@ -53,12 +52,11 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def refused_start(arguments: list[str], **variables: str) -> list[dict[str, Any]]:
+def what_it_says(arguments: list[str], **variables: str) -> list[dict[str, Any]]:
     """What a program says that does not start."""
-    ended = ForkedProgram(arguments, {**os.environ, **variables})
-    with ended.stderr:
-        assert ended.wait(60) == 2
-        return objects(ended.stderr.read())
+    done = ended(arguments, {**os.environ, **variables})
+    assert done.returncode == 2
+    return objects(done.stderr)
 
 
 def missing_files(program: str) -> list[str]:
@@ -84,7 +82,7 @@ def test_a_program_that_does_not_start_says_why_in_an_object(program: str, situa
     (tmp_path / "broken.toml").write_text("log_format = \n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         flags, said = SITUATIONS[situation](program, taken, tmp_path)
-        lines = refused_start([*PROGRAMS[program][0], *flags, "--log-format", "json"])
+        lines = what_it_says([*PROGRAMS[program][0], *flags, "--log-format", "json"])
     assert [line for line in lines if said in line.get("text", "")], lines
     assert {line["event"] for line in lines} <= {"cannot_start", "said"}
 
@@ -102,7 +100,7 @@ def test_json_is_asked_for_by_flag_variable_and_file(
 ) -> None:
     (tmp_path / "it.toml").write_text('log_format = "json"\nno_such_setting = 1\n')
     file = [str(tmp_path / "it.toml")] if arguments == ["--config"] else []
-    (line,) = refused_start([NAMESRV, "serve", "--listen", "nowhere", *arguments, *file], **variables)
+    (line,) = what_it_says([NAMESRV, "serve", "--listen", "nowhere", *arguments, *file], **variables)
     assert (line["event"], line["level"], line["program"]) == ("cannot_start", "error", "namesrv")
 
 
@@ -152,8 +150,8 @@ def speak_wrongly(listen: Endpoint) -> None:
     ],
 )
 def test_the_pipeline_says_why_it_does_not_start_in_objects(arguments: list[str]) -> None:
-    ended = subprocess.run(
+    done = subprocess.run(
         [PIPELINE, *arguments, "--log-format", "json"], capture_output=True, text=True, timeout=60, check=False
     )
-    assert ended.returncode in (1, 2)
-    assert objects(ended.stderr)
+    assert done.returncode in (1, 2)
+    assert objects(done.stderr)
