@@ -12,6 +12,8 @@ KNOWN: int
 
 Fields: TypeAlias = list[tuple[str, bytes]]
 
+def ends_of_pieces(message: bytes, least: int) -> list[int]: ...
+
 class Call:
     @property
     def id(self) -> int: ...

@@ -22,6 +22,7 @@ from groundwork.grpc_handlers import inline_calls
 from groundwork.grpc_handlers.admission import Context, Gate, Memory, OpenGate, UnboundedMemory
 from groundwork.grpc_handlers.composition import Behaviour, Composition, methods_of
 from groundwork.grpc_handlers.failures import Failures
+from groundwork.grpc_handlers.large_requests import LargeRequests, OneInATurn
 from groundwork.telemetry.call_observers import CallObserver, observed
 
 _log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ class CallHandlers:
         *,
         gate_of: Callable[[MethodDescriptor], Gate] = lambda _: OpenGate(),
         memory: Memory | None = None,
+        large_requests: LargeRequests | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
         """Takes what differs between servers.
@@ -49,6 +51,7 @@ class CallHandlers:
             slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
             gate_of: Who is let in, for each call of the contract.
             memory: Bounds the requests under way; None: no bound.
+            large_requests: Parses those that the memory counts; None: one in a turn of the event loop.
             observers: Watch the calls.
         """
         self._failures = failures
@@ -56,7 +59,7 @@ class CallHandlers:
         self._gate_of = gate_of
         self._memory = memory or UnboundedMemory()
         self._observers = observers
-        self._parsing = asyncio.Lock()
+        self._large_requests = large_requests or OneInATurn()
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
         """Adds a service to a server of any engine.
@@ -110,8 +113,8 @@ class CallHandlers:
         gate = self._gate_of(method)
         answering = _Answering(
             method,
-            GetMessageClass(method.input_type).FromString,
-            None if is_inline else self._parsing,
+            GetMessageClass(method.input_type),
+            None if is_inline else self._large_requests,
             behaviour,
             gate,
             self._memory,
@@ -144,9 +147,9 @@ class _Answering(NamedTuple):
     """What the handler of one call works with."""
 
     method: MethodDescriptor
-    parse: Callable[[bytes], Message]
-    parsing: asyncio.Lock | None
-    """Whose turn it is to parse a large request, of all calls together; None: it is parsed at once."""
+    message: type[Message]
+    large_requests: LargeRequests | None
+    """Parses large requests, of all calls together; None: they are parsed at once."""
     behaviour: Behaviour
     gate: Gate
     memory: Memory
@@ -157,19 +160,9 @@ class _CallerGone(Exception):
     """There is nobody any more to write to."""
 
 
-async def _parsed(request: bytes, parse: Callable[[bytes], Message], parsing: asyncio.Lock) -> Message:
-    """A large request, of which one is parsed in a turn of the event loop.
-
-    A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
-    """
-    async with parsing:
-        message = parse(request)
-        await asyncio.sleep(0)
-        return message
-
-
 def _unary(answering: _Answering) -> Any:
-    method, parse, parsing, behaviour, gate, memory, failures = answering
+    method, message, large_requests, behaviour, gate, memory, failures = answering
+    parse = message.FromString
 
     async def handle(request: bytes, context: Context) -> bytes:
         taken, entered, caller = 0, False, None
@@ -178,8 +171,9 @@ def _unary(answering: _Answering) -> Any:
             entered = True
             taken = memory.take(caller, len(request))
             # No name for the parsed request: if this fails, it must not be held until the answer has left.
-            if taken and parsing is not None:
-                answer = await behaviour(gate.checked(caller, await _parsed(request, parse, parsing), context), context)
+            if taken and large_requests is not None:
+                parsed = large_requests.parsed(message, request)
+                answer = await behaviour(gate.checked(caller, await parsed, context), context)
             else:
                 answer = await behaviour(gate.checked(caller, parse(request), context), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
@@ -194,7 +188,8 @@ def _unary(answering: _Answering) -> Any:
 
 
 def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
-    method, parse, _, behaviour, gate, memory, failures = answering
+    method, message, _, behaviour, gate, memory, failures = answering
+    parse = message.FromString
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:

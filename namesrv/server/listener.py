@@ -23,8 +23,10 @@ from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.fair_shares import FairShares
+from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.reflection import add_reflection
 from namesrv.server.rpc.handlers import handlers_of_server
+from namesrv.server.rpc.requests_in_pieces import RequestsInPieces
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -98,6 +100,7 @@ def add_services(
     observers: tuple[CallObserver, ...],
     doorkeeper: Authorizer | None,
     shares: FairShares,
+    writer: TableWriter,
 ) -> None:
     """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
 
@@ -109,9 +112,15 @@ def add_services(
         observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.
         shares: What callers have under way.
+        writer: Changes the tables; large requests are parsed between its slices.
     """
-    slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
-    handlers = handlers_of_server(slow_reader_seconds, observers=observers, doorkeeper=doorkeeper, shares=shares)
+    handlers = handlers_of_server(
+        settings.slow_reader_timeout_millis / 1000,
+        observers=observers,
+        doorkeeper=doorkeeper,
+        shares=shares,
+        large_requests=RequestsInPieces.of(server, writer),
+    )
     for service, parts in services:
         handlers.add_service(server, service, parts)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

@@ -265,6 +265,7 @@ class NamesrvServer:
             observers=observers,
             doorkeeper=self._doorkeeper,
             shares=self._shares,
+            writer=self._writer,
         )
 
     async def _set_health(self) -> None:

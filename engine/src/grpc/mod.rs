@@ -3,4 +3,6 @@
 pub(crate) mod inflate;
 pub(crate) mod message;
 pub(crate) mod payload;
+#[cfg(any(feature = "python", test))]
+pub(crate) mod pieces;
 pub(crate) mod status;

@@ -5,6 +5,7 @@ mod engine;
 
 use pyo3::prelude::*;
 
+use crate::grpc::pieces;
 use crate::panics::tell_panics_in_lines;
 use calls::{PyCall, PyKnown};
 use engine::PyEngine;
@@ -34,7 +35,14 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add(name, number)?;
     }
+    module.add_function(wrap_pyfunction!(ends_of_pieces, module)?)?;
     module.add_class::<PyCall>()?;
     module.add_class::<PyKnown>()?;
     module.add_class::<PyEngine>()
+}
+
+/// Where the pieces of a protobuf message end that, merged one after the other, are the same message.
+#[pyfunction]
+fn ends_of_pieces(message: &[u8], least: usize) -> Vec<usize> {
+    pieces::ends_of_pieces(message, least)
 }

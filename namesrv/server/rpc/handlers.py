@@ -9,6 +9,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from groundwork.grpc_handlers.admission import Context
 from groundwork.grpc_handlers.composition import RefusedCalls
 from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.grpc_handlers.large_requests import LargeRequests
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.core.errors import NotImplementedYet
 from namesrv.server.auth.admission import Admission, Authorizer
@@ -25,6 +26,7 @@ def handlers_of_server(
     observers: Sequence[CallObserver] = (),
     shares: FairShares | None = None,
     doorkeeper: Authorizer | None = None,
+    large_requests: LargeRequests | None = None,
 ) -> CallHandlers:
     """Makes the handlers of a name server's services.
 
@@ -33,6 +35,7 @@ def handlers_of_server(
         observers: Watch the calls.
         shares: What callers have under way; None: nobody else hands it out.
         doorkeeper: Knows who may make which call; None: everybody.
+        large_requests: Parses large requests; None: one in a turn of the event loop.
     """
     of_all = shares or FairShares.of()
     return CallHandlers(
@@ -40,6 +43,7 @@ def handlers_of_server(
         slow_reader_seconds,
         gate_of=lambda method: Admission(method, of_all, doorkeeper),
         memory=RequestMemory(of_all.request_bytes),
+        large_requests=large_requests,
         observers=observers,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import grpc
@@ -137,6 +137,12 @@ class NativeServer(grpc.aio.Server):
         except TimeoutError:
             return True
         return False
+
+    # What a server has that looks into messages.
+
+    def ends_of_pieces(self, request: bytes, least: int) -> Sequence[int]:
+        """Where the pieces of a request end that have so many bytes each, and can be parsed one after another."""
+        return namesrv_engine.ends_of_pieces(request, least)
 
     # What a server has that keeps answers.
 
