@@ -31,6 +31,11 @@ _MEMORY = "resident memory of the server, each"
 _ROUTE, _HEARTBEAT, _QUERY = "GetTopicRoute", "BrokerHeartbeat", "QueryDataVersion"
 _LOOKUPS = (NATIVE, NATIVE + TLS)
 
+_STORM = tuple(
+    Step(workload, _ROUTE, _LOOKUPS, rounds=1, seconds=3.0) for workload in ("storm-idle", "storm", "storm-changed")
+)
+"""They take turns: their latencies are compared, and the machine's own change within minutes."""
+
 STEPS = (
     Step(
         "lookups",
@@ -45,9 +50,7 @@ STEPS = (
     Step("capacity-100k-width-16", _ROUTE, (NATIVE, JAVA), rounds=2),
     Step("heartbeats", _HEARTBEAT, (NATIVE, JAVA)),
     Step("versions", _QUERY, (NATIVE, JAVA)),
-    Step("storm-idle", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
-    Step("storm", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
-    Step("storm-changed", _ROUTE, _LOOKUPS, rounds=2, seconds=3.0),
+    *3 * _STORM,
     Step("lookups", _ROUTE, (NATIVE, "native+2-threads"), pin=False),
 )
 

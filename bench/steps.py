@@ -52,10 +52,10 @@ def measure_steps(steps: Sequence[Step], records: list[Record], seconds: float |
 
 
 def table_of(steps: Sequence[Step], records: Sequence[Record]) -> Iterator[str]:
-    """The lines of a table of all steps."""
+    """The lines of a table of all steps; one that comes again has its rounds in one line."""
     yield "| workload | server | answers/s | p99 ms | CPU µs a call | peak MiB | rate beside Java | beside it (CPU) |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for step in steps:
+    for step in dict.fromkeys(steps):
         for server in step.servers:
             rounds = _rounds(records, step.name, server)
             if rounds:

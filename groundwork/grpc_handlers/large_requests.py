@@ -1,4 +1,4 @@
-"""Large requests: parsed one after another, so that others have their turn. The parsing of one may be shared out, too."""
+"""Large requests: parsed one after another, so that others have their turn."""
 
 from __future__ import annotations
 

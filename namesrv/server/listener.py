@@ -17,16 +17,15 @@ from namesrv_api.v1 import (
 )
 
 from groundwork.connections.listener_tls import ListenerTls
+from groundwork.grpc_handlers.large_requests import LargeRequests
 from groundwork.listening import check_bindable
 from groundwork.program.systemd import listeners_handed_over
 from groundwork.telemetry.call_observers import CallObserver
 from namesrv.config.settings import NamesrvSettings
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.reflection import add_reflection
 from namesrv.server.rpc.handlers import handlers_of_server
-from namesrv.server.rpc.requests_in_pieces import RequestsInPieces
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -100,7 +99,7 @@ def add_services(
     observers: tuple[CallObserver, ...],
     doorkeeper: Authorizer | None,
     shares: FairShares,
-    writer: TableWriter,
+    large_requests: LargeRequests | None = None,
 ) -> None:
     """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
 
@@ -112,14 +111,14 @@ def add_services(
         observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.
         shares: What callers have under way.
-        writer: Changes the tables; large requests are parsed between its slices.
+        large_requests: Parses large requests; None: one in a turn of the event loop.
     """
     handlers = handlers_of_server(
         settings.slow_reader_timeout_millis / 1000,
         observers=observers,
         doorkeeper=doorkeeper,
         shares=shares,
-        large_requests=RequestsInPieces.of(server, writer),
+        large_requests=large_requests,
     )
     for service, parts in services:
         handlers.add_service(server, service, parts)

@@ -33,6 +33,7 @@ from namesrv.server.background.clearing_up import clear_up
 from namesrv.server.background.digest_samples import DigestSamples
 from namesrv.server.background.expiry_scanner import ExpiryScanner
 from namesrv.server.background.pin_expiry import drop_expired_pins
+from namesrv.server.background.requests_in_pieces import RequestsInPieces
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
@@ -265,7 +266,7 @@ class NamesrvServer:
             observers=observers,
             doorkeeper=self._doorkeeper,
             shares=self._shares,
-            writer=self._writer,
+            large_requests=RequestsInPieces.of(self._grpc, self._writer),
         )
 
     async def _set_health(self) -> None:

@@ -42,7 +42,7 @@ class RequestsInPieces:
     def _piece_by_piece(self, message: MessageT, request: bytes) -> Sliced[MessageT]:
         whole, begin = memoryview(request), 0
         for end in self._ends_of_pieces(request, PIECE_BYTES):
-            message.MergeFromString(whole[begin:end])
+            message.MergeFromString(whole[begin:end])  # type: ignore[arg-type]  # takes any bytes-like object
             begin = end
             yield
         return message

@@ -13,8 +13,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.slices import Sliced
+from namesrv.server.background.requests_in_pieces import EndsOfPieces, RequestsInPieces, in_one_piece
 from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.requests_in_pieces import EndsOfPieces, RequestsInPieces, in_one_piece
 
 TOPICS = st.builds(
     route_data_pb2.TopicConfig,
