@@ -19,7 +19,8 @@ VERSITYGW ?= versitygw
 
 # What a newcomer does without; the markers stand in pyproject.toml.
 REST := engines or spark or fuzz or skew or slow
-# Tests wait more than they compute, so four at a time keep two cores busy. The folders with the longest files come first.
+# Tests wait more than they compute, so four at a time keep two cores busy; those of parts do less, and each worker
+# imports everything first. The folders with the longest files come first.
 FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 # What runs beside something else is printed when it has ended, if this make can do that.
@@ -75,8 +76,8 @@ test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz
 
 test-all: test test-rest  ## Run all tests but those of the containers
 
-unit: setup  ## Run the tests that need no process and no network, but the properties, which take as long again
-	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n 4
+unit: setup  ## Run the tests of parts by themselves, but the properties, which take as long again
+	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n 3
 
 coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html
 	$(BIN)/pytest $(or $(TEST),tests/unit) -n auto --cov --cov-report=term:skip-covered --cov-report=html

@@ -133,26 +133,27 @@ def test_a_file_that_a_task_wrote_elsewhere_is_missed_before_the_commit(place: s
     assert log.state().number == 1
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints are made more often than in fact."""
+    monkeypatch.setattr(writer_module, "CHECKPOINT_EVERY", OFTEN)
+
+
+@pytest.mark.usefixtures("often")
 def test_a_start_reads_a_checkpoint_and_few_commits(tmp_path: Path) -> None:
     log = RouteLog.create(tmp_path / "log")
     writer = LogWriter(log)
-    many = CHECKPOINT_EVERY * (KEPT_CHECKPOINTS + 2) + 7
+    many = OFTEN * (KEPT_CHECKPOINTS + 2) + 3
     for number in range(many):
         append(writer, number)
     assert len(log.store.files("_checkpoints")) == 2 * KEPT_CHECKPOINTS
-    for number in range(1, many - CHECKPOINT_EVERY):
+    for number in range(1, many - OFTEN):
         log.store.delete(commit_path(number))  # nobody does: to show that they are not read
 
     state = log.state()
 
     assert (state.number, state.batch, len(state.files)) == (many, many - 1, many)
     assert state.known["ns-a"].revision == many - 1
-
-
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints are made more often than in fact."""
-    monkeypatch.setattr(writer_module, "CHECKPOINT_EVERY", OFTEN)
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import pytest
 
@@ -26,6 +27,7 @@ def last_day(*, empty: bool) -> LastDay:
     return LastDay(NOON, [("brokers", 1, 2, 3)], [change], [flap], there)
 
 
+@cache
 def page(*, empty: bool = False, namesrvs: int = 1) -> str:
     line: Series = {ODD: [(NOON, 1), (NOON + timedelta(hours=1), 3)]}
     data = ReportData(

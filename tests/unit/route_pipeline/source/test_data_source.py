@@ -56,16 +56,6 @@ def test_given_pins_are_read_and_no_others_made() -> None:
     assert part.pin_id == "pin-1"
 
 
-def test_a_name_server_that_does_not_answer_fails_the_plan_and_is_named() -> None:
-    with serving(snapshot()) as fake:
-        options = {"endpoints": f"{fake.endpoint},127.0.0.1:1", "connectTimeoutSeconds": "0.2"}
-        with pytest.raises(NamesrvError, match=r"name server 127\.0\.0\.1:1: UNAVAILABLE"):
-            data_source(**options).reader(StructType()).partitions()
-        assert len(data_source(**options, onLost="continue", shards="1").reader(StructType()).partitions()) == 1
-    with pytest.raises(NamesrvError, match="no name server answers"):
-        data_source(**options, onLost="continue").reader(StructType()).partitions()
-
-
 def test_two_name_servers_of_one_name_are_refused() -> None:
     with serving(snapshot()) as first, serving(snapshot()) as second:
         reader = data_source(endpoints=f"{first.endpoint},{second.endpoint}").reader(StructType())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +11,6 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
@@ -280,36 +278,6 @@ def test_a_name_server_that_says_nothing_more_is_given_up_at_the_total_timeout()
                 list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(Timeouts(connect=2, total=0.3))))
         finally:
             released.set()
-
-
-def test_an_endpoint_where_nobody_listens_is_named_with_the_cause() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(NamesrvError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE.*refused"):
-        list(read_table(Endpoint("127.0.0.1", port), schemas.TOPIC_QUEUES, QUICK))
-
-
-def test_a_port_that_does_not_speak_grpc_is_an_error_that_names_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def answer_garbage() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\nnot gRPC\n")
-
-        thread = threading.Thread(target=answer_garbage)
-        thread.start()
-        try:
-            with pytest.raises(NamesrvError, match=rf"name server 127\.0\.0\.1:{port}: UNAVAILABLE"):
-                list(read_table(Endpoint("127.0.0.1", port), schemas.TOPIC_QUEUES, QUICK))
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
 
 
 def test_a_reader_that_stops_early_cancels_the_call() -> None:
