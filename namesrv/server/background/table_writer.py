@@ -93,9 +93,17 @@ async def run_cooperatively(
                 return result
             ended = clock()
             for _ in range(MOST_TURNS):
-                # On one core the engine's threads, which read calls and write answers, wait for this thread, and Linux
-                # lets it run on for milliseconds. Beside a large change, lookups waited mostly for that.
-                os.sched_yield()
+                _offer_the_core()
                 await asyncio.sleep(0)
                 if clock() - ended >= ended - began:
                     break
+            _offer_the_core()  # else what was answered in the last turn would be written after the next slice
+
+
+def _offer_the_core() -> None:
+    """Lets other threads run that are ready to.
+
+    On one core the engine's threads, which read calls and write answers, wait for this thread, and Linux lets it run on
+    for milliseconds. Beside a large change, lookups waited mostly for that.
+    """
+    os.sched_yield()

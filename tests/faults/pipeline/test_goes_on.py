@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def test_it_goes_on_once_its_name_server_is_back(tmp_path: Path) -> None:
         with Pipeline(tmp_path, history, (), [str(first.endpoint)]) as pipeline:
             pipeline.wait_for_batch(SPARK_SECONDS)
             first.kill()
-            eventually(lambda: pipeline.says("trying again"), within_seconds=SPARK_SECONDS)
+            told = eventually(lambda: pipeline.said("trying again"), within_seconds=SPARK_SECONDS)
+            assert {json.loads(line)["level"] for line in told} == {"warning"}
             with NamesrvProcess(port=first.endpoint.port) as second:
                 register(second, "TopicA", "TopicB")
                 pipeline.wait_for_batch(SPARK_SECONDS)

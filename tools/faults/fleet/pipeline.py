@@ -69,7 +69,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Starts to follow, and goes on where the log ends. Spark takes its time; nothing is waited for."""
-        command = [*self._program, "follow", *self._to, "--every", "1"]
+        command = [*self._program, "follow", *self._to, "--every", "1", "--log-format", "json"]
         with self._said.open("ab") as said:
             self._popen = subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said)
         self._note("started")
@@ -83,9 +83,9 @@ class Pipeline:
         count = self.batches()
         eventually(self.batches, lambda seen: seen > count, seconds)
 
-    def says(self, text: str) -> bool:
-        """Whether it has said that since it was started first."""
-        return text in self._said.read_text(encoding="utf-8")
+    def said(self, text: str) -> list[str]:
+        """Lines of its log with that text, since it was started first."""
+        return [line for line in self._said.read_text(encoding="utf-8").splitlines() if text in line]
 
     def batches(self) -> int:
         """Batches that are whole."""

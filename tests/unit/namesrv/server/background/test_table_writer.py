@@ -232,3 +232,29 @@ def test_others_get_as_much_time_as_a_slice_took() -> None:
 
 def test_an_idle_event_loop_holds_a_change_up_for_a_bounded_number_of_turns_only() -> None:
     assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MOST_TURNS
+
+
+def test_other_threads_are_offered_the_core_between_the_last_turn_of_others_and_the_next_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr("os.sched_yield", lambda: events.append("core"))
+
+    def slices() -> Sliced[None]:
+        for _ in range(2):
+            events.append("slice")
+            yield
+
+    async def others() -> None:
+        while True:
+            events.append("turn")
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        looking_up = asyncio.create_task(others())
+        await run_cooperatively(slices(), VirtualClock().monotonic)
+        looking_up.cancel()
+
+    asyncio.run(run())
+    second = events.index("slice", events.index("slice") + 1)
+    assert events[second - 2 : second] == ["turn", "core"]
