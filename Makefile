@@ -19,8 +19,7 @@ VERSITYGW ?= versitygw
 
 # What a newcomer does without; the markers stand in pyproject.toml.
 REST := engines or spark or fuzz or skew or slow
-# Tests wait more than they compute, so four at a time keep two cores busy; those of parts do less, and each worker
-# imports everything first. The folders with the longest files come first.
+# Tests wait more than they compute, so four at a time keep two cores busy. The folders with the longest files come first.
 FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 # What runs beside something else is printed when it has ended, if this make can do that.
@@ -77,6 +76,7 @@ test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz
 test-all: test test-rest  ## Run all tests but those of the containers
 
 unit: setup  ## Run the tests of parts by themselves, but the properties, which take as long again
+	@# Three, as these wait little, and each worker imports everything first.
 	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n 3
 
 coverage: setup  ## Which lines and branches the unit tests, or with TEST=path others, run: .coverage/html/index.html

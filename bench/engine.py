@@ -34,7 +34,7 @@ _LOOKUPS = (NATIVE, NATIVE + TLS)
 _STORM = tuple(
     Step(workload, _ROUTE, _LOOKUPS, rounds=1, seconds=3.0) for workload in ("storm-idle", "storm", "storm-changed")
 )
-"""They take turns: their latencies are compared, and the machine's own change within minutes."""
+"""They take turns: their latencies are compared, and what the machine adds to them changes within minutes."""
 
 STEPS = (
     Step(

@@ -38,17 +38,18 @@ def measure_steps(steps: Sequence[Step], records: list[Record], seconds: float |
     Args:
         steps: What to run.
         records: Get what was measured, step by step: a fault at the end must not cost what was before it.
-        seconds: Of each run, in one round; None: as the steps say.
+        seconds: Of each run, of which each step has one; None: as the steps say.
         scale: Size of the tables.
     """
     open_many_files()
     known = {workload.name: workload for workload in all_workloads(scale)}
-    for step in steps:
+    for step in steps if seconds is None else dict.fromkeys(steps):
         trial = step if seconds is None else step._replace(rounds=1, seconds=seconds, java_warm_up=seconds)
         what = Measurement(
             known[step.workload], list(trial.servers), trial.rounds, trial.seconds, trial.java_warm_up, pin=trial.pin
         )
-        records.extend(measure(what))
+        before = len(_rounds(records, step.name, step.servers[0]))
+        records.extend({**record, "round": before + record["round"]} for record in measure(what))
 
 
 def table_of(steps: Sequence[Step], records: Sequence[Record]) -> Iterator[str]:

@@ -12,7 +12,7 @@ KNOWN: int
 
 Fields: TypeAlias = list[tuple[str, bytes]]
 
-def ends_of_pieces(message: bytes, least: int) -> list[int]: ...
+def end_of_piece(message: bytes, begin: int, least_bytes: int, most_fields: int) -> int: ...
 
 class Call:
     @property

@@ -17,7 +17,7 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Most bytes of topics in one message: name servers take 4 MiB, broker and channel included."""
 MAX_MESSAGE_TOPICS = 50_000
-"""Most topics in one message: a name server parses it in one go, during which it answers nobody."""
+"""Most topics in one message: a name server on grpcio parses it in one go, during which it answers nobody."""
 _TOPIC_FRAME_BYTES = 4
 """Bytes that a topic takes in its message besides itself: tag and length."""
 _READ_AND_WRITE = 6

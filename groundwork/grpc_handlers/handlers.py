@@ -188,8 +188,7 @@ def _unary(answering: _Answering) -> Any:
 
 
 def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
-    method, message, _, behaviour, gate, memory, failures = answering
-    parse = message.FromString
+    method, _, _, behaviour, gate, memory, failures = answering
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
@@ -208,7 +207,7 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
             taken = memory.take(caller, len(request))
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
             async with contextlib.aclosing(
-                behaviour(gate.checked(caller, parse(request), context), context)
+                behaviour(gate.checked(caller, await _parsed(answering, request, large=taken > 0), context), context)
             ) as answers:
                 del request  # a stream may last, and has taken from it what it needs
                 async for answer in answers:
@@ -232,9 +231,16 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
     return handle
 
 
+async def _parsed(answering: _Answering, request: bytes, *, large: bool) -> Message:
+    if large and answering.large_requests is not None:
+        return await answering.large_requests.parsed(answering.message, request)
+    return answering.message.FromString(request)
+
+
 async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
     """Ends a call with what went wrong, in words that the caller may read."""
     if isinstance(error, DecodeError):
+        error.with_traceback(None)  # a half-parsed request is held by it
         error = MalformedRequest(method.input_type.full_name)
     elif isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

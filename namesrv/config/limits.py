@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Largest request. Parsing is one call that holds the interpreter: 4 MiB take about 20 ms."""
+"""Largest request. Where it cannot be cut, parsing is one call that holds the interpreter: 4 MiB take about 20 ms."""
 
 MAX_METADATA_BYTES = 16 * 1024
 """Largest metadata of a request, as HTTP/2 counts it: name, value and 32 for each entry. Metadata is in memory before

@@ -8,21 +8,19 @@ const FOUR_BYTES: u8 = 5;
 /// Bytes of the longest varint.
 const LONGEST_VARINT: usize = 10;
 
-/// Where the pieces of a message end. Each has at least so many bytes, but the last, and is cut between two fields of
-/// the message itself. What is no message, or has a group, is one piece from there on: its parser says what is wrong.
-pub(crate) fn ends_of_pieces(message: &[u8], least: usize) -> Vec<usize> {
-    let (mut ends, mut begin, mut at) = (Vec::new(), 0, 0);
-    while let Some(end) = end_of_field(message, at) {
+/// Where a piece of a message ends that begins at a field: between two fields of the message itself, as soon as the piece
+/// has so many bytes or so many fields. If the rest is less, or no message, or has a group, the piece is all of it: whoever
+/// parses it says what is wrong.
+pub(crate) fn end_of_piece(message: &[u8], begin: usize, least_bytes: usize, most_fields: usize) -> usize {
+    let mut at = begin;
+    for _ in 0..most_fields {
+        let Some(end) = end_of_field(message, at) else { return message.len() };
         at = end;
-        if at - begin >= least && at < message.len() {
-            ends.push(at);
-            begin = at;
+        if at - begin >= least_bytes {
+            break;
         }
     }
-    if begin < message.len() {
-        ends.push(message.len());
-    }
-    ends
+    at
 }
 
 /// Where a field ends; nothing if it does not end in the message, or is none.
@@ -45,7 +43,7 @@ fn end_of_field(message: &[u8], at: usize) -> Option<usize> {
 fn varint(message: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
     for (index, byte) in message.get(at..)?.iter().take(LONGEST_VARINT).enumerate() {
-        number |= u64::from(byte & 0x7f) << (7 * index).min(63);
+        number |= u64::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
             return Some((number, at + index + 1));
         }
@@ -59,28 +57,44 @@ mod tests {
 
     use super::*;
 
+    const MANY: usize = 1_000;
+
     fn field(number: u8, value: &[u8]) -> Vec<u8> {
-        [&[number << 3 | COUNTED, u8::try_from(value.len()).unwrap()], value].concat()
+        [&[number << 3 | COUNTED, u8::try_from(value.len()).expect("short")], value].concat()
+    }
+
+    fn ends_of_pieces(message: &[u8], least_bytes: usize, most_fields: usize) -> Vec<usize> {
+        let mut ends = Vec::new();
+        while ends.last().copied().unwrap_or(0) < message.len() {
+            ends.push(end_of_piece(message, ends.last().copied().unwrap_or(0), least_bytes, most_fields));
+        }
+        ends
     }
 
     #[test]
     fn a_message_is_cut_between_fields_once_a_piece_is_long_enough() {
         let message = [field(1, b"abcd"), field(2, b""), field(2, b"abcdefgh"), field(3, b"a")].concat();
-        assert_eq!(ends_of_pieces(&message, 7), [8, 18, 21]);
-        assert_eq!(ends_of_pieces(&message, 1), [6, 8, 18, 21]);
-        assert_eq!(ends_of_pieces(&message, 100), [21]);
-        assert_eq!(ends_of_pieces(&[], 1), [0; 0]);
+        assert_eq!(ends_of_pieces(&message, 7, MANY), [8, 18, 21]);
+        assert_eq!(ends_of_pieces(&message, 1, MANY), [6, 8, 18, 21]);
+        assert_eq!(ends_of_pieces(&message, 100, MANY), [21]);
+        assert_eq!(end_of_piece(&[], 0, 1, MANY), 0);
+    }
+
+    #[test]
+    fn a_piece_of_many_small_fields_is_cut_by_their_number() {
+        let message = field(4, b"").repeat(7);
+        assert_eq!(ends_of_pieces(&message, 100, 3), [6, 12, 14]);
     }
 
     #[test]
     fn fields_of_every_kind_are_passed_over() {
         let kinds =
             [vec![0x08, 0xff, 0x01], [vec![0x09], vec![0xff; 8]].concat(), [vec![0x0d], vec![0xff; 4]].concat()];
-        assert_eq!(ends_of_pieces(&kinds.concat(), 1), [3, 12, 17]);
+        assert_eq!(ends_of_pieces(&kinds.concat(), 1, MANY), [3, 12, 17]);
     }
 
     #[test]
-    fn what_is_no_message_is_one_piece_from_there_on() {
+    fn what_is_no_message_is_one_piece_with_all_that_follows() {
         let whole = field(1, b"abcd");
         let no_messages: [&[u8]; 7] = [
             &[0x0a],                                                                   // no length
@@ -93,16 +107,21 @@ mod tests {
         ];
         for rest in no_messages {
             let message = [whole.as_slice(), rest].concat();
-            assert_eq!(ends_of_pieces(&message, 1), [whole.len(), message.len()], "{rest:?}");
+            assert_eq!(ends_of_pieces(&message, 1, MANY), [whole.len(), message.len()], "{rest:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn pieces_follow_each_other_to_the_end_whatever_comes(message: Vec<u8>, least in 0_usize..100) {
-            let ends = ends_of_pieces(&message, least);
-            prop_assert!(ends.is_sorted_by(|one, next| one < next));
-            prop_assert_eq!(ends.last().copied().unwrap_or(0), message.len());
+        fn a_piece_ends_after_it_begins_and_in_the_message_whatever_comes(
+            message: Vec<u8>,
+            begin in 0_usize..100,
+            least_bytes in 1_usize..100,
+            most_fields in 1_usize..100,
+        ) {
+            let end = end_of_piece(&message, begin.min(message.len()), least_bytes, most_fields);
+            prop_assert!(end <= message.len());
+            prop_assert!(end > begin || begin >= message.len());
         }
     }
 }

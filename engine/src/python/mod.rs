@@ -1,4 +1,4 @@
-//! The classes that Python sees. Nothing here runs on a thread of the engine.
+//! What Python sees. Nothing here runs on a thread of the engine.
 
 mod calls;
 mod engine;
@@ -35,14 +35,14 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add(name, number)?;
     }
-    module.add_function(wrap_pyfunction!(ends_of_pieces, module)?)?;
+    module.add_function(wrap_pyfunction!(end_of_piece, module)?)?;
     module.add_class::<PyCall>()?;
     module.add_class::<PyKnown>()?;
     module.add_class::<PyEngine>()
 }
 
-/// Where the pieces of a protobuf message end that, merged one after the other, are the same message.
+/// Where a piece of a protobuf message ends, so that all pieces, merged one after the other, are the same message.
 #[pyfunction]
-fn ends_of_pieces(message: &[u8], least: usize) -> Vec<usize> {
-    pieces::ends_of_pieces(message, least)
+fn end_of_piece(message: &[u8], begin: usize, least_bytes: usize, most_fields: usize) -> usize {
+    pieces::end_of_piece(message, begin.min(message.len()), least_bytes, most_fields)
 }

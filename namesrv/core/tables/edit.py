@@ -32,7 +32,7 @@ _NARROW = 8
 """Most groups of a topic among which walking is the quickest way to find one."""
 
 PUT_SLICE = 1_250
-"""Topics that are noted as changed before giving way: less than a quarter of a millisecond."""
+"""Topics that are noted as changed before giving way: less than a third of a millisecond."""
 
 
 class TableEdit(EditState):

@@ -97,7 +97,7 @@ async def run_cooperatively(
                 await asyncio.sleep(0)
                 if clock() - ended >= ended - began:
                     break
-            _offer_the_core()  # else what was answered in the last turn would be written after the next slice
+            _offer_the_core()  # else what was answered at once in the last turn would be written after the next slice
 
 
 def _offer_the_core() -> None:

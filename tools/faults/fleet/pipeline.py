@@ -84,8 +84,9 @@ class Pipeline:
         eventually(self.batches, lambda seen: seen > count, seconds)
 
     def said(self, text: str) -> list[str]:
-        """Lines of its log with that text, since it was started first."""
-        return [line for line in self._said.read_text(encoding="utf-8").splitlines() if text in line]
+        """Whole lines of its log with that text, since it was started first."""
+        *lines, _unfinished = self._said.read_text(encoding="utf-8").split("\n")
+        return [line for line in lines if text in line]
 
     def batches(self) -> int:
         """Batches that are whole."""

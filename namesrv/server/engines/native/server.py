@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
 import namesrv_engine
 import structlog
-from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE
+from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.grpc_handlers import inline_calls
@@ -140,9 +140,10 @@ class NativeServer(grpc.aio.Server):
 
     # What a server has that looks into messages.
 
-    def ends_of_pieces(self, request: bytes, least: int) -> Sequence[int]:
-        """Where the pieces of a request end that have so many bytes each, and can be parsed one after another."""
-        return namesrv_engine.ends_of_pieces(request, least)
+    @staticmethod
+    def end_of_piece(request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
+        """Where a piece of a request ends that can be parsed before the others."""
+        return end_of_piece(request, begin, least_bytes, most_fields)
 
     # What a server has that keeps answers.
 

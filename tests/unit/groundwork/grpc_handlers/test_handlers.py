@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from structlog.testing import capture_logs
 
@@ -18,6 +19,7 @@ from groundwork.grpc_handlers.admission import Context, OpenGate
 from groundwork.grpc_handlers.composition import RefusedCalls
 from groundwork.grpc_handlers.failures import Failures
 from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.grpc_handlers.large_requests import MessageT
 from groundwork.rich_errors import RichError
 from namesrv.server.rpc.status import FAILURES as OF_NAME_SERVER
 
@@ -316,6 +318,32 @@ class Slowly(Part):
     """The same, by calls that may wait."""
 
     inline_calls = ()
+
+
+class BadInPieces:
+    """Large requests that turn out to be no messages when a part of each has been parsed."""
+
+    def __init__(self) -> None:
+        self.errors: list[DecodeError] = []
+
+    async def parsed(self, message: type[MessageT], _request: bytes) -> MessageT:
+        half_parsed = message()
+        self.errors.append(DecodeError(f"no {half_parsed.DESCRIPTOR.name}"))
+        raise self.errors[0]
+
+
+@pytest.mark.parametrize("call", ["Check", "Watch"])
+def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves(call: str) -> None:
+    large_requests, tally = BadInPieces(), Tally()
+    handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally, large_requests=large_requests)
+    handler: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))[call]
+    reader = Reader()
+    with pytest.raises(grpc.aio.AbortError):
+        asyncio.run((handler.unary_unary or handler.unary_stream)(REQUEST, reader))
+    assert reader.error is not None
+    assert reader.error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [error.__traceback__ for error in large_requests.errors] == [None]
+    assert (tally.inside, tally.taken) == (0, 0)
 
 
 class Parsed(Tally):
