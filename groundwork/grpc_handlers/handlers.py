@@ -161,7 +161,7 @@ class _CallerGone(Exception):
 
 
 def _unary(answering: _Answering) -> Any:
-    method, message, large_requests, behaviour, gate, memory, failures = answering
+    method, message, _, behaviour, gate, memory, failures = answering
     parse = message.FromString
 
     async def handle(request: bytes, context: Context) -> bytes:
@@ -171,9 +171,8 @@ def _unary(answering: _Answering) -> Any:
             entered = True
             taken = memory.take(caller, len(request))
             # No name for the parsed request: if this fails, it must not be held until the answer has left.
-            if taken and large_requests is not None:
-                parsed = large_requests.parsed(message, request)
-                answer = await behaviour(gate.checked(caller, await parsed, context), context)
+            if taken:
+                answer = await behaviour(gate.checked(caller, await _large(answering, request), context), context)
             else:
                 answer = await behaviour(gate.checked(caller, parse(request), context), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
@@ -188,7 +187,8 @@ def _unary(answering: _Answering) -> Any:
 
 
 def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
-    method, _, _, behaviour, gate, memory, failures = answering
+    method, message, _, behaviour, gate, memory, failures = answering
+    parse = message.FromString
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
@@ -207,7 +207,10 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
             taken = memory.take(caller, len(request))
             # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
             async with contextlib.aclosing(
-                behaviour(gate.checked(caller, await _parsed(answering, request, large=taken > 0), context), context)
+                behaviour(
+                    gate.checked(caller, await _large(answering, request) if taken else parse(request), context),
+                    context,
+                )
             ) as answers:
                 del request  # a stream may last, and has taken from it what it needs
                 async for answer in answers:
@@ -231,10 +234,11 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
     return handle
 
 
-async def _parsed(answering: _Answering, request: bytes, *, large: bool) -> Message:
-    if large and answering.large_requests is not None:
-        return await answering.large_requests.parsed(answering.message, request)
-    return answering.message.FromString(request)
+async def _large(answering: _Answering, request: bytes) -> Message:
+    """A large request as a message."""
+    if answering.large_requests is None:
+        return answering.message.FromString(request)
+    return await answering.large_requests.parsed(answering.message, request)
 
 
 async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
