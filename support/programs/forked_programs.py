@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -78,7 +79,9 @@ class ForkedProgram:
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # Its end is told a moment after the process is gone.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Asks it to end."""

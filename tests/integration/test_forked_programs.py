@@ -75,6 +75,15 @@ def test_a_forked_program_has_nothing_of_the_process_that_forked_it() -> None:
         )
 
 
+def test_a_signal_to_a_forked_program_whose_end_is_not_told_yet_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = ForkedProgram([NAMESRV, "serve", "--no-such-flag"], os.environ)
+    with program.stderr:
+        code = program.wait(60)
+    monkeypatch.setattr(program, "poll", lambda: None)  # the moment between its end and the word of it
+    program.terminate()
+    assert (code, program.returncode) == (2, 2)
+
+
 def test_the_signal_that_ends_a_forked_program_is_its_exit_code() -> None:
     with NamesrvProcess() as process:
         process.signal(signal.SIGSTOP)
