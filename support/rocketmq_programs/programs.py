@@ -29,6 +29,7 @@ _CALM = (
 )
 """Settings of a broker that does nothing while nobody asks for anything."""
 _SHOWN_CHARACTERS = 4_000
+_TRIES = 3
 _PLAIN = {"tls.server.mode": "disabled"}
 """Else each listener makes itself a certificate as it starts, which is more than half of a start's processor time."""
 _LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
@@ -270,8 +271,14 @@ class Shell(JavaProgram):
         super().__init__(launch_of("Shell", home, release=release, properties=properties), home)
 
     def mqadmin(self, namesrv: str, command: str, *arguments: str) -> str:
-        """Runs a command of mqadmin; returns what it says, also of an error."""
-        return self.run("org.apache.rocketmq.tools.command.MQAdminStartup", command, "-n", namesrv, *arguments)[1]
+        """Runs a command of mqadmin; returns what it says, also of an error. It is asked again if it had no answer."""
+        said = ""
+        # It waits five seconds for an answer, and a broker that makes a topic first tells every name server of it.
+        for _ in range(_TRIES):
+            said = self.run("org.apache.rocketmq.tools.command.MQAdminStartup", command, "-n", namesrv, *arguments)[1]
+            if "RemotingTimeoutException" not in said:
+                break
+        return said
 
     def messages(self, *arguments: str) -> str:
         """Runs ``Messages``; returns what it says. Raises AssertionError if it fails."""

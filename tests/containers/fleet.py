@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,11 @@ class Fleet:
     def logs(self, role: str) -> str:
         """What the container printed, standard error included."""
         return self.engine.enter("sh", "-c", f"podman logs {self.container(role)} 2>&1")
+
+    def times_of(self, event: str, role: str) -> list[datetime]:
+        """When a container logged an event, each time."""
+        lines = map(json.loads, self.logs(role).splitlines())
+        return [datetime.fromisoformat(line["timestamp"]) for line in lines if line["event"] == event]
 
     def routes(self, brokers: str, seconds: float = START_SECONDS) -> dict[str, dict[str, Any]]:
         """Waits until both name servers route the topic to just these brokers; their answers by endpoint.

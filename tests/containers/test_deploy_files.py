@@ -248,6 +248,7 @@ def _ask(url: str, path: str, **parameters: str) -> Any:
         return json.load(answer)["data"]
 
 
+ABOUT_THE_FLEET = frozenset({"NamesrvFewLeft", "NamesrvDown", "NamesrvDisagree"})
 CERTIFICATE_END = "_certificate_not_after_seconds"
 """What only a program with TLS has; tests/integration/security/test_tls.py sees it there."""
 
@@ -316,7 +317,8 @@ def test_name_servers_with_as_many_brokers_that_are_others_raise_the_alert_and_a
                 return {(labels["alertname"], labels.get("instance", "")) for labels in alerts}
 
             eventually(lambda: _ask(url, "query", query="sum(namesrv_warm) == 2")["result"])
-            eventually(fired, lambda alerts: not alerts)  # NamesrvFewLeft, before both are scraped
+            # NamesrvFewLeft, before both are scraped. A busy machine may raise one about the event loop, which lasts.
+            eventually(fired, lambda alerts: {name for name, _ in alerts}.isdisjoint(ABOUT_THE_FLEET))
             for namesrv, name in ((first, "broker-a"), (second, "broker-b")):
                 with namesrv.connect() as client:
                     register(client, "TopicTest", name=name)

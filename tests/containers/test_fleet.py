@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import json
-import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from support.programs.processes import eventually
 from tests.containers.fleet import AGENTS, NAMESRVS, Fleet, probe
 from tools.containers.engine import REPOSITORY, Engine, run
 
 pytestmark = pytest.mark.timeout(600)
 
-QUICK_SECONDS = 5
+QUICK = timedelta(seconds=5)
 """A killed agent's broker must be gone by then: before keepalive (10 s) or expiry (120 s) could have noticed."""
 COMPOSE = REPOSITORY / "deploy/compose.yaml"
 
@@ -44,11 +45,13 @@ def test_the_logs_are_json(fleet: Fleet, role: str) -> None:
 
 
 def test_a_killed_master_is_gone_from_both_name_servers_within_seconds_and_returns(own_fleet: Fleet) -> None:
-    killed_at = time.monotonic()
     own_fleet.engine.podman("kill", "--signal=KILL", own_fleet.container("agent-master"))
+    killed_at = datetime.now(UTC)
     answers = own_fleet.routes("1")
-    seconds = {endpoint: answer["at"] - killed_at for endpoint, answer in answers.items()}
-    assert max(seconds.values()) < QUICK_SECONDS, seconds
+    for role in NAMESRVS:
+        # Not the time of the answers: asking takes seconds of its own on a busy machine.
+        removed_at = eventually(lambda: own_fleet.times_of("broker_removed", role))[-1]  # noqa: B023
+        assert removed_at - killed_at < QUICK
     for answer in answers.values():
         assert answer["queues"] == {"broker-a": [4, 4]}, "the queues stay while the slave lives"
     own_fleet.engine.podman("start", own_fleet.container("agent-master"))

@@ -103,6 +103,7 @@ def test_a_cut_one_way_is_noticed_by_pings_and_the_broker_is_back_when_it_heals(
     eventually(lambda: pair.client.addrs() == {})
     pair.proxy.heal(pair.link)
     eventually(pair.has_broker)
+    eventually(lambda: pair.registered() == 2)
     assert pair.reasons() == ["CHANNEL_CLOSED"]
 
 

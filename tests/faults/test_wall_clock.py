@@ -15,7 +15,7 @@ from tools.faults.fleet.fleet import PINGS
 
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketime.so.1"))
 ADDR = "127.0.0.1:10911"
-EXPIRY = ("--broker-channel-expired-time-millis", "5000", "--scan-not-active-broker-interval-millis", "200")
+EXPIRY = ("--broker-channel-expired-time-millis", "30000", "--scan-not-active-broker-interval-millis", "200")
 
 
 class SetClock:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 from namesrv_api.v1.admin_service_pb2 import WipeWritePermOfBrokerRequest
 
+from support.programs.agents import NEVER_SCAN
 from support.programs.console_process import ConsoleProcess, chromium
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration
-from tests.interop.programs import build_axe
+from tests.interop.programs import INSTALL_SECONDS, build_axe
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 GROUPS, TOPICS_OF_GROUP = 250, 20
 """500 brokers and 5,000 topics."""
 VIEWS = {
@@ -58,7 +60,8 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
     """In front of a name server that has a fleet in three clusters, one of them big, with a group that is drained."""
     data: Path = tmp_path_factory.mktemp("data")
     with (
-        NamesrvProcess("--data-dir", str(data)) as namesrv,
+        # They register once, and axe comes from npm meanwhile.
+        NamesrvProcess(*NEVER_SCAN, "--data-dir", str(data)) as namesrv,
         namesrv.connect() as client,
         ConsoleProcess(str(namesrv.endpoint), "--permit-actions") as process,
     ):

@@ -86,4 +86,4 @@ def test_permissive_answers_who_has_no_tls_and_enforcing_does_not(secured: Secur
     refused = shell.mqadmin(address_of(secured.enforcing), "clusterList")
     assert secured.broker.addr not in refused
     assert "Exception" in refused
-    assert secured.enforcing.events("remoting_connection_ended")
+    assert eventually(lambda: secured.enforcing.events("remoting_connection_ended"))

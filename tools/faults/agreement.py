@@ -8,6 +8,8 @@ from support.programs.processes import Client
 from tools.faults.fleet.fleet import REPLICAS, SERVERS, Fleet
 
 TIMEOUT = 3.0
+READING_TIMEOUT = 20.0
+"""Of calls that are asked once."""
 
 
 def difference(fleet: Fleet) -> str:
@@ -37,9 +39,10 @@ def difference(fleet: Fleet) -> str:
 def open_watches(client: Client) -> int:
     """How many streams of changes a name server has open."""
     request = admin_service_pb2.ListWatchersRequest(page_size=400)
-    return len(client.admin.ListWatchers(request, timeout=TIMEOUT).watchers)
+    return len(client.admin.ListWatchers(request, timeout=READING_TIMEOUT).watchers)
 
 
 def open_tasks(client: Client) -> int:
     """How many tasks a name server's event loop has, its own and those of calls."""
-    return client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=TIMEOUT).task_count
+    request = route_service_pb2.GetNamesrvStatusRequest()
+    return client.routes.GetNamesrvStatus(request, timeout=READING_TIMEOUT).task_count

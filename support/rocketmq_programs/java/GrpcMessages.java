@@ -18,7 +18,12 @@ public final class GrpcMessages {
         int count = Integer.parseInt(words[2]);
         ClientServiceProvider provider = ClientServiceProvider.loadService();
         ClientConfiguration configuration =
-            ClientConfiguration.newBuilder().setEndpoints(words[0]).enableSsl(false).build();
+            ClientConfiguration.newBuilder()
+                .setEndpoints(words[0])
+                .enableSsl(false)
+                // A proxy that has just started is slow to answer its first calls.
+                .setRequestTimeout(Duration.ofSeconds(30))
+                .build();
         Set<String> received = ConcurrentHashMap.newKeySet();
         try (Producer producer =
                  provider.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic).build();

@@ -157,9 +157,10 @@ def test_while_a_slow_disk_writes_lookups_and_registrations_are_answered(tmp_pat
         server.register(client)
         server.change(client, "kvConfig.json")
         held = server.held(client)
-        server.faults.write_text("before fsync kvConfig.json* = delay 1\n")
+        server.faults.write_text("before fsync kvConfig.json* = delay 3\n")
+        before = len(server.hits())
         change = operator.submit(server.change, client, "kvConfig.json")
-        eventually(lambda: "before fsync kvConfig.json.bak.tmp" in server.hits()[-1:])
+        eventually(lambda: "before fsync kvConfig.json.bak.tmp" in server.hits()[before:])
         for _ in range(20):
             assert not change.done()
             serves(server, client)

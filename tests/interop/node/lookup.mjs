@@ -11,7 +11,7 @@ if (!endpoint || topic === undefined || rest.length > 0) {
   process.exit(2);
 }
 const client = connect(endpoint);
-client.GetTopicRoute({ topic }, { deadline: Date.now() + 5000 }, (error, response) => {
+client.GetTopicRoute({ topic }, { deadline: Date.now() + 20_000 }, (error, response) => {
   if (error) {
     console.error(describe(error));
     process.exitCode = 1;

@@ -33,7 +33,7 @@ func lookup(endpoint, topic string) error {
 	}
 	defer connection.Close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	request := &namesrvapi.GetTopicRouteRequest{Topic: topic}
 	response, err := namesrvapi.NewRouteServiceClient(connection).GetTopicRoute(ctx, request)

@@ -24,7 +24,7 @@ public final class Lookup {
     ManagedChannel connection = Namesrv.connect(arguments[0]);
     try {
       var request = GetTopicRouteRequest.newBuilder().setTopic(arguments[1]).build();
-      var routes = RouteServiceGrpc.newBlockingStub(connection).withDeadlineAfter(5, TimeUnit.SECONDS);
+      var routes = RouteServiceGrpc.newBlockingStub(connection).withDeadlineAfter(20, TimeUnit.SECONDS);
       System.out.println(Namesrv.JSON.print(routes.getTopicRoute(request)));
     } catch (StatusRuntimeException failure) {
       System.err.println(Namesrv.describe(failure));
