@@ -170,6 +170,7 @@ class NamesrvServer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
+        self._stall_detector.begin()
         await self._grpc.start()
         self._observation.start()
         await self._set_health()

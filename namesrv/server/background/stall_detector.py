@@ -30,7 +30,7 @@ class StallDetector:
     def __init__(
         self, monotonic: Callable[[], float], on_stall: Callable[[float], None], doubtful_seconds: float
     ) -> None:
-        """Starts measuring.
+        """Measures from now on, or from ``begin``.
 
         Args:
             monotonic: The clock, in seconds.
@@ -45,6 +45,11 @@ class StallDetector:
         self._next_tick = self._last_tick + TICK_SECONDS
         self._delays: deque[tuple[float, float]] = deque(maxlen=round(DELAYS_SECONDS / TICK_SECONDS))
         """When each tick came, and how late."""
+
+    def begin(self) -> None:
+        """Measures from now on: a start that took long has cut off nobody, as nobody was connected."""
+        self._last_tick = self._monotonic()
+        self._next_tick = self._last_tick + TICK_SECONDS
 
     def check(self) -> None:
         """Takes a stall into account that nobody has noticed yet. Call it before drawing conclusions from silence."""
@@ -63,7 +68,6 @@ class StallDetector:
 
     async def watch(self) -> None:
         """Checks again and again. Runs until cancelled."""
-        self._next_tick = self._monotonic() + TICK_SECONDS  # there were no ticks before this
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.tick()

@@ -118,6 +118,7 @@ class ReplicaServer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
+        self._stall_detector.begin()
         self._observation.start()
         await self._set_health()
         await self._start()

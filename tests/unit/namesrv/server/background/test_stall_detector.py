@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
@@ -38,6 +40,29 @@ def test_a_stall_is_told_once_with_its_length(stalls: StallDetector, clock: Virt
     stalls.check()
     stalls.check()
     assert told == [pytest.approx(300.0)]
+
+
+def test_a_start_that_takes_long_is_no_stall(stalls: StallDetector, clock: VirtualClock, told: list[float]) -> None:
+    clock.advance(TICK_SECONDS + 300.0)
+    stalls.begin()
+    assert not stalls.channel_ends_are_doubtful()
+    assert (told, stalls.longest_delay()) == ([], 0.0)
+
+
+def test_a_stall_before_the_first_tick_counts_as_callers_may_have_come(
+    stalls: StallDetector, clock: VirtualClock, told: list[float]
+) -> None:
+    async def watch_late() -> None:
+        watching = asyncio.create_task(stalls.watch())
+        await asyncio.sleep(0)
+        watching.cancel()
+
+    stalls.begin()
+    clock.advance(TICK_SECONDS + 300.0)
+    asyncio.run(watch_late())
+    assert stalls.longest_delay() == 300.0
+    assert stalls.channel_ends_are_doubtful()
+    assert told == [300.0]
 
 
 def test_channel_ends_are_doubtful_from_the_end_of_a_stall_even_if_nobody_noticed_it_yet(
