@@ -61,6 +61,13 @@ def unregister(client: Client, name: str = "broker-a", port: int = 10911) -> Non
     assert client.registration.UnregisterBroker(request, timeout=Client.TIMEOUT).removed
 
 
+def unregister_all(client: Client) -> None:
+    """Takes out all brokers that there are."""
+    for live in [live for message in client.snapshot() for live in message.chunk.live_brokers]:
+        broker = identity(live.broker_addr, live.broker_id, live.broker_name, live.cluster_name)
+        client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=broker), timeout=Client.TIMEOUT)
+
+
 def register_group(
     client: Client, *topics: str, port: int = 10911, counter: int = 1, channel_id: str | None = None
 ) -> int:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2
-from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
 from support.engines import each, present
 from support.programs.processes import Client, NamesrvProcess
-from support.registrations import identity
+from support.registrations import unregister_all
 from support.secured.fleet import Place
 
 
@@ -51,9 +50,7 @@ def namesrv(request: pytest.FixtureRequest, engine: str) -> Iterator[NamesrvProc
 
 def _empty(client: Client) -> None:
     """Takes out what a test has left of brokers; fails if it has left anything else."""
-    for live in [live for message in client.snapshot() for live in message.chunk.live_brokers]:
-        broker = identity(live.broker_addr, live.broker_id, live.broker_name, live.cluster_name)
-        client.registration.UnregisterBroker(UnregisterBrokerRequest(broker=broker), timeout=Client.TIMEOUT)
+    unregister_all(client)
     intents = client.admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=Client.TIMEOUT).intents
     settings = client.admin.ListKvConfigs(admin_service_pb2.ListKvConfigsRequest(), timeout=Client.TIMEOUT).kv_configs
     assert (list(intents), list(settings)) == ([], []), "mark the test with own_server"

@@ -205,14 +205,15 @@ async def _slow_reader(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     async with answering(Flood(), slow_reader_seconds=0.1) as caller:
         stream = caller.connection.unary_stream("/namesrv_api.v1.RouteService/WatchTopicRoutes", None, None)
         call = stream(b"", timeout=SECONDS)
-        await anext(aiter(call))
-        await asyncio.wait_for(ended.wait(), SECONDS)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await _read_all(call)
+            await _read_late(call, ended)
         return [RichError.of(caught.value)]
 
 
-async def _read_all(call: Any) -> None:
+async def _read_late(call: Any, ended: asyncio.Event) -> None:
+    """Reads on only after the sender's end. On a busy machine the first message may come too late already."""
+    await anext(aiter(call))
+    await asyncio.wait_for(ended.wait(), SECONDS)
     async for _ in call:
         pass
 

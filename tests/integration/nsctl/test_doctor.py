@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
+from support.doctor import examined
 from support.programs.agents import Agent
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient, topic_config
@@ -18,13 +18,6 @@ from support.programs.rocketmq import register as register_as_rocketmq
 from support.registrations import register
 from support.secured.certificates import DAY, Authority
 from support.secured.fleet import Place
-
-
-def examined(endpoint: object, *flags: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code and findings."""
-    result = CliRunner().invoke(app, ["doctor", "-o", "json", "--namesrv", str(endpoint), *flags])
-    assert result.exit_code in (0, FOUND, WARNED), result.output
-    return result.exit_code, json.loads(result.stdout)
 
 
 def codes(endpoint: object, *flags: str) -> list[str]:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from nsctl.cli import app
 from nsctl.commands.doctor.findings import Code, Severity
 from nsctl.exit_codes import FOUND, UNREACHABLE, USAGE, WARNED
+from support.doctor import BUSY
 from support.fleet_states import STATES, State
 from support.scenes import Scene
 from tools.generate_states import OF_THE_MACHINE, PAGE, RUNBOOK, Told, examine, runbook_commands
@@ -86,8 +87,6 @@ TOLD_IN_OTHER_WORDS = (
 )
 """States in which the doctor repeats what gRPC says of a connection, or losses before the guard held the others: both
 differ from time to time."""
-BUSY = "EVENT_LOOP_HELD_UP"
-"""What the doctor says besides where the machine of the tests is starved."""
 ALERTS = tuple(re.findall(r"^### ([A-Z]\w+[a-z])$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE))
 
 

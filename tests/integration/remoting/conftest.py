@@ -9,6 +9,7 @@ import pytest
 
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient
+from support.registrations import unregister_all
 
 LOOPBACK = ("--remoting-listen", "127.0.0.1:0")
 ALL = ("--remoting-allow", "lookups,registrations,operators,settings")
@@ -36,6 +37,8 @@ def own_namesrv(tmp_path: Path) -> Iterator[NamesrvProcess]:
 
 @pytest.fixture
 def client(namesrv: NamesrvProcess) -> Iterator[RemotingClient]:
+    with namesrv.connect() as over_grpc:
+        unregister_all(over_grpc)  # after a stall of its own a name server keeps those before for another minute
     with RemotingClient(address_of(namesrv)) as connected:
-        eventually(lambda: connected.ask(206).json, lambda told: told == {"topicList": []})  # those before have left
+        eventually(lambda: connected.ask(206).json, lambda told: told == {"topicList": []})
         yield connected

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from typer.testing import CliRunner
-
-from nsctl.cli import app
 from nsctl.exit_codes import FOUND
+from support.doctor import examined
 from support.programs.processes import NamesrvProcess
 from support.programs.rocketmq import RemotingClient, register, topic_config
 from tests.integration.remoting.conftest import address_of
 
 
 def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:
-    result = CliRunner().invoke(app, ["doctor", "-o", "json", "--namesrv", str(namesrv.endpoint)])
-    assert result.exit_code == exit_code, result.output
-    rows: list[dict[str, Any]] = json.loads(result.stdout)
-    return [row["what"] for row in rows if "event loop" not in row["what"]]
+    code, rows = examined(namesrv.endpoint)
+    assert code == exit_code, rows
+    return [row["what"] for row in rows]
 
 
 def test_a_topic_that_carries_no_messages_is_none_that_has_lost_its_writable_queue(namesrv: NamesrvProcess) -> None:

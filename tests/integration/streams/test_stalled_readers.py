@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import grpc
 import pytest
@@ -17,6 +18,8 @@ from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
 pytestmark = pytest.mark.own_server  # they are shut down, and hold what their readers have not taken
 
 STALLED_READERS = 64
+
+Answer = TypeVar("Answer")
 
 
 @pytest.fixture
@@ -60,6 +63,16 @@ def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
         assert filler.route("broker-0-topic-0") is not None
 
 
+def unless_cut(ask: Callable[[], Answer]) -> Answer | str:
+    """What a call says, or that its own connection was taken for dead, which a busy machine's may be at such pings."""
+    try:
+        return ask()
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            raise
+        return "cut"
+
+
 def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
     pings = ("--keepalive-time-millis", "500", "--keepalive-timeout-millis", "500")
     scan = ("--scan-not-active-broker-interval-millis", "0")
@@ -68,9 +81,9 @@ def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
         BrokerAgentProcess(str(namesrv.endpoint)) as agent,
         namesrv.connect() as client,
     ):
-        eventually(client.addrs)
+        eventually(lambda: unless_cut(client.addrs), lambda addrs: addrs not in ({}, "cut"))
         agent.signal(signal.SIGSTOP)
-        eventually(client.route, lambda route: route is None)
+        eventually(lambda: unless_cut(client.route), lambda route: route is None)
         assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
 
 
