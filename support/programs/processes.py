@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -48,6 +49,12 @@ def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_seconds} s; last seen: {value!r}")
         threading.Event().wait(0.01)  # a pause between two questions, not a wait for their answer
+
+
+def seconds_between(earlier: dict[str, Any], later: dict[str, Any]) -> float:
+    """The time between two log lines, however late a test reads them."""
+    begun, ended = (datetime.fromisoformat(line["timestamp"]) for line in (earlier, later))
+    return (ended - begun).total_seconds()
 
 
 def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
@@ -151,11 +158,6 @@ class Process:
         """Waits until the process, which need not be one of ours, has said something."""
         self._wait_until_it_says(text, lambda: text in self.raw, within_seconds)
 
-    def wait_for_another(self, event: str) -> dict[str, Any]:
-        """Waits until the process logs an event once more than it has; returns that line."""
-        seen = len(self.events(event))
-        return eventually(lambda: self.events(event), lambda found: len(found) > seen, START_SECONDS)[seen]
-
     def _wait_until_it_says(self, what: str, find: Callable[[], ValueT], within_seconds: float) -> ValueT:
         def seen() -> ValueT:
             found = find()
@@ -179,6 +181,10 @@ class Process:
     def terminate(self, within_seconds: float = 20.0) -> int:
         """Asks the process to end, waits, and returns its exit code."""
         self._popen.terminate()
+        return self.wait(within_seconds)
+
+    def wait(self, within_seconds: float = 20.0) -> int:
+        """Waits until the process has ended and all that it said is there; returns its exit code."""
         code = self._popen.wait(within_seconds)
         self._reader.join(5)
         return code

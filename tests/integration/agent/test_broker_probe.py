@@ -40,7 +40,10 @@ def test_a_broker_that_is_killed_leaves_every_name_server_and_is_back_when_it_li
                 eventually(client.addrs, lambda addrs: addrs == {0: addr})
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
         # Each change is said once, although the broker was looked at every second.
-        assert [len(agent.events(event)) for event in ("broker_down", "broker_up")] == [1, 1]
+        eventually(
+            lambda: [len(agent.events(event)) for event in ("broker_down", "broker_up")],
+            lambda counts: counts == [1, 1],
+        )
 
 
 def test_a_broker_that_starts_after_its_agent_is_registered_only_when_it_is_there(broker: StandInBroker) -> None:

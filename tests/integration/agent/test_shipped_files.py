@@ -25,4 +25,4 @@ def test_the_shipped_file_registers_a_broker_that_has_written_nothing_yet(tmp_pa
         serve = [str(BIN / "broker-agent"), "serve", "--config", str(tmp_path / "broker-a.toml")]
         with Process([*serve, "--log-format", "json", "--listen", "127.0.0.1:0"]) as agent:
             eventually(lambda: client.route("TBW102"))
-            assert agent.events("topics_file_awaited")
+            agent.wait_for("topics_file_awaited")

@@ -70,7 +70,7 @@ def test_a_log_in_gives_a_cookie_and_only_to_our_page(console: ConsoleProcess) -
     status, headers, _ = console.request("/api/log-in", "DELETE", {**SENT_BY_PAGE, **shown}, {})
     assert (status, "Max-Age=0" in headers["set-cookie"]) == (200, True)
     assert console.request("/api/overview", headers=shown)[0] == 401, "whoever has the cookie has nothing"
-    [line] = console.events("log_in_refused")
+    [line] = eventually(lambda: console.events("log_in_refused"))
     assert TOKEN not in console.raw
     assert line["viewer"] == "127.0.0.1"
 

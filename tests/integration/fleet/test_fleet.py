@@ -81,7 +81,7 @@ def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_
         assert _generation(client.snapshot()) > generation
         restarted = resources.enter_context(NamesrvProcess(*NEVER_SCAN, engine=engine, port=port))
         with restarted.connect() as again:
-            eventually(again.addrs, within_seconds=10)
+            eventually(again.addrs)
             assert len([row for m in again.snapshot() for row in m.chunk.topics]) == 11
         assert steady.events("broker_removed") == []
         assert agent.terminate() == 0
