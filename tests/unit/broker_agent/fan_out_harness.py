@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +18,9 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
 
-OPTIONS = ConnectionOptions(connect_timeout_millis=500, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
+OPTIONS = ConnectionOptions(connect_timeout_millis=5_000, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
+IMPATIENT = replace(OPTIONS, connect_timeout_millis=500)
+"""For those that wait for a name server which is not there."""
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 BROKER = STATE.identity()
 

@@ -26,6 +26,8 @@ from tests.unit.broker_agent.controllers import (
     wait_until_idle,
 )
 
+IMPATIENT = {"connect_timeout_millis": 500}
+"""For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -81,7 +83,7 @@ def test_a_name_server_that_is_down_does_not_prevent_the_start(
 ) -> None:
     down, up = name_server("down"), name_server("up")
     down.stop()
-    with running(settings(down, up)) as controller:
+    with running(settings(down, up, **IMPATIENT)) as controller:
         assert len(up.registrations) == 1
         assert health_of(controller) == SERVING
 
@@ -91,7 +93,7 @@ def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
 ) -> None:
     late = name_server("not yet")
     late.stop()
-    with running(settings(late)) as controller:
+    with running(settings(late, **IMPATIENT)) as controller:
         assert health_of(controller) == health_of(controller, SERVICE_NAME) == NOT_SERVING
         late = name_server("late", late.endpoint.port)
         late.wait_until(lambda: len(late.registrations) == 1)
@@ -204,7 +206,7 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
     down.stop()
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
     with (
-        running(settings(up, down, broker_id=1)) as controller,
+        running(settings(up, down, broker_id=1, **IMPATIENT)) as controller,
         grpc.insecure_channel(str(controller.fast_listening_on)) as connection,
     ):
         stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)

@@ -11,7 +11,7 @@ from broker_agent.fan_out.broker_outer_api import Results
 from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResult
 from groundwork.rich_errors import RichError
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from tests.unit.broker_agent.fan_out_harness import BROKER, FanOut, registration
+from tests.unit.broker_agent.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
 
 StartNameServer = Callable[..., FakeNameServer]
 
@@ -74,9 +74,10 @@ def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
         server.hang()
-        round_done = threading.Thread(target=fan_out.register, kwargs={"timeout_seconds": 1.0})
+        round_done = threading.Thread(target=fan_out.register, kwargs={"timeout_seconds": 3.0})
         round_done.start()
         server.wait_until(lambda: len(server.registrations) == 2)
+        server.answer_again()
         round_done.join(DEADLINE)
 
 
@@ -159,13 +160,13 @@ def test_many_hanging_name_servers_do_not_starve_the_one_that_answers(name_serve
     for server in hanging:
         server.hang()
     with FanOut(*hanging, healthy) as fan_out:
-        results = fan_out.register(force=True, timeout_seconds=0.5)
+        results = fan_out.register(force=True, timeout_seconds=2.0)
     assert [result.endpoint for result in results] == [healthy.endpoint]
 
 
 def test_a_dead_name_server_counts_as_failed_and_costs_the_others_nothing(name_server: StartNameServer) -> None:
     dead, healthy = name_server("dead"), name_server("healthy")
-    with FanOut(dead, healthy) as fan_out:
+    with FanOut(dead, healthy, options=IMPATIENT) as fan_out:
         dead.stop()
         results = fan_out.register(force=True)
         assert [result.endpoint for result in results] == [healthy.endpoint]
@@ -220,7 +221,7 @@ def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_mea
     with FanOut(hanging, first, second) as fan_out:
         fan_out.register(force=True)
         hanging.hang()
-        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=0.5)
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=2.0)
         assert fan_out.register(force=True) == ()
     for server in (first, second):
         assert [(r.broker, r.generation) for r in server.unregistrations] == [(BROKER, 1)]

@@ -14,7 +14,7 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
 from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from tests.unit.broker_agent.fan_out_harness import FanOut, Listener, registration, target_of
+from tests.unit.broker_agent.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 
 StartNameServer = Callable[..., FakeNameServer]
 
@@ -89,7 +89,7 @@ def test_a_restarted_name_server_is_found_again(name_server: StartNameServer) ->
 
 def test_without_a_channel_a_registration_waits_no_longer_than_the_connect_timeout() -> None:
     listener = Listener()
-    nobody = target_of(Endpoint("127.0.0.1", 1), listener)
+    nobody = target_of(Endpoint("127.0.0.1", 1), listener, options=IMPATIENT)
     try:
         with pytest.raises(NameServerError, match="no channel is open: UNAVAILABLE: "):
             nobody.register(registration(), Timing().clock() + 60)

@@ -36,7 +36,7 @@ from tests.unit.namesrv.worlds.product_environment import (
 
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv")
 TOO_MUCH = FAILURES.table.rich(LimitExceeded("bytes of routes in one answer", 5_000_000, 4_194_304))
-SHORT_SECONDS = 0.5
+SHORT_SECONDS = 2.0
 """A deadline that a test waits for."""
 
 
