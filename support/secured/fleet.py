@@ -23,7 +23,7 @@ from support.secured.certificates import Authority, Files
 CALLERS = ("client", "broker", "admin")
 TOKENS = {caller: f"token-of-the-{caller}" for caller in CALLERS}
 ROUTE, REGISTRATION = "/namesrv_api.v1.RouteService/", "/namesrv_api.v1.RegistrationService/"
-LIVE_SECONDS = 10.0
+LIVE_SECONDS = 20.0
 """Time for files that changed to be in force: they are looked at every second, and have to look the same twice."""
 
 

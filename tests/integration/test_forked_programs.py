@@ -57,8 +57,11 @@ def test_a_forked_program_writes_to_both_outputs_what_a_started_one_does(tmp_pat
 
 
 def test_a_forked_program_that_does_not_end_is_killed_as_a_started_one_is() -> None:
-    with pytest.raises(subprocess.TimeoutExpired) as caught:
-        ended([NAMESRV, "serve", "--listen", "127.0.0.1:0", "--log-format", "json"], within_seconds=3.0)
+    for patience in (3.0, 30.0):  # a busy machine may need the longer one for the start
+        with pytest.raises(subprocess.TimeoutExpired) as caught:
+            ended([NAMESRV, "serve", "--listen", "127.0.0.1:0", "--log-format", "json"], within_seconds=patience)
+        if '"namesrv_started"' in str(caught.value.stderr):
+            break
     assert '"namesrv_started"' in str(caught.value.stderr)
 
 

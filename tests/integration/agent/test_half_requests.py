@@ -25,7 +25,7 @@ def test_more_half_requests_than_threads_keep_nobody_from_an_answer(which: str, 
     with NamesrvProcess() as server, Agent(str(server.endpoint)) as agent, ExitStack() as held:
         listen = Endpoint.parse(str(agent.wait_for("agent_started")[which]))
         for _ in range(THREADS):
-            peer = held.enter_context(socket.create_connection(listen, timeout=5))
+            peer = held.enter_context(socket.create_connection(listen, timeout=20))
             peer.sendall(hello() + b"".join(call(path, 1 + 2 * number, None) for number in range(CALLS)))
             assert peer.recv(1)  # its settings: it has what was sent
         client = held.enter_context(agent.connect())

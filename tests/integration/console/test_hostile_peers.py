@@ -16,7 +16,9 @@ from support.programs.console_process import ConsoleProcess
 from support.programs.processes import eventually
 
 LOOKS = 40
-VIEWER_SECONDS = 5.0
+VIEWER_SECONDS = 20.0
+"""Less than ``RULES.request_seconds``: who has an answer has it before the attack's connections are cut for their
+time."""
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,7 @@ def console() -> Iterator[ConsoleProcess]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_viewer_beside_an_attack_has_the_page_and_its_data(console: ConsoleProcess, attack: str) -> None:
+    before = len(console.events("bad_http"))
     with under(attack, console.endpoint):
         for _ in range(LOOKS):
             for path in ("", "api/overview"):
@@ -35,7 +38,7 @@ def test_a_viewer_beside_an_attack_has_the_page_and_its_data(console: ConsolePro
                     assert answer.status == 200
             threading.Event().wait(0.05)
     assert "Traceback" not in console.raw
-    assert len(console.events("bad_http")) <= 1
+    assert len(console.events("bad_http")) <= before + 1
 
 
 def test_more_connections_than_places_of_an_address_are_cut_and_who_asks_has_an_answer(console: ConsoleProcess) -> None:

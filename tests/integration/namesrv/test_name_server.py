@@ -20,6 +20,8 @@ from support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, en
 from support.registrations import data_version, identity, registration
 
 TIMEOUT = 20.0
+PATIENT = ("--timeout", str(TIMEOUT))
+"""For health checks that are to be answered."""
 REGISTRATION = "/namesrv_api.v1.RegistrationService"
 ROUTES = "/namesrv_api.v1.RouteService"
 
@@ -150,7 +152,7 @@ def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvP
     namesrv.signal(signal.SIGTERM)
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert channel.next_event().closing.reason == pb.ChannelClosing.REASON_SHUTDOWN
-    assert namesrv.terminate() == 0
+    assert namesrv.wait() == 0
     assert namesrv.events("broker_removed") == []
     assert namesrv.events("namesrv_stopped")
 
@@ -233,7 +235,7 @@ def test_epochs_of_one_data_directory_go_up(tmp_path: Path) -> None:
 
 def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess) -> None:
     def check(endpoint: str) -> int:
-        return ended([str(BIN / "namesrv"), "healthcheck", "--endpoint", endpoint]).returncode
+        return ended([str(BIN / "namesrv"), "healthcheck", "--endpoint", endpoint, *PATIENT]).returncode
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -244,5 +246,5 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
 
 def test_the_health_check_of_a_service_that_is_not_there_says_so(namesrv: NamesrvProcess) -> None:
     command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(namesrv.endpoint), "--service", "nope"]
-    done = ended(command)
+    done = ended([*command, *PATIENT])
     assert (done.returncode, done.stderr) == (1, f"{namesrv.endpoint}: there is no service nope\n")

@@ -60,14 +60,14 @@ def _scraped(listen: Endpoint) -> bytes:
 
 
 def test_a_request_that_trickles_is_cut_in_time_although_each_byte_comes_soon(listen: Endpoint) -> None:
-    with socket.create_connection(listen, timeout=ASKING.request_seconds + 5) as peer:
+    with socket.create_connection(listen, timeout=ASKING.request_seconds + 20) as peer:
         begun = time.monotonic()
         sender = threading.Thread(target=_trickle, args=(peer,))
         sender.start()
         assert peer.recv(1) == b""
         took = time.monotonic() - begun
         sender.join(20)
-    assert ASKING.request_seconds - 0.5 < took < ASKING.request_seconds + 4
+    assert ASKING.request_seconds - 0.5 < took < ASKING.request_seconds + 15
 
 
 def _trickle(peer: socket.socket) -> None:

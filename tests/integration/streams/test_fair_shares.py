@@ -65,7 +65,7 @@ def shared(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 def pin(client: Client, metadata: Metadata) -> Any:
-    request = pb.PinRouteSnapshotRequest(lease_seconds=1)
+    request = pb.PinRouteSnapshotRequest(lease_seconds=5)
     return client.routes.PinRouteSnapshot(request, timeout=TIMEOUT, metadata=metadata)
 
 

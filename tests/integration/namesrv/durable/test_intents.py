@@ -181,7 +181,7 @@ def test_a_deleted_topic_comes_back_with_another_version_and_a_held_one_does_not
 
 
 def test_an_intent_ends_by_itself(admin: Client, durable: NamesrvProcess, tmp_path: Path) -> None:
-    wipe(admin, ends_at_millis=time.time_ns() // 1_000_000 + 700)
+    wipe(admin, ends_at_millis=time.time_ns() // 1_000_000 + 2_000)
     eventually(lambda: perm(admin), lambda shown: shown == REPORTED)
     assert durable.wait_for("intent_lifted")["cause"] == "intent ended"
     assert listed(admin) == []
