@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import watchers
+from bench.awake import processors_awake
 from bench.figures import Figure, machine, machine_line, progress, shown, summarise
 from bench.page_block import ENGINE
 from bench.peers.servers import JAVA, NULL, TLS
@@ -98,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     results = Results([], [])
     try:
-        measure_all(results, options.seconds, options.scale)
+        with processors_awake():
+            measure_all(results, options.seconds, options.scale)
     finally:
         block = ENGINE.of(lines_of(results))
         print(block)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.awake import processors_awake
 from bench.figures import machine, machine_line, progress
 from bench.page_block import REMOTING
 from bench.peers.servers import JAVA, NAMESRV_REMOTING
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     steps = [step for step in STEPS if options.workload is None or step.workload in options.workload]
     records: list[Record] = []
     try:
-        measure_steps(steps, records, options.seconds, options.scale)
+        with processors_awake():
+            measure_steps(steps, records, options.seconds, options.scale)
     finally:
         block = REMOTING.of(lines_of(records))
         print(block)

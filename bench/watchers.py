@@ -19,6 +19,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
+from bench.awake import processors_awake
 from bench.event_loop import ProbedNamesrv
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.load import CLIENT_OPTIONS, cpu_seconds, open_many_files
@@ -228,7 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.watchers:
         scale = scale._replace(watchers=tuple(options.watchers))
     try:
-        figures = summarise(measure(scale, options.server or own_servers(), options.rounds))
+        with processors_awake():
+            figures = summarise(measure(scale, options.server or own_servers(), options.rounds))
     except (Missing, RecipeFailed) as error:
         raise SystemExit(f"the watchers cannot run: {error}") from None
     print(machine_line())

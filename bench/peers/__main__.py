@@ -12,13 +12,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.awake import processors_awake
 from bench.figures import machine, machine_line, progress, table
 from bench.load import open_many_files
 from bench.peers.measure import Measurement, measure
 from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import NULL, NULL_REMOTING, all_servers, askable_servers, described
 from bench.peers.summary import figures_of, ratios_of
-from bench.peers.workloads import all_workloads
+from bench.peers.workloads import Workload, all_workloads
+from bench.report.results import Record
 
 _QUICK = ("lookups", "capacity-20k-width-1")
 _QUICK_ROUNDS = 2
@@ -33,25 +35,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     open_many_files()  # for 1,024 connections and more
     known = {workload.name: workload for workload in all_workloads(options.scale)}
     names = options.workload or (_QUICK if options.quick else known)
-    records = []
-    for workload in (known[name] for name in names):
-        measurement = Measurement(
-            workload,
-            options.server or [name for name in all_servers() if workload.name == _CEILING or name not in _NULLS],
-            _QUICK_ROUNDS if options.quick else options.rounds,
-            options.seconds,
-            options.warm_up,
-            pin=not options.unpinned,
-        )
-        try:
-            records += measure(measurement)
-        except (Missing, RecipeFailed) as error:
-            raise SystemExit(f"the load generator cannot run: {error}") from None
-        if options.json:
-            _write(options.json, options, records)
+    records = list[Record]()
+    with processors_awake():
+        for workload in (known[name] for name in names):
+            records += _measured(workload, options)
+            if options.json:
+                _write(options.json, options, records)
     print(machine_line())
     figures = figures_of(records)
     print(table([*figures, *ratios_of(figures)]))
+
+
+def _measured(workload: Workload, options: argparse.Namespace) -> list[Record]:
+    measurement = Measurement(
+        workload,
+        options.server or [name for name in all_servers() if workload.name == _CEILING or name not in _NULLS],
+        _QUICK_ROUNDS if options.quick else options.rounds,
+        options.seconds,
+        options.warm_up,
+        pin=not options.unpinned,
+    )
+    try:
+        return measure(measurement)
+    except (Missing, RecipeFailed) as error:
+        raise SystemExit(f"the load generator cannot run: {error}") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(path: Path, options: argparse.Namespace, records: list[dict[str, object]]) -> None:
+def _write(path: Path, options: argparse.Namespace, records: list[Record]) -> None:
     """Writes the file; what it has of other workloads stays, so that a part may be measured again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(path.read_text())["records"] if path.exists() else []
