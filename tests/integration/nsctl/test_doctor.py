@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
-from support.doctor import examined
 from support.programs.agents import Agent
+from support.programs.doctor import examined
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient, topic_config
 from support.programs.rocketmq import register as register_as_rocketmq

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from nsctl.cli import app
 from nsctl.commands.doctor.findings import Code, Severity
 from nsctl.exit_codes import FOUND, UNREACHABLE, USAGE, WARNED
-from support.doctor import BUSY
 from support.fleet_states import STATES, State
+from support.programs.doctor import BUSY
 from support.scenes import Scene
 from tools.generate_states import OF_THE_MACHINE, PAGE, RUNBOOK, Told, examine, runbook_commands
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsctl.exit_codes import FOUND
-from support.doctor import examined
+from support.programs.doctor import examined
 from support.programs.processes import NamesrvProcess
 from support.programs.rocketmq import RemotingClient, register, topic_config
 from tests.integration.remoting.conftest import address_of
