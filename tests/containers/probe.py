@@ -1,10 +1,10 @@
-"""Run inside the engine's network: waits until every name server routes a topic as expected, prints when and how.
+"""Run inside the engine's network: waits until every name server routes a topic as expected, prints how.
 
     python probe.py TOPIC EXPECTED_BROKER_IDS SECONDS ENDPOINT...
 
 EXPECTED_BROKER_IDS is a list such as ``0,1``; it is empty where the topic should have no broker. Prints one JSON
-object: for each endpoint the monotonic time of the first answer as expected, and that answer. Exits with 1, and
-prints what it last got, if one of them never answers so.
+object: for each endpoint the first answer as expected. Exits with 1, and prints what it last got, if one of them never
+answers so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
     pending, answers = dict(stubs), dict[str, dict[str, Any]]()
     while pending and time.monotonic() < deadline:
         for endpoint, stub in list(pending.items()):
-            answers[endpoint] = {**ask(stub, topic), "at": time.monotonic()}
+            answers[endpoint] = ask(stub, topic)
             unreachable = answers[endpoint].get("error") in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
             if set(answers[endpoint]["brokers"]) == expected and not unreachable:
                 del pending[endpoint]

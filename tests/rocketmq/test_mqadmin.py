@@ -126,9 +126,9 @@ def answers(compared: Fleet, shell: Shell, command: str) -> Answers:
     return Answers(command, asked(shell, compared.ours, command), asked(shell, compared.apache, command))
 
 
-def said_the_same(answers: Answers) -> bool:
+def said_the_same(found: Answers) -> bool:
     """Whether nothing differs."""
-    return answers.ours == answers.apache
+    return found.ours == found.apache
 
 
 @pytest.mark.parametrize("version", BOTH)
