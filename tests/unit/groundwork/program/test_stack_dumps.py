@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,6 +19,12 @@ from groundwork.program.stack_dumps import dump_stacks
 
 SECONDS = 20.0
 """How long anything here may take."""
+
+
+@pytest.fixture(autouse=True)
+def _no_loops_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test before these has left waiting in a loop of its own, in the same process, is in no dump."""
+    monkeypatch.setattr(stack_dumps, "_loops", WeakSet())
 
 
 @contextmanager
