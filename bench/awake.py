@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 _END_SECONDS = 10.0
-_TURNS = 1_000_000
-"""Between two looks whether anybody measures yet: some hundredths of a second."""
+_TURNS = 10_000
+"""Between two looks whether anybody measures yet: less than a millisecond, which takes a second beside other work."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def processors_awake() -> Iterator[list[int]]:
 
 
 def _busy(running: ExitStack, processor: int) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-m", "bench.awake", str(processor)])
+    process = subprocess.Popen([sys.executable, "-m", "bench.awake", str(processor), str(os.getpid())])
     running.callback(process.wait, _END_SECONDS)
     running.callback(process.kill)
     return process
@@ -38,9 +38,9 @@ def _busy(running: ExitStack, processor: int) -> subprocess.Popen[bytes]:
 
 def main() -> None:
     """Does nothing, without a pause, on the processor that is given, until the process that started it is gone."""
-    os.sched_setaffinity(0, {int(sys.argv[1])})
+    processor, parent = map(int, sys.argv[1:])  # the parent may be gone already
+    os.sched_setaffinity(0, {processor})
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    parent = os.getppid()
     while os.getppid() == parent:
         for _ in range(_TURNS):
             pass

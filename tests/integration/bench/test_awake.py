@@ -38,6 +38,12 @@ def test_they_end_with_a_measurement_that_is_killed() -> None:
     eventually(lambda: all(_ended(pid) for pid in busy))
 
 
+def test_one_whose_measurement_was_killed_before_it_began_ends_at_once() -> None:
+    processor, nobody = min(os.sched_getaffinity(0)), 0
+    done = subprocess.run([sys.executable, "-m", "bench.awake", str(processor), str(nobody)], timeout=60, check=False)
+    assert done.returncode == 0
+
+
 def _ended(pid: int) -> bool:
     try:
         return ") Z " in Path(f"/proc/{pid}/stat").read_text()
