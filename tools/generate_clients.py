@@ -81,7 +81,7 @@ _CODE_WORD = re.compile(
     | \bgrpc-[a-z-]+                              # a metadata key
     | \bgoogle\.rpc\.\w+                          # a message of Google's
     | \b[a-z_]+=(?:true|false)\b                  # a field with its value
-    | \b(?!gRPC\b|RocketMQ\b)\w*(?:_[A-Za-z]|[a-z][A-Z])\w*  # snake_case, UPPER_SNAKE, camelCase, CamelCase
+    | \b(?!gRPC\b|RocketMQ\b|[KMG]iB\b)\w*(?:_[A-Za-z]|[a-z][A-Z])\w*  # snake_case, UPPER_SNAKE, camelCase, CamelCase
     | \b[A-Z]{7,}\b                               # a gRPC code or another value of one word
     """,
     re.VERBOSE,
