@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
-PROTOS := $(shell find protos -name '*.proto')
+GENERATED := $(VENV)/.generated
 # Where this project's other lock files come from; see `lock`.
 UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-package namesrv
@@ -29,37 +30,49 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
+.PHONY: help install setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY)  ## Make .venv with everything pinned, generate the gRPC code, find a Java for Spark
+install: $(INSTALLED) $(GENERATED)  ## Make .venv with the name server, the agent and nsctl, without Spark; with the native engine where cargo is found
 
-$(READY): requirements/dev.txt pyproject.toml hatch_build.py $(PROTOS)
+setup: $(READY) $(GENERATED)  ## Make .venv for contributors: all programs, Spark and a Java for it, the tools of make lint and make test
+
+$(INSTALLED): requirements/programs.txt
+	$(call make_venv,$<)
+	@touch $@
+
+$(READY): requirements/dev.txt
+	$(call make_venv,$<)
+	$(BIN)/python -m route_pipeline.java
+	@touch $@
+
+# The engine is built while pip downloads. Its script does nothing where a wheel is newer than the engine's sources.
+define make_venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Python 3.11 or later is needed: make PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# The engine is built while pip loads what it needs.
 	@sh engine/build.sh $(BIN)/pip & \
-	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt || { kill $$!; exit 1; }; \
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r $(1) || { kill $$!; exit 1; }; \
 	wait
-	$(BIN)/pip install --disable-pip-version-check --no-deps --editable .
-	$(BIN)/python -m route_pipeline.java
 	@sh engine/install.sh $(BIN)/pip
+endef
+
+$(GENERATED): pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@touch $@
 
 engine:  ## Build the native engine and install it, where cargo 1.85 or later is found; or install ENGINE_WHEEL=its wheel
 	@sh engine/build.sh $(BIN)/pip
 	@sh engine/install.sh $(BIN)/pip
 
-protos: setup  ## Generate the gRPC code from protos/ again, into gen/
-	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
+protos: $(GENERATED)  ## Install the project in place and generate the gRPC code from protos/ into gen/
 
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m demo.run
 
-demo-rocketmq: setup  ## RocketMQ 5 as it is while its name server is exchanged for this one (needs Java 11 or later, and Maven)
+demo-rocketmq: install  ## RocketMQ 5 as it is while its name server is exchanged for this one (needs Java 11 or later, and Maven)
 	$(BIN)/python -m demo.rocketmq
 
 test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
@@ -169,6 +182,7 @@ lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade $(LOCKED_EXTRAS:%=--extra %) --group dev -o requirements/dev.txt
 	$(UV_LOCK) --extra native -c requirements/dev.txt -o requirements/namesrv.txt
 	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
+	$(UV_LOCK) --extra native --extra broker-agent --extra nsctl -c requirements/dev.txt -o requirements/programs.txt
 
 clean:  ## Remove everything that was made here
 	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,16 +1,22 @@
 #!/bin/sh
-# Builds the native engine's wheel into engine/target/wheels, where cargo is found, for install.sh. Says in one line what it
-# did; that nothing could be built is no failure, since grpcio serves then.
+# Builds the native engine's wheel into engine/target/wheels for install.sh, where cargo is found. Keeps a wheel that is newer
+# than the sources. A failed build is reported and exits with 0, because the name server then runs on grpcio.
 #   sh engine/build.sh .venv/bin/pip
-# With ENGINE_BUILD=released it is the wheel of releases and images, for any Linux since 2014, and lies in dist/, too.
+# ENGINE_BUILD=released builds the wheel of releases and images, for Linux with glibc 2.17 or later, and copies it to dist/.
 set -eu
 bin=$(cd "$(dirname "$1")" && pwd)
 pip=$bin/$(basename "$1")
 cd "$(dirname "$0")"
-rm -f target/wheels/namesrv_engine-*.whl
 if [ -n "${ENGINE_WHEEL:-}" ]; then
     exit 0
 fi
+for wheel in target/wheels/namesrv_engine-*.whl; do
+    if [ "${ENGINE_BUILD:-}" != released ] && [ -e "$wheel" ] &&
+        [ -z "$(find src Cargo.toml Cargo.lock pyproject.toml -newer "$wheel" | head -n 1)" ]; then
+        exit 0
+    fi
+done
+rm -f target/wheels/namesrv_engine-*.whl
 if ! sh cargo.sh; then
     echo 'engine: no cargo 1.85 or later was found, so grpcio serves; for the native engine run make engine ENGINE_WHEEL=..., with namesrv-engine or the path of a wheel that make wheel built elsewhere'
     exit 0
