@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.pages import code_blocks
 from tests.interop.programs import OLDEST_GO, OLDEST_JAVA
 from tests.unit.deploy.files import ROOT, document
 
@@ -68,7 +69,8 @@ def test_the_container_has_the_oldest_python_that_is_promised_and_the_tools_of_f
 
 
 def test_the_container_is_ready_for_the_two_commands_of_the_readme() -> None:
-    commands = re.findall(r"^\$ make (\S+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (block,) = code_blocks("README.md", "console", section="Demo and tests")
+    commands = re.findall(r"^\$ make (\S+)", block, re.MULTILINE)
     assert len(commands) == 2
     assert DEVCONTAINER["postCreateCommand"].endswith(" && make setup")
     for command in commands:
