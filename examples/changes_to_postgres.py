@@ -4,9 +4,9 @@
 
     python examples/changes_to_postgres.py 10.0.0.1:9876 'host=db.example dbname=routes' /data/checkpoint
 
-Needs Spark (``pip install 'namesrv[route-pipeline]'``) and ``psql`` on the driver; no JDBC driver. One transaction has
-a batch. If the program is killed between that and the note that Spark makes of the batch, Spark hands it over again,
-and its rows are there already: the primary key sees to it.
+Needs Spark (``pip install -e '.[route-pipeline]'`` in a clone) and ``psql`` on the driver; no JDBC driver. A batch
+is one transaction. If the program is killed between that and the note that Spark makes of the batch, Spark hands it
+over again, and its rows are there already: the primary key sees to it.
 """
 
 from __future__ import annotations

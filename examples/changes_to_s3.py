@@ -4,9 +4,9 @@
 
     python examples/changes_to_s3.py 10.0.0.1:9876 s3a://bucket/changes
 
-Needs ``pip install 'namesrv[route-pipeline]'``. Spark fetches its connector for S3 from Maven Central, once: 19 MB,
-because of Amazon's library only the parts that it uses are taken, and not the bundle of half a gigabyte. Credentials
-come from where Amazon's tools take them; ``AWS_ENDPOINT_URL`` names a store that is not Amazon's.
+Needs ``pip install -e '.[route-pipeline]'`` in a clone. Spark fetches its connector for S3 from Maven Central, once:
+19 MB, because of Amazon's library only the parts that it uses are taken, and not the bundle of half a gigabyte.
+Credentials come from where Amazon's tools take them; ``AWS_ENDPOINT_URL`` names a store that is not Amazon's.
 
 Spark's sink has each change once, for readers that go by its list, ``_spark_metadata``, as ``spark.read.parquet`` does.
 Others may find files of a batch that was killed. One query at a time may write to a place: that is for you to see to.

@@ -21,6 +21,7 @@ from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stack_dumps import dump_stacks_on_signal
 from groundwork.program.stop_event import stop_event
+from groundwork.wording import how_to_install
 from namesrv.config.settings import NamesrvSettings
 from namesrv.garbage_collection import tune_garbage_collection
 
@@ -107,7 +108,7 @@ def console(context: typer.Context) -> None:
     try:
         program = importlib.import_module("namesrv_console.cli")
     except ModuleNotFoundError as error:
-        exit_with(PROGRAM, f"the console needs {error.name}: pip install 'namesrv[console]'")
+        exit_with(PROGRAM, f"the console needs {error.name}; {how_to_install('console')}")
     program.main(context.args)
 
 

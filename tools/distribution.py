@@ -122,7 +122,9 @@ def check_library(scratch: Path, what: Path) -> None:
         done = subprocess.run(
             [programs / script, "--version"], capture_output=True, text=True, timeout=STEP_SECONDS, check=False
         )
-        wanted = rf"{script}: \w+ is missing: pip install 'namesrv\[{extra}\]'\n"
+        wanted = (
+            rf"{script}: \w+ is missing; install the extra {extra} \(in a clone: pip install -e '\.\[{extra}\]'\)\n"
+        )
         if (done.returncode, done.stdout) != (2, "") or not re.fullmatch(wanted, done.stderr):
             raise DistributionError(f"{script} without its extra ended with {done.returncode}: {done.stderr}")
 

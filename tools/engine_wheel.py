@@ -48,7 +48,7 @@ def engine_wheel(folder: Path = DIST) -> Path:
             return there[0]
         raise NoCargoError(
             "the native engine's wheel takes cargo 1.85 or later (https://rustup.rs); "
-            "or download one: pip download --no-deps --dest dist namesrv-engine"
+            "or copy a wheel of this version, which make wheel has built elsewhere, to dist/"
         )
     try:
         programs = _tools()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from groundwork.program.json_lines import is_json_wanted, take_stderr, tell
+from groundwork.wording import how_to_install
 
 EXIT_NOT_INSTALLED = 2
 """As for a wrong setting: systemd does not try again."""
@@ -38,5 +39,5 @@ def run_program(program: str, module: str, extra: str, logging: Mapping[str, str
         library = str(error.name).partition(".")[0]
         if not library or importlib.util.find_spec(library) is not None:
             raise  # a part of something that is there: a defect, and no matter of installing
-        tell(program, f"{library} is missing: pip install 'namesrv[{extra}]'", "cannot_start", "error")
+        tell(program, f"{library} is missing; {how_to_install(extra)}", "cannot_start", "error")
         raise SystemExit(EXIT_NOT_INSTALLED) from error

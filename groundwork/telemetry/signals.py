@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from groundwork.version import __version__
+from groundwork.wording import how_to_install
 
 if TYPE_CHECKING:
     from groundwork.telemetry.otlp import Telemetry
 
-OTEL_EXTRA = "pip install 'namesrv[otel]'"
-"""The command that installs the needed packages."""
+OTEL_EXTRA = "otel"
+"""The extra that brings the needed packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def open_telemetry(
     try:
         otlp = import_module("groundwork.telemetry.otlp")
     except ModuleNotFoundError as error:
-        raise ValueError(f"variables OTEL_... ask for an export, and {error.name} is missing: {OTEL_EXTRA}") from error
+        problem = f"variables OTEL_... ask for an export, and {error.name} is missing; {how_to_install(OTEL_EXTRA)}"
+        raise ValueError(problem) from error
     try:
         telemetry: Telemetry = otlp.Telemetry(
             service, __version__, signals, registry, traces_follow_callers=traces_follow_callers

@@ -83,7 +83,7 @@ def _adopt(server: grpc.aio.Server, sockets: list[socket.socket], *, with_tls: b
     adopt = getattr(server, "adopt", None)
     if adopt is None:
         raise ValueError(
-            "grpcio cannot take the listener that systemd hands over: install namesrv-engine for --engine native, "
+            "grpcio cannot take the listener that systemd hands over: use the native engine (--engine native), "
             "or disable namesrv.socket"
         )
     port: int = adopt(sockets, with_tls=with_tls)

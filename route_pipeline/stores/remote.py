@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, BinaryIO, cast
 
+from groundwork.wording import how_to_install
 from route_pipeline.stores.store import (
     MissingFileError,
     StoredFile,
@@ -298,8 +299,8 @@ def _client(url: str) -> tuple[Any, str]:
         core = importlib.import_module("fsspec.core")
         client, root = core.url_to_fs(url, use_listings_cache=False, **_OPTIONS.get(scheme, {}))
     except (ImportError, ValueError) as error:  # a name that no client has registered is a ValueError
-        install = f"pip install 'namesrv[{EXTRAS[scheme]}]'"
-        raise StoreError(f"{scheme}:// needs a client that is missing ({_line(error)}): {install}") from error
+        install = how_to_install(EXTRAS[scheme])
+        raise StoreError(f"{scheme}:// needs a client that is missing ({_line(error)}); {install}") from error
     except Exception as error:  # each client has errors of its own
         raise StoreError(f"{url} cannot be reached: {_line(error)}") from error
     return client, str(root).rstrip("/")

@@ -10,6 +10,7 @@ import structlog
 
 from groundwork.endpoints import Endpoint
 from groundwork.version import __version__
+from groundwork.wording import how_to_install
 
 _log = structlog.get_logger(__name__)
 
@@ -44,8 +45,8 @@ def choose_engine(wanted: str) -> ChosenEngine:
     if wanted == "auto":
         return ChosenEngine("grpcio", problem)
     raise EngineMissing(
-        f"setting engine: native cannot be used: {problem}; install {NATIVE_PACKAGE}=={__version__}, "
-        "or use --engine grpcio"
+        f"setting engine: native cannot be used: {problem}; install the wheel of {NATIVE_PACKAGE} {__version__} "
+        "(in a clone: make engine), or use --engine grpcio"
     )
 
 
@@ -56,7 +57,7 @@ def warn_of_exposure(engine: ChosenEngine, listen: Endpoint) -> None:
             "engine_for_trusted_networks",
             engine=engine.name,
             listen=str(listen),
-            problem=f"resets and compressed headers of a hostile client exhaust it; install {NATIVE_PACKAGE}",
+            problem="resets and compressed headers of a hostile client exhaust it; use the native engine",
         )
 
 
@@ -69,7 +70,7 @@ def _native_problem() -> str | None:
     except Exception as error:  # noqa: BLE001 - a broken binary raises anything
         return f"{NATIVE_PACKAGE} cannot be loaded ({error})"
     if find_spec("cryptography") is None:
-        return "cryptography is not installed (pip install 'namesrv[native]')"
+        return f"cryptography is not installed; {how_to_install('native')}"
     if version != __version__:
         return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
     return None

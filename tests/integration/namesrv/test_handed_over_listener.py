@@ -110,7 +110,7 @@ def test_a_socket_that_does_not_listen_is_refused() -> None:
 def test_grpcio_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
     assert refusal(held, address(held), "grpcio") == (
         "namesrv: socket activation: grpcio cannot take the listener that systemd hands over: "
-        "install namesrv-engine for --engine native, or disable namesrv.socket"
+        "use the native engine (--engine native), or disable namesrv.socket"
     )
 
 

@@ -98,4 +98,4 @@ def test_where_the_console_is_not_installed_the_command_says_what_is(monkeypatch
     monkeypatch.setattr(importlib, "import_module", missing)
     result = CliRunner().invoke(app, ["console", "--namesrv", "a:1"])
     assert result.exit_code == 2
-    assert "pip install 'namesrv[console]'" in result.output
+    assert "pip install -e '.[console]'" in result.output

@@ -23,7 +23,9 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
     with pytest.raises(SystemExit) as ended:
         run_program("program", "program_without_library", "extra")
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "program: not_installed_here is missing: pip install 'namesrv[extra]'\n"
+    assert capsys.readouterr().err == (
+        "program: not_installed_here is missing; install the extra extra (in a clone: pip install -e '.[extra]')\n"
+    )
 
 
 def test_one_that_is_needed_only_later_is_named_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_a_client_that_is_missing_is_named_with_what_to_install(
     scheme: str, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, client, None)
-    with pytest.raises(StoreError, match=rf"{scheme}:// needs a client that is missing .*pip install 'namesrv\["):
+    with pytest.raises(StoreError, match=rf"{scheme}:// needs a client that is missing .*pip install -e '\.\["):
         open_store(f"{scheme}://bucket/routes").files()
 
 
