@@ -1,7 +1,7 @@
-"""RocketMQ 5 as it is, while its name server is exchanged for this one: what docs/rocketmq.md tells operators to do.
+"""Replaces RocketMQ 5's name server with this one while messages flow: the steps of docs/rocketmq.md.
 
-Apache's own name server, broker, clients and mqadmin, from Maven Central. Everything runs on loopback, ends by itself,
-and leaves no process and no file behind but the jars, which are kept in ``.bench``. Run it with ``make demo-rocketmq``.
+Name server, broker, clients and mqadmin are Apache's, from Maven Central. All processes run on loopback and end with
+the demo. Only the jars stay, in ``.bench``. Run it with ``make demo-rocketmq``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 
 TOPIC = "orders"
 APACHE_PORT, OUR_PORT, GRPC_PORT, BROKER_PORT = 9876, 9877, 9878, 10911
-"""Taken where they are free, as the page shows them."""
+"""The ports that the page shows. A port that is in use is replaced by a free one."""
 WIDTH = 150
 TOLD_SECONDS = 60.0
 CALL_SECONDS = 60.0
 SETTINGS = (
-    # A broker looks at its list of name servers every 120 s and registers every 30 s: a demo waits less.
+    # Without these, a broker reads its list of name servers every 120 s and registers every 30 s.
     "updateNameServerAddrPeriod=2000",
     "registerNameServerPeriod=10000",
 )
 
 
 def main() -> None:
-    """Runs the demo; any step that does not come true in time ends it with an error."""
+    """Runs the demo. A step that does not succeed in time ends it with an error."""
     problem = missing()
     if problem is not None:
         sys.exit(problem)
@@ -46,23 +46,23 @@ def main() -> None:
 
 
 class Demo:
-    """The fleet, and the steps."""
+    """The processes of the demo, and its steps."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path) -> None:
-        """Nothing runs yet; what will is ended with the stack."""
+        """Starts nothing yet. The stack ends all processes that the steps start."""
         self._stack = stack
         self._folder = folder
 
     def run(self) -> None:
-        """Takes the steps."""
-        begin(f"fetching RocketMQ {NEWEST.version} from Maven Central, unless it is there already")
+        """Runs all steps in order."""
+        begin(f"fetching RocketMQ {NEWEST.version} from Maven Central, unless .bench has it")
         class_path(NEWEST)
         for title, take in STEPS:
             begin(title)
             take(self)
 
     def before(self) -> None:
-        """Apache's name server, a broker, a producer and a consumer."""
+        """Starts Apache's name server, a broker, a producer and a consumer."""
         self._apache = self._stack.enter_context(ApacheNamesrv(self._folder / "apache", port=free(APACHE_PORT)))
         self._apache.wait()
         port = free(BROKER_PORT)
@@ -77,46 +77,46 @@ class Demo:
         self._progress()
 
     def start_ours(self) -> None:
-        """This one, beside Apache's."""
+        """Starts this name server."""
         listen, remoting = free(GRPC_PORT), free(OUR_PORT)
         flags = ("--remoting-listen", f"127.0.0.1:{remoting}", "--data-dir", str(self._folder / "namesrv"))
         namesrv = NamesrvProcess("--name", "ns-a", *flags, engine="auto", port=listen)
         self._namesrv = self._stack.enter_context(namesrv)
         self._ours = str(self._namesrv.wait_for("namesrv_started")["remoting"])
         self._client: Client = self._stack.enter_context(self._namesrv.connect())
-        places = f"--listen {self._namesrv.endpoint} --remoting-listen {self._ours}"
-        say(f"$ namesrv serve --name ns-a {places} --data-dir /var/lib/namesrv")
+        addresses = f"--listen {self._namesrv.endpoint} --remoting-listen {self._ours}"
+        say(f"$ namesrv serve --name ns-a {addresses} --data-dir /var/lib/namesrv")
         self._progress()
 
     def add_ours(self) -> None:
-        """The broker's list has both."""
+        """Gives the broker a list of both name servers."""
         self._set_namesrv_addr(f"{self._apache.addr};{self._ours}")
         eventually(lambda: self._client.addrs(TOPIC), lambda addrs: addrs == {0: self._broker.addr}, TOLD_SECONDS)
-        say("the broker has registered here as well, without a restart")
+        say("the broker has registered with both name servers, without a restart")
         self._progress()
 
     def compare(self) -> None:
-        """Both show the same."""
+        """Compares the routes of both name servers."""
         self._nsctl("compare-rocketmq", self._apache.addr)
         self._progress()
 
     def move_clients(self) -> None:
-        """Clients with the new address, once the old ones have all that they sent."""
+        """Stops the clients once they have received all messages, and starts clients with the new address."""
         say(f"with {self._apache.addr}: {self._shell.messages('stop').strip()}")
         self._shell.messages("start", self._ours, TOPIC)
-        say(f"with {self._ours}: producer and consumer have started")
+        say(f"with {self._ours}: producer and consumer are running")
         self._progress()
 
     def remove_apache(self) -> None:
-        """The broker's list has this one only; Apache's ends."""
+        """Gives the broker a list of this name server only, and stops Apache's."""
         self._set_namesrv_addr(self._ours)
         self._apache.terminate()
         self._apache.wait_for_end()
-        say("Apache's name server has ended")
+        say("Apache's name server has stopped")
         self._progress()
 
     def ask_ours(self) -> None:
-        """mqadmin, and what RocketMQ's cannot answer."""
+        """Queries the name server with mqadmin and nsctl."""
         self._mqadmin(self._ours, "topicRoute", "-t", TOPIC)
         self._mqadmin(self._ours, "topicClusterList", "-t", TOPIC)
         self._nsctl("explain", TOPIC)
@@ -125,11 +125,11 @@ class Demo:
         say(f"with {self._ours}: {self._shell.messages('stop').strip()}")
 
     def kill_broker(self) -> None:
-        """Its connection ends, and so its route."""
+        """Kills the broker and waits until its route is removed."""
         killed_at = time.monotonic()
         self._broker.kill()
         eventually(lambda: self._client.route(TOPIC), lambda route: route is None, TOLD_SECONDS)
-        say(f"killed with SIGKILL: its route was gone after {(time.monotonic() - killed_at) * 1000:.0f} ms")
+        say(f"broker killed with SIGKILL: its route was removed after {(time.monotonic() - killed_at) * 1000:.0f} ms")
         self._nsctl("explain", TOPIC)
 
     # Details
@@ -160,37 +160,37 @@ class Demo:
             say(f"# exit code {done.returncode}")
 
     def _progress(self) -> None:
-        """Shows that messages go on."""
+        """Checks that messages still arrive."""
         self._shell.messages("progress")
-        say("messages go through")
+        say("messages are delivered")
 
 
 STEPS: tuple[tuple[str, Callable[[Demo], None]], ...] = (
-    ("Before: a broker and its clients know Apache's name server only", Demo.before),
-    ("Start this name server beside it", Demo.start_ours),
-    ("Add it to the brokers' namesrvAddr", Demo.add_ours),
-    ("Compare the two", Demo.compare),
+    ("Before: only Apache's name server", Demo.before),
+    ("Start this name server", Demo.start_ours),
+    ("Add this name server to the brokers' namesrvAddr", Demo.add_ours),
+    ("Compare both name servers", Demo.compare),
     ("Move the clients", Demo.move_clients),
-    ("Take the old name server away", Demo.remove_apache),
-    ("Ask the new one", Demo.ask_ours),
-    ("Lose a broker", Demo.kill_broker),
+    ("Remove Apache's name server", Demo.remove_apache),
+    ("Query this name server", Demo.ask_ours),
+    ("Kill a broker", Demo.kill_broker),
 )
-"""What the demo does, under the headings of docs/rocketmq.md."""
+"""The steps, each with its heading in docs/rocketmq.md."""
 
 
-def begin(what: str) -> None:
-    """Says what comes next."""
-    say(f"\n== {what}")
+def begin(title: str) -> None:
+    """Prints the heading of a step."""
+    say(f"\n== {title}")
 
 
 def say(text: str) -> None:
-    """Says something, at once: programs that are started next write to the same terminal."""
+    """Prints a text and flushes it, because child processes write to the same terminal."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def free(port: int) -> int:
-    """The port if it is free on loopback, else 0: then any."""
+    """Returns the port if it is free on loopback, otherwise 0, which means any free port."""
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
         return port
     return 0

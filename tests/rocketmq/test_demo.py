@@ -1,4 +1,4 @@
-"""``make demo-rocketmq`` ends by itself, leaves nothing behind, and says what docs/rocketmq.md shows."""
+"""``make demo-rocketmq`` ends, leaves no files, and prints the output that docs/rocketmq.md shows."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SECONDS = 300
 
 
 def blocks(page: str) -> dict[str, str]:
-    """What stands under each heading of a step."""
+    """Returns the output under the heading of each step."""
     found = re.findall(r"^### ([^\n]*)\n(?:(?!^#).)*?^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return dict(found)
 
 
 def steps(said: str) -> dict[str, str]:
-    """What the demo says in each step."""
+    """Returns the output of each step of the demo."""
     parts = re.split(r"^== (.*)\n", said, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def shape(text: str) -> list[str]:
-    """The words without what differs each time: times, ports, counts, widths, a busy machine."""
+    """Returns the words, without times, ports, counts, widths and warnings about a busy machine."""
     shown = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME", text)
     shown = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", shown)
     shown = re.sub(r"\b(sent|again|after) \d+", r"\1 COUNT", shown)
@@ -41,12 +41,12 @@ def shape(text: str) -> list[str]:
 
 
 def _without_warnings(found: re.Match[str]) -> str:
-    """The doctor's answer: on a busy machine it tells of an event loop that was held up."""
+    """Drops the warnings of the doctor, which finds a blocked event loop on a busy machine."""
     assert "problem" not in found.group()
     return found.group(1)
 
 
-def test_the_demo_says_what_the_page_shows_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_demo_prints_what_the_page_shows_and_leaves_no_files(tmp_path: Path) -> None:
     problem = missing()
     if problem is not None:
         pytest.skip(problem)
@@ -63,5 +63,5 @@ def test_the_demo_says_what_the_page_shows_and_leaves_nothing_behind(tmp_path: P
     assert done.returncode == 0, done.stdout[-4_000:]
     said, page = steps(done.stdout), blocks((ROOT / "docs/rocketmq.md").read_text(encoding="utf-8"))
     for title, _ in STEPS:
-        assert shape(said[title]) == shape(page[title]), f"the page does not show what the demo says: {said[title]}"
+        assert shape(said[title]) == shape(page[title]), f"the page does not show the output of the demo: {said[title]}"
     assert list(tmp_path.iterdir()) == []
