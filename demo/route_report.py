@@ -1,7 +1,7 @@
-"""An hour of a small fleet's life, through the route pipeline, as the page docs/route-report.html.
+"""Writes docs/route-report.html: the pipeline's report of a simulated fleet in one hour.
 
-The fleet lives on a virtual clock, with deploys, drains, crashes and name servers that are lost and restarted; the same
-seed makes the same hour. Run it with ``python -m demo.route_report``.
+The fleet runs on a virtual clock, with deploys, drains, crashes, and lost and restarted name servers. The same seed
+makes the same hour. Run it with ``python -m demo.route_report``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "route-report.html"
 
 
 def main() -> None:
-    """Makes the page."""
+    """Writes the page."""
     clock = VirtualClock()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="route-report-"))

@@ -1,6 +1,6 @@
-"""Two name servers, a master and a slave broker's agents, a lost master, and what Spark tells of it afterwards.
+"""Two name servers and the agents of a master and a slave: kills the master's agent, and shows its history in Spark.
 
-Everything runs on loopback, ends by itself, and leaves no process and no file behind. Run it with ``make demo``.
+All processes run on loopback and end with the demo. No file stays. Run it with ``make demo``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False,
 
 
 def main() -> None:
-    """Runs the demo; any step that does not come true in time ends it with an error."""
+    """Runs the demo. A step that does not succeed in time ends it with an error."""
     started = time.monotonic()
     with contextlib.ExitStack() as processes:
-        say("starting two name servers, which never talk to each other")
+        say("starting two independent name servers")
         servers = [
             processes.enter_context(NamesrvProcess("--name", f"namesrv-{letter}", engine="auto")) for letter in "ab"
         ]
@@ -39,26 +39,26 @@ def main() -> None:
         namesrv = ";".join(str(server.endpoint) for server in servers)
 
         watch_along = f'.venv/bin/python examples/producer_view.py --namesrv "{namesrv}" {TOPIC}'
-        console.print(f"to see as a producer what happens, run elsewhere: {watch_along}", soft_wrap=True)
-        say(f"starting the agents of a master ({MASTER}) and a slave ({SLAVE}) with eleven topics of a real broker")
+        console.print(f"to see a producer's view, run in a second terminal: {watch_along}", soft_wrap=True)
+        say(f"starting the agents of a master ({MASTER}) and a slave ({SLAVE}) with 11 topics")
         master = processes.enter_context(start_agent(namesrv, 0))
         processes.enter_context(start_agent(namesrv, 1))
         for client in clients:
             eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
         folder = processes.enter_context(tempfile.TemporaryDirectory(prefix="route-demo-"))
         log = str(Path(folder) / "log")
-        say("ingesting a snapshot of both name servers with Spark (starting it takes a few seconds)")
+        say("ingesting a snapshot of both name servers with Spark, which takes a few seconds to start")
         route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
         console.print(cluster_table(clients))
         console.print(route_table(f"Route of {TOPIC}", clients))
 
-        say("killing the master's agent with SIGKILL, as a crash would")
+        say("killing the master's agent with SIGKILL, like a crash")
         killed_at = time.monotonic()
         master.kill()
         for client in clients:
             eventually(client.addrs, lambda addrs: addrs == {1: SLAVE})
         gone_after = time.monotonic() - killed_at
-        title = f"Route of {TOPIC}: broker id 0 was absent from both name servers after {gone_after * 1000:.0f} ms"
+        title = f"Route of {TOPIC}: broker id 0 left both name servers after {gone_after * 1000:.0f} ms"
         console.print(route_table(title, clients))
 
         say("starting the master's agent again")
@@ -66,10 +66,10 @@ def main() -> None:
         processes.enter_context(start_agent(namesrv, 0))
         for client in clients:
             eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
-        title = f"Route of {TOPIC}: the master was back in both after {time.monotonic() - back_at:.1f} s"
+        title = f"Route of {TOPIC}: the master was back on both name servers after {time.monotonic() - back_at:.1f} s"
         console.print(route_table(title, clients))
 
-        say("ingesting what has changed since, and asking Spark what happened to the topic")
+        say("ingesting the changes, and querying the topic's history in Spark")
         route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
         route_pipeline("who-changed", log, TOPIC)
         route_pipeline("report", log)
@@ -88,7 +88,7 @@ def route_pipeline(*arguments: str) -> None:
 
 
 def cluster_table(clients: Sequence[Client]) -> Table:
-    """What each name server says of clusters and brokers."""
+    """Returns the clusters and brokers of each name server as a table."""
     table = Table(title="Cluster", title_justify="left")
     for heading in ("name server", "revision", "cluster", "broker", "id", "address"):
         table.add_column(heading)
@@ -106,7 +106,7 @@ def cluster_table(clients: Sequence[Client]) -> Table:
 
 
 def route_table(title: str, clients: Sequence[Client]) -> Table:
-    """What each name server says of a topic's route."""
+    """Returns the topic's route on each name server as a table."""
     table = Table(title=title, title_justify="left")
     for heading in ("name server", "revision", "broker", "addresses", "read queues", "write queues", "permission"):
         table.add_column(heading)
@@ -123,14 +123,14 @@ def route_table(title: str, clients: Sequence[Client]) -> Table:
 
 
 def permission(queues: route_data_pb2.QueueData) -> str:
-    """Permission bits as RocketMQ writes them: read, write, inherit."""
+    """Returns permission bits as RocketMQ writes them: read, write, inherit."""
     return "".join(letter if queues.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
 
 
 def say(step: str) -> None:
-    """Says what comes next."""
+    """Prints the heading of a step."""
     console.print(f"\n== {step}")
-    sys.stdout.flush()  # programs that are started next write to the same terminal
+    sys.stdout.flush()  # child processes write to the same terminal
 
 
 if __name__ == "__main__":
