@@ -250,7 +250,7 @@ def export_command(
 
 @app.command("take-over")
 def take_over_command(log_url: Log) -> None:
-    """Make a log of version 0.2 one of this version, in place."""
+    """Convert a log of layout 2, which had no commits, to layout 3, in place."""
     with _failures():
         log = take_over(log_url)
         found = log.state()

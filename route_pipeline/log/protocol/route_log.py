@@ -97,7 +97,8 @@ class RouteLog:
             raise LogError(f"{store.uri(MARKER)} is damaged") from None
         if version == OLD_LAYOUT:
             raise LogError(
-                f"{store.url} has the layout of version 0.2: route-pipeline take-over {store.url} makes it new"
+                f"{store.url} has layout version {OLD_LAYOUT}: route-pipeline take-over {store.url} converts it to "
+                f"{commits.VERSION}"
             )
         if version != commits.VERSION:
             raise LogError(f"{store.url} has layout version {version}; this program knows {commits.VERSION}")
