@@ -211,7 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.faults.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
     parser.add_argument("--not-held", action="store_true", help="instead, what grpcio is known not to withstand")
-    parser.add_argument("--on", default="", help="a listener: native, grpcio, tls, remoting, metrics, agent or sources")
+    parser.add_argument(
+        "--on", default="", help="a listener: native, grpcio, tls, remoting, metrics, console, agent or sources"
+    )
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
     use_all_descriptors()
