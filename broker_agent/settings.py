@@ -170,7 +170,7 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     on_stop: OnStop = Field(
         "unregister",
         description="At the end: unregister the broker, or keep it for the agent that comes next, as in an upgrade; "
-        "name servers wait for that one for their channelGrace.",
+        "name servers wait for that one for their channelGraceMillis.",
     )
     notify_consumer_ids_changed_enable: bool = Field(
         True,
