@@ -30,7 +30,7 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help install setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
+.PHONY: help install setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,9 +124,9 @@ test-s3: setup  ## The log's tests on a real S3 server (minutes): Versity's gate
 	VERSITYGW="$$(command -v "$(VERSITYGW)")" $(BIN)/pytest tests/unit/route_pipeline/log tests/unit/route_pipeline/stores \
 		tests/unit/route_pipeline/test_bad_logs.py tests/faults/pipeline/test_object_store.py
 
-lint: setup  ## Lint, format, types, import rules, wire contract, generated pages; the native engine, where cargo is found
+lint: setup  ## Lint, format, types, import rules, wire contract, generated pages, prose; the native engine, where cargo is found
 	@# mypy reads for a minute on one core, and the engine's tests are compiled on the other.
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(APART) BESIDE=1 lint-engine lint-python
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(APART) BESIDE=1 lint-engine lint-python lint-prose
 
 lint-python: setup
 	$(BIN)/ruff check .
@@ -139,6 +139,9 @@ lint-python: setup
 
 lint-engine:
 	sh engine/lint.sh
+
+lint-prose: setup  ## Check spelling and style of pages and comments, the style where Vale is found or Go can compile it
+	$(BIN)/python tools/lint_prose.py
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
