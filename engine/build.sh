@@ -18,7 +18,7 @@ for wheel in target/wheels/namesrv_engine-*.whl; do
 done
 rm -f target/wheels/namesrv_engine-*.whl
 if ! sh cargo.sh; then
-    echo 'engine: no cargo 1.85 or later was found, so grpcio serves; for the native engine run make engine ENGINE_WHEEL=..., with namesrv-engine or the path of a wheel that make wheel built elsewhere'
+    echo 'engine: no cargo 1.85 or later was found, so grpcio serves; for the native engine run make engine ENGINE_WHEEL=PATH, the path of a wheel that make wheel built elsewhere'
     exit 0
 fi
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from tests.unit.deploy.files import ROOT
 from tools.engine_wheel import TOOLS
 
-NEEDED = ("sh", "sed", "dirname", "basename", "rm", "mkdir", "cp", "touch")
+NEEDED = ("sh", "sed", "dirname", "basename", "rm", "mkdir", "cp", "touch", "find", "head")
 """All that the scripts find beside cargo, pip and python."""
 
 
@@ -32,6 +32,9 @@ class Machine:
         self.wheels.mkdir(parents=True)
         for script in (ROOT / "engine").glob("*.sh"):
             shutil.copy(script, self.engine)
+        (self.engine / "src").mkdir()
+        for source in ("src/lib.rs", "Cargo.toml", "Cargo.lock", "pyproject.toml"):
+            (self.engine / source).touch()
         self.program("pip", 'echo "pip $*" >>"$(dirname "$0")/asked"; echo "$PWD" >>"$(dirname "$0")/asked"')
 
     def program(self, name: str, commands: str) -> None:
@@ -76,12 +79,26 @@ def test_without_a_new_cargo_one_line_says_that_grpcio_serves(machine: Machine, 
 @pytest.mark.parametrize("version", ["cargo 1.85.0 (d73d2caf9 2024-12-31)", "cargo 2.0.1"])
 def test_with_a_new_cargo_pip_builds_the_engine_in_place_of_an_older_build(machine: Machine, version: str) -> None:
     machine.program("cargo", f"echo '{version}'")
-    (machine.wheels / "namesrv_engine-0.0.9-abi3.whl").touch()
+    older = machine.wheels / "namesrv_engine-0.0.9-abi3.whl"
+    older.touch()
+    os.utime(older, (0, 0))
     machine.run("build.sh")
     asked, folder = machine.asked
     assert asked == "pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir target/wheels ."
     assert folder == os.fspath(machine.engine)
     assert list(machine.wheels.iterdir()) == []
+
+
+def test_a_wheel_that_is_newer_than_the_sources_is_not_built_again(machine: Machine) -> None:
+    machine.program("cargo", "echo cargo 1.95.0")
+    for source in (machine.engine / "src", *machine.engine.glob("*.toml"), *machine.engine.glob("src/*")):
+        os.utime(source, (0, 0))
+    os.utime(machine.engine / "Cargo.lock", (0, 0))
+    wheel = machine.wheels / "namesrv_engine-0.2.0-abi3.whl"
+    wheel.touch()
+    assert machine.run("build.sh") == ("", "")
+    assert machine.asked == []
+    assert wheel.exists()
 
 
 def test_the_wheel_of_releases_is_built_where_it_is_asked_for_and_installed(machine: Machine) -> None:
