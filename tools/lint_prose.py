@@ -63,7 +63,8 @@ SECTION = re.compile(r"^(?:Args|Arguments|Attributes|Raises|Returns|Yields):$")
 NAMED = re.compile(r"^[*\w][\w.,* ]*(?:\([^)]*\))?: ")
 MARKER = re.compile(r"^(?:noqa|type:|fmt:|ruff:|mypy:|pragma|nosec|!)")
 FENCE = re.compile(r" {0,3}(?:[-*+] +)?(```+|~~~+)")
-LIST_ITEM = re.compile(r"( {0,3}(?:[-*+]|\d{1,3}[.)]) +)(\S.*)$")
+LIST_ITEM = re.compile(r"( {0,3}(?:[-*+]|\d{1,3}[.)]) +)(\*\*[^*]+[.:]\*\* |(?:Bad|Good): )?(\S.*)$")
+"""Marker, label and text."""
 QUOTE = re.compile(r"^ {0,3}> ?")
 TABLE_ROW = re.compile(r"\s*\|(.*)\|\s*$")
 CELL_BORDER = re.compile(r"(?<!\\)\|")
@@ -311,9 +312,9 @@ def paragraphs(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield number, ""
         elif item := LIST_ITEM.match(text):
             indentation += len(item[1])
-            yield from ((number, ""), (number, item[2]))
+            yield from ((number, line) for line in ("", item[2] or "", "", item[3]))
         elif row := TABLE_ROW.match(text):
-            cells = [cell.strip() for cell in CELL_BORDER.split(row[1])]
+            cells = [cell.strip().replace("; ", ". ") for cell in CELL_BORDER.split(row[1])]  # each item is a sentence
             yield from ((number, line) for cell in cells if cell.strip("-: ") for line in (cell, ""))
         else:
             yield number, QUOTE.sub("", text)

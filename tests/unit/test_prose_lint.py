@@ -94,7 +94,7 @@ text = "whoever"  # noqa: S105
 
 def test_list_items_table_cells_and_quotes_are_read_as_sentences_and_code_is_not(vale: str, tmp_path: Path) -> None:
     page = """\
-- Whoever one.
+- **Label:** whoever one; two.
   1. A; b;
      and; c.
 
@@ -104,7 +104,7 @@ def test_list_items_table_cells_and_quotes_are_read_as_sentences_and_code_is_not
 
 | a | b |
 |---|---|
-| `whoever` \\| x | Whoever two. |
+| `whoever` \\| x; y; z | Whoever two. |
 > Whoever three.
 
     whoever
