@@ -115,8 +115,7 @@ def main() -> None:
 
 def listed_files() -> list[str]:
     """The files that git tracks, and the new ones that it does not ignore."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
     return sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file())
 
 
@@ -146,9 +145,9 @@ def check_style(vale: str, files: list[str]) -> bool:
     changed = changed_files()
     for where, rule in more:
         was, now = baseline.get(where, {}).get(rule, 0), counts[where][rule]
-        print(f"{rule} has {now} findings in {where}, and the baseline allows {was}. Some of these are new:")
-        shown = [one for one in found if area(one) == where and one.rule == rule]
-        shown.sort(key=lambda one: one.path not in changed)
+        print(f"{rule} has {now} findings in {where}, and the baseline allows {was}. In changed files:")
+        candidates = [one for one in found if area(one) == where and one.rule == rule]
+        shown = [one for one in candidates if one.path in changed] or candidates
         print("".join(f"  {one}\n" for one in shown[:MOST_SHOWN]), end="")
     if list(exceeding(baseline, counts)) and not fatal and not more:
         print("lint_prose: fewer findings than the baseline allows; lower it with tools/lint_prose.py --write-baseline")
@@ -156,9 +155,15 @@ def check_style(vale: str, files: list[str]) -> bool:
 
 
 def changed_files() -> set[str]:
-    """Tracked files that differ from the last commit."""
-    command = ["git", "diff", "--name-only", "HEAD"]
-    return set(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines())
+    """Files that differ from the last commit that changed the baseline."""
+    baseline = git("log", "-1", "--format=%H", "--", str(BASELINE)).strip() or "HEAD"
+    changed = git("diff", "--name-only", "-z", baseline) + git("ls-files", "-z", "--others", "--exclude-standard")
+    return set(changed.split("\0"))
+
+
+def git(*arguments: str) -> str:
+    """What git prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def area(finding: Finding) -> str:
