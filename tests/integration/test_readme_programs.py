@@ -22,6 +22,7 @@ MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:11011"
 INSTALLATION = "$ make install\n$ . .venv/bin/activate\n"
 STARTED = "until nsctl route TopicTest >/dev/null 2>&1; do sleep 0.1; done"
 """A reader waits a second or two before the first question."""
+LEFT = "while nsctl route TopicTest >/dev/null 2>&1; do sleep 0.1; done"
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def commands_and_output(block: str) -> tuple[list[str], str]:
     return commands, re.sub(r"^\$ .+\n", "", block, flags=re.MULTILINE)
 
 
+@pytest.mark.timeout(300)
 def test_quickstart_commands_print_what_the_readme_shows(tmp_path: Path) -> None:
     installing, starting, asking, *rest = code_blocks("README.md", "console", section="Quickstart")
     assert installing == INSTALLATION
@@ -71,36 +73,48 @@ def test_quickstart_commands_print_what_the_readme_shows(tmp_path: Path) -> None
         more, output = commands_and_output(block)
         commands += more
         shown += output
+    commands.insert(commands.index("kill -9 %2") + 1, LEFT)
     assert commands[-1] == "kill %1"
-    (tmp_path / "demo").symlink_to(ROOT / "demo")
     script = "\n".join(["set -m", *commands[:2], "jobs -p > pids", *commands[2:], "wait %1"])
-    with held_port() as port:
-        address = f"127.0.0.1:{port}"
-        environment = os.environ | {
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "COLUMNS": "118",
-            "NAMESRV_LISTEN": address,
-            "BROKER_AGENT_LISTEN": "127.0.0.1:0",
-            "BROKER_AGENT_FAST_LISTEN": "127.0.0.1:0",
-        }
-        try:
-            done = subprocess.run(
-                ["bash", "--noprofile", "--norc", "-c", script.replace(ADDRESS, address)],
-                cwd=tmp_path,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        finally:
-            for pid in (tmp_path / "pids").read_text().split():
-                end(int(pid))
-    printed = re.sub(r"^(bash: line|\[1\]).+\n", "", done.stdout, flags=re.MULTILINE)  # of the shell, about the two jobs
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        with held_port() as port:
+            address = f"127.0.0.1:{port}"
+            done = run_quickstart(script.replace(ADDRESS, address), address, folder)
+        # The README says so of an overloaded machine: the broker stays for a minute, and then the reason is another one.
+        if "channel_end_doubted" not in (folder / "namesrv.log").read_text():
+            break
+    printed = re.sub(r"^(bash: line|\[1\]).+\n", "", done.stdout, flags=re.MULTILINE)  # of the shell, about its jobs
     assert masked(printed) == masked(shown).replace(ADDRESS, address)
-    assert done.returncode == 0, (tmp_path / "namesrv.log").read_text()
-    assert any((tmp_path / "data").iterdir()), "a snapshot"
+    assert done.returncode == 0, (folder / "namesrv.log").read_text()
+    assert any((folder / "data").iterdir()), "a snapshot"
+
+
+def run_quickstart(script: str, address: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the commands in a folder that has the demo's topics; no process outlives it."""
+    (folder / "demo").symlink_to(ROOT / "demo")
+    environment = os.environ | {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "COLUMNS": "118",
+        "NAMESRV_LISTEN": address,
+        "BROKER_AGENT_LISTEN": "127.0.0.1:0",
+        "BROKER_AGENT_FAST_LISTEN": "127.0.0.1:0",
+    }
+    try:
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+    finally:
+        for pid in (folder / "pids").read_text().split():
+            end(int(pid))
 
 
 def end(pid: int) -> None:
