@@ -82,7 +82,7 @@ def test_quickstart_commands_print_what_the_readme_shows(tmp_path: Path) -> None
         with held_port() as port:
             address = f"127.0.0.1:{port}"
             done = run_quickstart(script.replace(ADDRESS, address), address, folder)
-        # The README says so of an overloaded machine: the broker stays for a minute, and then the reason is another one.
+        # As the README says of overloaded machines: the broker stays for a minute, and explain gives another reason.
         if "channel_end_doubted" not in (folder / "namesrv.log").read_text():
             break
     printed = re.sub(r"^(bash: line|\[1\]).+\n", "", done.stdout, flags=re.MULTILINE)  # of the shell, about its jobs
