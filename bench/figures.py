@@ -83,12 +83,6 @@ def write_json(path: Path, figures: Iterable[Figure], **facts: Any) -> None:
     path.write_text(json.dumps({"machine": machine(), **facts, "figures": rows}, indent=1) + "\n")
 
 
-def read_figures(path: Path) -> list[Figure]:
-    """The figures that a program has written."""
-    rows = json.loads(path.read_text())["figures"]
-    return [Figure(one["workload"], one["name"], one["unit"], tuple(one["values"])) for one in rows]
-
-
 def machine() -> dict[str, Any]:
     """What a reader needs to know to compare figures."""
     return {
@@ -150,7 +144,7 @@ def _commit() -> str:
         commit = subprocess.check_output(
             ["git", "rev-parse", "--short", "HEAD"], cwd=root, text=True, stderr=subprocess.DEVNULL
         )
-        changed = subprocess.check_output(["git", "status", "--porcelain", "namesrv"], cwd=root, text=True)
+        changed = subprocess.check_output(["git", "status", "--porcelain", "namesrv", "engine"], cwd=root, text=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit.strip() + "+" * bool(changed)

@@ -15,12 +15,12 @@ from pathlib import Path
 from bench.awake import processors_awake
 from bench.figures import machine, machine_line, progress, table
 from bench.load import open_many_files
-from bench.peers.measure import Measurement, measure
+from bench.peers.measure import Measurement, Record, measure
 from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import NULL, NULL_REMOTING, all_servers, askable_servers, described
 from bench.peers.summary import figures_of, ratios_of
+from bench.peers.warm import LOADED_SECONDS
 from bench.peers.workloads import Workload, all_workloads
-from bench.report.results import Record
 
 _QUICK = ("lookups", "capacity-20k-width-1")
 _QUICK_ROUNDS = 2
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measured(workload: Workload, options: argparse.Namespace) -> list[Record]:
     measurement = Measurement(
-        workload,
+        [workload],
         options.server or [name for name in all_servers() if workload.name == _CEILING or name not in _NULLS],
         _QUICK_ROUNDS if options.quick else options.rounds,
         options.seconds,
@@ -68,35 +68,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--server", action="append", choices=askable_servers(), help="may be given again; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run; default: %(default)s")
-    parser.add_argument("--warm-up", type=float, default=60.0, help="of Java, before; default: %(default)s s")
+    parser.add_argument(
+        "--warm-up", type=float, default=LOADED_SECONDS, help="longest one of each server; default: %(default)s s"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help=f"{' and '.join(_QUICK)}, {_QUICK_ROUNDS} rounds")
     parser.add_argument("--unpinned", action="store_true", help="servers and load share all cores")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        help="file for every run, with the facts of the machine; what it has of other workloads stays",
-    )
+    parser.add_argument("--json", type=Path, help="file for every run, with the facts of the machine")
     return parser
 
 
 def _write(path: Path, options: argparse.Namespace, records: list[Record]) -> None:
-    """Writes the file; what it has of other workloads stays, so that a part may be measured again."""
+    """Writes the runs so far."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = json.loads(path.read_text())["records"] if path.exists() else []
-    measured = {record["workload"] for record in records}
-    kept = [record for record in before if record["workload"] not in measured]
-    places = {workload.name: place for place, workload in enumerate(all_workloads())}
-    together = sorted([*kept, *records], key=lambda record: places.get(str(record["workload"]), len(places)))
     facts = {
         "machine": machine(),
         "servers": {
-            name: described(name) for name in askable_servers() if any(one["server"] == name for one in together)
+            name: described(name) for name in askable_servers() if any(one["server"] == name for one in records)
         },
         "options": {name: value for name, value in vars(options).items() if name != "json"},
     }
-    path.write_text(json.dumps({**facts, "records": together}) + "\n")
-    progress(f"peers: {path} has {len(together)} runs")
+    path.write_text(json.dumps({**facts, "records": records}) + "\n")
+    progress(f"peers: {path} has {len(records)} runs")
 
 
 if __name__ == "__main__":

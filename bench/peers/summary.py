@@ -1,22 +1,38 @@
-"""Figures of all rounds of a run, and ratios between two servers of the same round."""
+"""Figures of all rounds of a run, and ratios to a warm peer of the same round."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from bench.figures import Figure, Sample, summarise
-from bench.peers.servers import JAVA, NAIVE
+from bench.peers.measure import Record
+from bench.peers.servers import JAVA
+from bench.peers.warm import Warm, first_warm
 
 RATE = "answers per second"
 CPU = "server CPU per 1,000 calls"
+P50 = "latency, median"
 P99 = "latency, p99"
+P99_9 = "latency, p99.9"
 PEAK = "peak resident memory"
 LAST = "last answer after"
-_PERCENTILES = {"p50": "latency, median", "p95": "latency, p95", "p99": P99, "p99_9": "latency, p99.9"}
+SPEED = "speed of all rounds, warm-up first"
+SECONDS = "seconds of all rounds, warm-up first"
+_PERCENTILES = {"p50": P50, "p95": "latency, p95", "p99": P99, "p99_9": P99_9}
 _BEST_SMALL = (CPU, P99)
 
-Record = dict[str, Any]
+Values = Mapping[tuple[str, str], tuple[float, ...]]
+"""The rounds of figures by workload and name."""
+
+
+class Ratio(NamedTuple):
+    """A server's figure compared with that of a peer."""
+
+    warm: Warm | None
+    """The first warm round of the peer; None if it never became warm."""
+    values: tuple[float, ...]
+    """One ratio for each measured round in which the peer was warm."""
 
 
 def figures_of(records: Iterable[Record]) -> list[Figure]:
@@ -24,21 +40,43 @@ def figures_of(records: Iterable[Record]) -> list[Figure]:
     return summarise(sample for record in records for sample in _samples(record))
 
 
-def ratios_of(figures: Sequence[Figure], peers: Sequence[str] = (JAVA, NAIVE)) -> list[Figure]:
-    """How many times better than a peer each server was, round by round."""
-    values = {(figure.workload, figure.name): figure.values for figure in figures}
+def values_of(figures: Iterable[Figure]) -> Values:
+    """The rounds of each figure by workload and name."""
+    return {(figure.workload, figure.name): figure.values for figure in figures}
+
+
+def ratio_of(values: Values, workload: str, server: str, name: str, peer: str = JAVA) -> Ratio:
+    """Divides a figure by that of a peer, in the rounds in which the peer was warm.
+
+    Args:
+        values: The figures.
+        workload: Name of the workload.
+        server: Name of the server.
+        name: Name of the figure.
+        peer: Name of the server to compare with.
+    """
+    own, other = (values.get((f"{workload}: {one}", name), ()) for one in (server, peer))
+    speeds, seconds = (values.get((f"{workload}: {peer}", one), ()) for one in (SPEED, SECONDS))
+    warm = first_warm(speeds, seconds)
+    if warm is None or len(own) != len(other):
+        return Ratio(warm, ())
+    measured_before = max(0, warm.round - 1 - (len(speeds) - len(other)))
+    return Ratio(warm, tuple(a / b for a, b in list(zip(own, other, strict=True))[measured_before:] if b))
+
+
+def ratios_of(figures: Sequence[Figure]) -> list[Figure]:
+    """How many times better than warm Java each server was, round by round."""
+    values = values_of(figures)
     found = []
-    for (title, name), own in values.items():
+    for title, name in values:
         workload, _, server = title.partition(": ")
-        if server in peers:
+        if server == JAVA or not name.startswith((RATE, *_BEST_SMALL)):
             continue
-        for peer in peers:
-            other = values.get((f"{workload}: {peer}", name), ())
-            if not name.startswith((RATE, *_BEST_SMALL)) or len(other) != len(own) or not all(own) or not all(other):
-                continue
-            small = name.startswith(_BEST_SMALL)
-            ratios = [b / a if small else a / b for a, b in zip(own, other, strict=True)]
-            found.append(Figure(f"{workload}: {server} against {peer}", name, "times better", tuple(ratios)))
+        ratios = ratio_of(values, workload, server, name).values
+        if name.startswith(_BEST_SMALL):
+            ratios = tuple(1 / ratio for ratio in ratios if ratio)
+        if ratios:
+            found.append(Figure(f"{workload}: {server} compared with {JAVA}", name, "times better", ratios))
     return found
 
 
@@ -78,4 +116,8 @@ def _samples(record: Record) -> list[Sample]:
     note(PEAK, "MiB", record["server_peak_memory_bytes"] / 2**20)
     note("filling the table", "s", record["fill_seconds"])
     note("errors", "calls", sum(errors_of(record).values()))
+    if record["server"] == JAVA:
+        for speed, seconds in [*record["warm_up"], (record["speed"], record["seconds"])]:
+            note(SPEED, "1/s", speed)
+            note(SECONDS, "s", seconds)
     return samples

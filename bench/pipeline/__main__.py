@@ -3,7 +3,7 @@
 ::
 
     python -m bench.pipeline --json pipeline.json     # everything, half an hour
-    python -m bench.pipeline --only small-read start --json pipeline.json  # some of it; the file keeps the rest
+    python -m bench.pipeline --only small-read start  # some of it
     python -m bench.pipeline --quick                  # smaller logs, one round: three minutes or less for each name
 
 Name servers and the S3 server run on the same cores. What they hold is there before anything is measured. The S3 server
@@ -19,13 +19,11 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.figures import Figure, Sample, machine, machine_line, progress, read_figures, summarise, table, write_json
+from bench.figures import Sample, machine_line, progress, summarise, table, write_json
 from bench.pipeline.sizes import QUICK, Sizes
 from bench.pipeline.workloads import WORKLOADS
 
 WORKLOAD_SECONDS = 7_200
-MEASURED = ("date", "cpu", "cores", "commit")
-"""What a file says of each workload: it may have been measured on another day or machine than the rest."""
 
 
 def main() -> None:
@@ -45,25 +43,11 @@ def main() -> None:
         progress(f"== {name}")
         samples += samples_of(name, sizes)
         if arguments.json and samples:  # now: a workload that fails costs no other one its figures
-            write_with_others(arguments.json, summarise(samples), sizes)
+            write_json(arguments.json, summarise(samples), sizes=asdict(sizes))
     if not samples:
         raise SystemExit("nothing was measured")
     print(machine_line())
     print(table(summarise(samples)))
-
-
-def write_with_others(file: Path, figures: list[Figure], sizes: Sizes) -> None:
-    """Writes figures, and before them those of workloads that a file has and that were not measured now.
-
-    Each workload is there with when, where, of which commit and at which sizes it was measured.
-    """
-    now = {name: machine()[name] for name in MEASURED} | asdict(sizes)
-    measured = {figure.workload: now for figure in figures}
-    others = [one for one in read_figures(file) if one.workload not in measured] if file.exists() else []
-    if others:
-        before = json.loads(file.read_text())["measured"]
-        measured = {one.workload: before[one.workload] for one in others} | measured
-    write_json(file, [*others, *figures], measured=measured)
 
 
 def samples_of(name: str, sizes: Sizes) -> list[Sample]:

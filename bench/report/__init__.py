@@ -1,4 +1,4 @@
-"""The page of figures, with plots.
+"""Measures the figures that pages show, keeps them in one file, and renders the pages from it.
 
-Run ``python -m bench.report``.
+Begin with ``sections``. ``python -m bench.report`` runs everything.
 """

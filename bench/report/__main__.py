@@ -1,123 +1,82 @@
-"""A page of the newest figures, with plots: ``python -m bench.report``.
+"""Measures the figures of all pages and renders the pages: ``python -m bench.report``.
 
-It judges nothing that a reader cannot see: each line of the table has the target, what was measured, and its command.
-What figures mean, the losing ones first of all, is written by hand: ``docs/performance.notes.md``.
+::
+
+    python -m bench.report                            # everything, on a machine that does nothing else
+    python -m bench.report --only lookups storm       # these sections; the file keeps the others
+    python -m bench.report --render                   # only the pages and pictures, from the file
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import signal
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench.figures import progress, shown
-from bench.page_block import BLOCKS
-from bench.peers.measure import UNPINNED
-from bench.report import pipeline
-from bench.report.plots import PLOTS
-from bench.report.results import Results
-from bench.report.targets import TARGETS
-
-_DOCS = Path(__file__).parents[2] / "docs"
-_NOTES = _DOCS / "performance.notes.md"
-_MISSING = "not measured"
+from bench.awake import processors_awake
+from bench.figures import progress
+from bench.load import open_many_files
+from bench.peers.servers import own_engines
+from bench.report import pictures
+from bench.report.page import COMMAND, PAGES, rendered
+from bench.report.sections import NATIVE, QUICK, SECTIONS, Effort, engine_of
+from bench.report.store import FILE, merge, read, stored
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the JSON files, writes the page and its pictures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.report", description="Writes a page of the newest figures.")
-    parser.add_argument("--results", type=Path, required=True, help="folder with the JSON files of the programs")
-    parser.add_argument("--to", type=Path, required=True, help="the page; pictures go beside it")
+    """Measures, section by section, and renders."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], metavar="SECTION")
+    parser.add_argument("--quick", action="store_true", help="one short round of each, to show that it runs")
+    parser.add_argument("--scale", type=float, default=1.0, help="for a trial: size of the tables")
+    parser.add_argument("--json", type=Path, default=FILE, help="for a trial: another file; pages are not rendered")
+    parser.add_argument("--render", action="store_true", help="measure nothing; render pages and pictures")
     options = parser.parse_args(arguments)
-    results = Results(options.results)
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    pictures = [*_draw(results, options.to.parent / "pictures")]
-    page = "\n".join(_page(results, pictures)) + "\n"
-    before = options.to.read_text() if options.to.exists() else ""
-    for kind in BLOCKS:
-        if block := kind.found_in(before):
-            page = kind.put_into(page, block)
-    options.to.write_text(page)
-    progress(f"report: {options.to} and {len(pictures)} pictures")
+    failed = [] if options.render else _measure(options)
+    if options.json == FILE:
+        render()
+    if failed:
+        raise SystemExit(f"not measured: {COMMAND} {' '.join(failed)}")
 
 
-def _draw(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
-    """Draws what there are figures for; gives each picture's title and file name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for plot in PLOTS:
-        file = folder / f"performance-{plot.name}.png"
-        if plot.draw(results, file):
-            yield plot.title, file.name
+def _measure(options: argparse.Namespace) -> list[str]:
+    """Measures sections, and writes each as soon as it is measured; returns those that failed."""
+    if NATIVE not in own_engines():
+        raise SystemExit("the native engine is not installed: run make engine")
+    effort = (QUICK if options.quick else Effort())._replace(scale=options.scale)
+    failed = []
+    open_many_files()
+    for name in options.only:
+        progress(f"== {name}")
+        began = time.monotonic()
+        try:
+            with processors_awake():
+                figures = SECTIONS[name](effort)
+        except Exception as error:  # noqa: BLE001 - the other sections are still worth their time
+            progress(f"{name} failed: {type(error).__name__}: {error}")
+            failed.append(name)
+            continue
+        command = f"{COMMAND} {name}{' --quick' * options.quick}"
+        merge(options.json, stored(name, command, ((figure, engine_of(figure)) for figure in figures)))
+        progress(f"{name} took {time.monotonic() - began:.0f} s")
+    return failed
 
 
-def _page(results: Results, pictures: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield "# Performance\n"
-    yield "<!-- Written by `python -m bench.report`; what is explained stands in performance.notes.md. -->\n"
-    yield from _machine(results)
-    yield "## Targets\n"
-    yield from _targets(results)
-    yield _NOTES.read_text()
-    yield from pipeline.lines_of(results)
-    yield "## Servers side by side\n"
-    yield from _servers(results)
-    for workload in results.workloads():
-        yield from _workload(results, workload)
-    if pictures:
-        yield "## Plots\n"
-    for title, name in pictures:
-        yield f"![{title}](pictures/{name})\n"
-
-
-def _machine(results: Results) -> Iterator[str]:
-    facts = results.machine()
-    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
-    yield (
-        f"Measured {facts['date']} on {facts['cpu']}, {facts['cores']} cores, {facts['system']}, Python"
-        f" {facts['python']}, {packages}; commit {facts['commit']}, seed {facts['seed']}. `make bench-full` measures"
-        " all of it again, `make bench` a part in some minutes. The raw values of each round are in `bench/results`.\n"
-    )
-
-
-def _targets(results: Results) -> Iterator[str]:
-    yield "| figure | target | measured | reached | spread | command |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for target in TARGETS:
-        for line in target.lines(results):
-            spread = f"{shown(min(line.values))} to {shown(max(line.values))}"
-            reached = "yes" if line.is_reached else "**no**"
-            if line.is_reached is None:
-                reached = "(no target)"
-            measured = f"{shown(line.median)} {line.unit}"
-            cells = (f"{target.figure}: {line.what}", target.text, measured, reached, spread, f"`{target.command}`")
-            yield f"| {' | '.join(cells)} |"
-        if not target.lines(results):
-            yield f"| {target.figure} | {target.text} | {_MISSING} | | | `{target.command}` |"
-    yield ""
-
-
-def _servers(results: Results) -> Iterator[str]:
-    yield "| server | what it is |"
-    yield "| --- | --- |"
-    for name, text in results.servers().items():
-        yield f"| {name} | {text} |"
-    yield ""
-
-
-def _workload(results: Results, workload: str) -> Iterator[str]:
-    """One table: a line for each server and kind of call."""
-    about = results.about(workload)
-    pinned = workload.removesuffix(UNPINNED)
-    command = f"python -m bench.peers --workload {pinned}{'' if pinned == workload else ' --unpinned'}"
-    yield f"### {workload}\n"
-    yield f"{about.table}: {about.says}. `{command}`, {about.date}, commit {about.commit}\n"
-    yield "| server | call | answers/s | p50 ms | p95 ms | p99 ms | p99.9 ms | CPU µs a call | peak MiB | errors |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for row in results.rows(workload):
-        numbers = (row.rate, row.p50, row.p95, row.p99, row.p99_9, row.cpu_micros, row.peak_mib)
-        errors = ", ".join(f"{count} {error}" for error, count in row.errors.items()) or "0"
-        yield f"| {row.server} | {row.kind} | {' | '.join(map(shown, numbers))} | {errors} |"
-    yield ""
+def render() -> None:
+    """Renders all pages and pictures from figures.json."""
+    figures = read()
+    for page in PAGES:
+        before = page.read_text()
+        if (after := rendered(before, figures)) != before:
+            page.write_text(after)
+            progress(f"rendered {page.name}")
+    pictures.draw(figures)
 
 
 if __name__ == "__main__":
+    # Otherwise the servers would outlive a program that is asked to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))
     main()

@@ -13,8 +13,9 @@ from bench.peers import generator
 from bench.peers.calls import Grpc, Remoting
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import RecipeFailed
-from bench.peers.servers import NULL, NULL_REMOTING, Server
-from bench.report import __main__
+from bench.peers.servers import NULL, NULL_REMOTING, Server, own_engines
+from bench.report import __main__ as report
+from bench.report.store import read
 from tests.interop.programs import require
 
 pytestmark = pytest.mark.timeout(900)
@@ -82,20 +83,25 @@ def test_both_protocols_are_answered_by_the_server_without_meaning(
     assert tally["bytes_received"] >= 2_000 * 150
 
 
-def test_servers_are_compared_and_the_page_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results, page = tmp_path / "results", tmp_path / "docs" / "performance.md"
-    arguments = ["--scale", "0.01", "--rounds", "1", "--seconds", "0.3", "--json", str(results / "peers.json")]
+def test_servers_are_compared_by_each_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "results" / "peers.json"
+    arguments = ["--scale", "0.01", "--rounds", "1", "--seconds", "0.3", "--warm-up", "0"]
+    arguments += ["--json", str(file)]
     for flag, names in (("--server", ["grpcio", "naive"]), ("--workload", ["lookups", "storm", "cold-restart"])):
         arguments += [argument for name in names for argument in (flag, name)]
     peers.main(arguments)
     shown = capsys.readouterr().out
-    assert "lookups: grpcio against naive" in shown
-    written = json.loads((results / "peers.json").read_text())
+    assert "lookups: grpcio" in shown
+    written = json.loads(file.read_text())
     assert [(record["workload"], record["server"]) for record in written["records"]] == [
         (workload, server) for workload in ("lookups", "storm", "cold-restart") for server in ("grpcio", "naive")
     ]
-    __main__.main(["--results", str(results), "--to", str(page)])
-    text = page.read_text()
-    assert "### cold-restart" in text
-    assert "not measured" in text
-    assert (page.parent / "pictures" / "performance-latency.png").stat().st_size > 10_000
+
+
+@pytest.mark.skipif("native" not in own_engines(), reason="the native engine is not installed")
+def test_report_measures_a_section_and_keeps_its_origin(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    report.main(["--only", "connections", "--quick", "--scale", "0.01", "--json", str(file)])
+    measured = read(file)
+    assert {one.workload for one in measured} == {"connections-1: native", "connections-1024: native"}
+    assert {one.command for one in measured} == {"python -m bench.report --only connections --quick"}

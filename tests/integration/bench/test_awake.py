@@ -25,7 +25,8 @@ def test_each_processor_has_one_that_everything_else_interrupts_until_the_end() 
         eventually(lambda: {os.sched_getscheduler(pid) for pid in busy}, {os.SCHED_IDLE}.__eq__)
         places = [os.sched_getaffinity(pid) for pid in busy]
         assert places == [{processor} for processor in sorted(os.sched_getaffinity(0))]
-    assert not any(Path(f"/proc/{pid}").exists() for pid in busy)
+    # On a loaded machine a killed process may wait for its processor.
+    eventually(lambda: all(_ended(pid) for pid in busy))
 
 
 def test_they_end_with_a_measurement_that_is_killed() -> None:

@@ -1,199 +1,211 @@
-"""The page of figures says what was measured beside what was wanted, and what was not measured."""
+"""The pages show what figures.json has, and ratios only to a warm peer."""
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.figures import machine
-from bench.report import __main__
-
-
-def record(workload: str, server: str, calls: int, p99: float, cpu: float = 1.0, kind: str = "GetTopicRoute") -> Any:
-    """A run of one second."""
-    tally = {
-        "calls": calls,
-        "errors": {},
-        "bytes_sent": 1,
-        "bytes_received": 1,
-        "latency_ms": {"p50": p99 / 4, "p95": p99 / 2, "p99": p99, "p99_9": p99 * 2},
-        "latency_curve": [[p99 / 4, 0.5], [p99 / 2, 0.9], [p99, 0.99], [p99 * 2, 1.0]],
-    }
-    return {
-        "workload": workload,
-        "server": server,
-        "round": 1,
-        "measured": {"date": "2026-11-21", "commit": "abc"},
-        "table": "a table",
-        "says": "what it does",
-        "seconds": 1.0,
-        "fill_seconds": 0.1,
-        "server_cpu_seconds": cpu,
-        "load_cpu_seconds": 0.1,
-        "server_memory_bytes": 2**20,
-        "server_peak_memory_bytes": 2**20 * (300 if server == "java" else 100),
-        "groups": {"clients": {"unanswered": 0, "last_answer_seconds": 1.0, "kinds": {kind: tally}}},
-    }
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of results with a few runs."""
-    folder = tmp_path_factory.mktemp("measured") / "results"
-    folder.mkdir()
-    records = [
-        record("lookups", "native", calls=40_000, p99=3.0, cpu=0.5),
-        record("lookups", "grpcio", calls=4_000, p99=20.0),
-        record("lookups", "java", calls=20_000, p99=4.0),
-        record("batches", "grpcio", calls=500, p99=40.0, kind="BatchGetTopicRoutes"),
-        record("storm-idle", "native", calls=500, p99=1.0),
-        record("storm", "native", calls=500, p99=2.5),
-        record("lookups-100k-width-4", "native", calls=20_000, p99=3.0),
-        record("lookups-100k-width-4", "java", calls=20_000, p99=3.0),
-    ]
-    servers = {name: f"what {name} is" for name in ("grpcio", "native", "java")}
-    (folder / "peers.json").write_text(json.dumps({"machine": machine(), "servers": servers, "records": records}))
-    expiry = {"workload": "expiry of 1,000 of 10,000 brokers", "unit": "ms"}
-    figures = [
-        {**expiry, "name": "all together", "values": [36.0, 37.0, 40.0]},
-        {**expiry, "name": "longest time that the event loop is held up", "values": [4.0, 4.5, 4.6]},
-    ]
-    (folder / "core.json").write_text(json.dumps({"machine": machine(), "figures": figures}))
-    figures = pipeline_figures()
-    measured = {
-        one["workload"]: {
-            "date": "2026-11-22",
-            "cpu": "a cpu",
-            "cores": 2,
-            "commit": "old" if "S3" in one["workload"] else "new",
-        }
-        for one in figures
-    }
-    (folder / "pipeline.json").write_text(json.dumps({"measured": measured, "figures": figures}))
-    return folder
-
-
-def pipeline_figures() -> list[dict[str, Any]]:
-    """Figures of the route pipeline."""
-    on_s3, on_disk = (f"1,000 batches {place}" for place in ("on S3", "on a disk"))
-    table = "100,000 topics x 1,000 brokers x width"
-    found: list[tuple[str, str, list[float]]] = [
-        (f"{table} 10: 1,000,000 queue rows", "ingest, again", [400_000, 500_000]),
-        (f"{table} 10: 1,000,000 queue rows", "ingest: most memory of Java", [600, 700]),
-        (f"{table} 16: 1,600,000 queue rows", "ingest, again", [590_000, 610_000, 620_000]),
-        (f"{table} 100: 10,000,000 queue rows", "ingest, again", [1_000_000, 1_000_000]),
-        (f"{table} 100: 10,000,000 queue rows", "ingest: most memory of Java", [600, 770]),
-        (f"{table} 16: 1,600,000 queue rows, on S3", "ingest, again", [290_000]),
-        ("start of an ingest", "the command, on a new log", [7, 8]),
-        ("start of an ingest", "the command, on a log of 100,000 batches", [8, 9.5]),
-        ("30 topics of one broker, read by a Spark that is up", "first read", [1.5]),
-        ("30 topics of one broker, read by a Spark that is up", "read again", [0.4, 0.3, 0.2]),
-        ("follow, a batch each second", "from a change to its row", [0.5, 0.7, 0.9]),
-        ("follow, a batch each second", "99 of 100 changes, up to", [0.95]),
-        (on_disk, "history, before compaction", [4.0]),
-        (on_disk, "compact", [3.0]),
-        (on_disk, "history, after compaction", [1.0]),
-        (on_s3, "history, before compaction", [8.0]),
-        (on_s3, "report, before compaction", [12.0]),
-    ]
-    return [{"workload": one, "name": name, "unit": "s", "values": values} for one, name, values in found]
-
-
-def written(results: Path, folder: Path) -> Path:
-    """The page, in a folder of its own."""
-    page = folder / "docs" / "performance.md"
-    __main__.main(["--results", str(results), "--to", str(page)])
-    return page
-
-
-@pytest.fixture(scope="module")
-def file(results: Path) -> Path:
-    """The page's file."""
-    return written(results, results.parent)
-
-
-@pytest.fixture(scope="module")
-def page(file: Path) -> str:
-    """The page."""
-    return file.read_text()
-
-
-def line(page: str, *words: str) -> str:
-    """The only line with all of these words."""
-    (found,) = [text for text in page.splitlines() if all(word in text for word in words)]
-    return found
+from bench.figures import Figure
+from bench.peers.summary import CPU, P99, RATE, figures_of, ratio_of, ratios_of, values_of
+from bench.peers.warm import Warm, first_warm
+from bench.report import __main__ as report
+from bench.report import page, pictures
+from bench.report.sections import SECTIONS, engine_of
+from bench.report.store import Stored, merge, read, stored
 
 
 @pytest.mark.parametrize(
-    ("cells", "words"),
+    ("speeds", "seconds", "warm"),
     [
-        ("| 2 times Java's | yes | 2 to 2 |", ("lookups: native, rate",)),
-        ("| 0.75 times Java's | **no** |", ("lookups: native, p99",)),
-        ("| 0.2 times Java's | (no target) |", ("lookups: grpcio, rate",)),
-        ("| 2.5 times Java's lookups | **no** |", ("BatchGetTopicRoutes: grpcio",)),
-        ("| 0.333 times Java's | yes |", ("| memory, ", "native")),
-        ("| 2.5 times the idle p99 | **no** |", ("register: native, storm",)),
-        ("| 50 µs | **no** |", ("native, 100,000 topics",)),
-        ("| 37 ms | **no** | 36 to 40 | `python -m bench.core` |", ("expiry", "all together")),
-        ("| 4.5 ms | yes |", ("expiry", "held up")),
-        ("| 610,000 rows/s | yes | 590,000 to 620,000 |", ("Spark on two cores: ingest |",)),
-        ("| 290,000 rows/s | **no** |", ("Spark on two cores: ingest, on S3",)),
-        ("| 1.05 times that of 1,000,000 rows | yes | 1 to 1.1 |", ("10,000,000 rows: Java",)),
-        ("| 1.25 s | yes | 1 to 1.5 | `python -m bench.pipeline --only start` |", ("100,000 batches: ",)),
-        ("| 0.25 times before's | (no target) |", ("compacted: on a disk, history",)),
-        ("| 1.5 s | **no** |", ("in a Spark that is up: first",)),
-        ("| 0.3 s | yes |", ("in a Spark that is up: again",)),
-        ("| 0.7 s | (no target) | 0.5 to 0.9 |", ("to its row", "p50")),
-        ("| 0.95 s | (no target) |", ("to its row", "p99")),
+        ([], [], None),
+        ([100.0], [15.0], None),
+        ([100.0, 200.0, 300.0], [15.0] * 3, None),
+        ([100.0, 200.0, 209.0], [15.0] * 3, Warm(3, 30.0, is_steady=True)),
+        ([100.0, 200.0, 191.0, 400.0], [15.0] * 4, Warm(3, 30.0, is_steady=True)),
+        ([100.0, 105.0], [15.0] * 2, None),
+        ([1.0, 2.0, 3.0], [90.0] * 3, Warm(3, 180.0, is_steady=False)),
+        ([0.0, 0.0], [15.0] * 2, None),
     ],
 )
-def test_each_target_stands_beside_what_was_measured_and_its_command(
-    page: str, cells: str, words: tuple[str, ...]
+def test_peer_is_warm_once_two_rounds_agree_or_after_three_minutes(
+    speeds: list[float], seconds: list[float], warm: Warm | None
 ) -> None:
-    assert cells in line(page, *words)
+    assert first_warm(speeds, seconds) == warm
 
 
-def test_what_was_not_measured_is_said_to_be_so(page: str) -> None:
-    assert "not measured" in line(page, "capacity-100k-width-16", "4 times")
+def record(server: str, calls: int, p99: float = 2.0, warm_up: tuple[float, ...] = ()) -> dict[str, Any]:
+    """A run of one second."""
+    latency = {"p50": 1.0, "p95": 2.0, "p99": p99, "p99_9": 4.0}
+    tally = {"calls": calls, "errors": {}, "bytes_received": 100, "latency_ms": latency}
+    return {
+        "workload": "lookups",
+        "server": server,
+        "seconds": 1.0,
+        "speed": float(calls),
+        "warm_up": [(speed, 15.0) for speed in warm_up],
+        "fill_seconds": 0.5,
+        "server_cpu_seconds": 0.5,
+        "load_cpu_seconds": 0.1,
+        "server_peak_memory_bytes": 2**20,
+        "groups": {"clients": {"unanswered": 0, "last_answer_seconds": 1.0, "kinds": {"GetTopicRoute": tally}}},
+    }
 
 
-def test_the_pipeline_has_a_part_with_a_line_for_each_snapshot_and_question(page: str) -> None:
-    part = page.partition("## The route pipeline\n")[2].partition("\n## ")[0]
-    assert "| 100,000 topics x 1,000 brokers x width 16: 1,600,000 queue rows, on S3 |  |  |  | 290,000 |" in part
-    new, old = (f"2026-11-22 on a cpu, 2 cores, commit {commit}" for commit in ("new", "old"))
-    assert re.findall(r"^Measured .*", part, re.MULTILINE) == [
-        f"Measured {new}; {old}:",
-        f"Measured {new}; {old}:",
-        f"Measured {new}:",
+OWN = [record("native", 300), record("native", 400)]
+
+
+def figures(*java: dict[str, Any]) -> list[Figure]:
+    return figures_of([*OWN, *java])
+
+
+def test_ratio_to_a_peer_that_warmed_up_uses_all_measured_rounds() -> None:
+    java = figures(record("java", 100, warm_up=(50.0, 100.0, 101.0)), record("java", 200))
+    ratio = ratio_of(values_of(java), "lookups", "native", f"{RATE}, GetTopicRoute")
+    assert ratio == (Warm(3, 30.0, is_steady=True), (3.0, 2.0))
+
+
+def test_ratio_to_a_peer_that_got_warm_while_measured_leaves_out_cold_rounds() -> None:
+    java = figures(record("java", 100, warm_up=(50.0,)), record("java", 101))
+    ratio = ratio_of(values_of(java), "lookups", "native", f"{RATE}, GetTopicRoute")
+    assert ratio == (Warm(3, 16.0, is_steady=True), (400 / 101,))
+
+
+def test_cold_peer_gives_no_ratio() -> None:
+    java = figures(record("java", 100, warm_up=(50.0,)), record("java", 200))
+    assert ratio_of(values_of(java), "lookups", "native", f"{RATE}, GetTopicRoute") == (None, ())
+    assert ratios_of(java) == []
+
+
+def test_rounds_that_are_missing_give_no_ratio() -> None:
+    java = figures(record("java", 100, warm_up=(100.0, 100.0)))
+    assert ratio_of(values_of(java), "lookups", "native", f"{RATE}, GetTopicRoute").values == ()
+
+
+def test_ratios_of_costs_are_above_one_where_the_own_server_is_better() -> None:
+    java = figures(record("java", 100, 4.0, warm_up=(100.0, 100.0)), record("java", 100, 1.0))
+    found = {(ratio.workload, ratio.name): ratio.values for ratio in ratios_of(java)}
+    title = "lookups: native compared with java"
+    assert found[title, f"{RATE}, GetTopicRoute"] == (3.0, 4.0)
+    assert found[title, f"{P99}, GetTopicRoute"] == (2.0, 0.5)
+    assert found[title, CPU] == pytest.approx((3.0, 4.0))
+
+
+def test_merged_sections_replace_only_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "results" / "figures.json"
+
+    def measured(section: str, value: float) -> list[Stored]:
+        return stored(section, f"measure {section}", [(Figure(section, "rate", "1/s", (value,)), "native 1")])
+
+    merge(file, [*measured("storm", 1.0), *measured("lookups", 2.0)])
+    merge(file, measured("storm", 3.0))
+    assert [(one.section, one.figure.values, one.command) for one in read(file)] == [
+        ("lookups", (2.0,), "measure lookups"),
+        ("storm", (3.0,), "measure storm"),
     ]
+    assert all(one.commit and one.machine and one.engine and one.date for one in read(file))
+
+
+def shown(block: str, *java: dict[str, Any]) -> str:
+    stored_figures = [
+        Stored("lookups", *figure, engine="native 1", command="measure", commit="abc", machine="m", date="d")
+        for figure in figures(*java)
+    ]
+    return page.rendered(f"text\n<!-- figures: {block} -->\nold\n<!-- /figures -->\nmore\n", stored_figures)
+
+
+def test_page_names_the_warm_round_beside_the_ratio() -> None:
+    text = shown("at-a-glance", record("java", 100, warm_up=(50.0, 100.0, 101.0)), record("java", 200))
     assert (
-        "| 1,000 batches on a disk, before it is compacted | 1,000 batches on a disk, after it is compacted |" in part
+        "| 350/s (300 to 400), p99 2 ms | 150/s (100 to 200), p99 2 ms | 2.50 (2.00 to 3.00) times (round 3, " in text
     )
-    assert "| history | 4 | 1 | 8 |  |" in part
-    assert "| report |  |  | 12 |  |" in part
-    assert "| the compaction | 3 |  |  |  |" in part
-    assert "| start of an ingest | the command, on a new log | 7.5 | 7 to 8 |" in part
+    assert "old" not in text
+    assert text.startswith("text\n<!-- figures: at-a-glance -->\n| ")
+    assert text.endswith("|\n<!-- /figures -->\nmore\n")
 
 
-def test_a_page_without_the_pipeline_says_that_it_was_not_measured(results: Path, tmp_path: Path) -> None:
-    others = shutil.copytree(results, tmp_path / "results", ignore=shutil.ignore_patterns("pipeline.json"))
-    page = written(others, tmp_path).read_text()
-    assert "## The route pipeline" not in page
-    assert "not measured" in line(page, "only counts them")
+def test_page_has_the_rate_without_a_ratio_if_java_was_never_warm() -> None:
+    text = shown("readme", record("java", 100, warm_up=(50.0,)), record("java", 200))
+    assert "| 350/s (300 to 400); no ratio, Java was not warm |" in text
+    assert "not measured" in text
 
 
-def test_every_workload_has_a_table_with_a_line_for_each_server(page: str) -> None:
-    table = page.partition("### lookups\n")[2].partition("###")[0]
-    assert "| native | GetTopicRoute | 40,000 | 0.75 | 1.5 | 3 | 6 | 12.5 | 100 | 0 |" in table
-    assert "| java | GetTopicRoute | 20,000 |" in table
+def test_block_that_there_is_not_is_refused() -> None:
+    with pytest.raises(KeyError):
+        shown("at-a-glimpse")
 
 
-def test_pictures_are_drawn_of_what_there_is_and_shown_on_the_page(file: Path, page: str) -> None:
-    drawn = sorted(picture.name for picture in (file.parent / "pictures").iterdir())
-    assert drawn == ["performance-latency.png", "performance-memory.png", "performance-storm.png"]
-    assert all(f"(pictures/{name})" in page for name in drawn)
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (0.00123, "0.00123"), (2.5, "2.5"), (99.96, "100"), (54_124.0, "54,100")]
+)
+def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
+    assert page.rounded(value) == text
+
+
+@pytest.mark.parametrize("file", page.PAGES, ids=lambda file: file.name)
+def test_page_shows_what_figures_json_has(file: Path) -> None:
+    before = file.read_text()
+    assert page.rendered(before, read()) == before, "run: python -m bench.report --render"
+
+
+def test_performance_page_is_short_and_has_every_figure() -> None:
+    text = (page.ROOT / "docs/performance.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert "not measured" not in text
+    assert set(re.findall(r"<!-- figures: ([a-z-]+) -->", text)) == page.BLOCKS.keys() - {"readme", "detection"}
+
+
+def test_figures_json_has_all_sections_with_their_origin() -> None:
+    measured = read()
+    assert {one.section for one in measured} == SECTIONS.keys()
+    for one in measured:
+        assert one.values, one
+        assert all((one.engine, one.command, one.commit, one.machine, one.date)), one
+
+
+@pytest.mark.usefixtures("_native_version")
+@pytest.mark.parametrize(
+    ("workload", "engine"),
+    [
+        ("lookups: java", "Apache RocketMQ 5.5.0"),
+        ("lookups: null", "null server"),
+        ("lookups: native+tls", "native 1.2"),
+        ("native: 1,000 watchers of one topic", "native 1.2"),
+        ("follow, a batch each second", "native 1.2"),
+    ],
+)
+def test_figures_name_their_engine(workload: str, engine: str) -> None:
+    assert engine_of(Figure(workload, "rate", "1/s", (1.0,))) == engine
+
+
+@pytest.fixture
+def _native_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.report.sections.version", lambda _: "1.2")
+
+
+def test_pictures_are_drawn_from_figures_json(tmp_path: Path) -> None:
+    pictures.draw(read(), tmp_path)
+    drawn = {file.name for file in tmp_path.iterdir()}
+    assert drawn == {file.name for file in pictures.FOLDER.glob("performance-*.png")}
+    linked = set(re.findall(r"\(pictures/(performance-\w+\.png)\)", (page.ROOT / "docs/performance.md").read_text()))
+    assert linked == drawn
+
+
+@pytest.mark.usefixtures("_native_version")
+def test_section_that_fails_costs_no_other_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+
+    def fail(_: object) -> list[Figure]:
+        raise TimeoutError("too late")
+
+    monkeypatch.setattr(report, "own_engines", lambda: ["native"])
+    monkeypatch.setitem(SECTIONS, "storm", fail)
+    monkeypatch.setitem(SECTIONS, "memory", lambda _: [Figure("memory", "peak", "MiB", (1.0,))])
+    with pytest.raises(SystemExit, match=r"not measured: python -m bench\.report --only storm"):
+        report.main(["--only", "storm", "memory", "--json", str(file)])
+    assert [one.section for one in read(file)] == ["memory"]
+    assert "storm failed: TimeoutError: too late" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_servi
 from bench import event_loop
 from bench.core import __main__ as core
 from bench.core.steps import register
-from bench.figures import Sample, own_output, read_figures, summarise, table
+from bench.figures import Sample, own_output, summarise, table
 from bench.naive_server import NaiveNamesrv
 from bench.pipeline import __main__ as pipeline
 from bench.probes.loop import LoopFigures, LoopProbe
@@ -41,33 +41,16 @@ def test_what_java_prints_is_no_figure(capfd: pytest.CaptureFixture[str]) -> Non
     assert tuple(capfd.readouterr()) == ("a figure\n", "CodeCache: size=49152Kb\n")
 
 
-def test_each_workload_of_the_pipeline_is_kept_once_it_is_measured_beside_those_measured_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipeline_writes_figures_before_a_later_workload_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pipeline.json"
-    measured: dict[str, float] = {"small-read": 1.0, "start": 2.0}
+    measured: dict[str, float] = {"small-read": 1.0}
     monkeypatch.setattr(pipeline, "samples_of", lambda name, _: [Sample(name, "takes", "s", measured[name])])
-
-    def machine_of(commit: str) -> None:
-        facts = {"date": "2026-11-22", "cpu": "a cpu", "cores": 2, "commit": commit, "system": "Linux"}
-        monkeypatch.setattr(pipeline, "machine", lambda: facts)
-
-    def run(*names: str) -> list[tuple[str, tuple[float, ...]]]:
-        monkeypatch.setattr(sys, "argv", ["bench.pipeline", "--json", str(file), "--only", *names])
-        pipeline.main()
-        return [(figure.workload, figure.values) for figure in read_figures(file)]
-
-    machine_of("old")
-    assert run("small-read", "start") == [("small-read", (1.0,)), ("start", (2.0,))]
-    measured["small-read"] = 3.0
-    machine_of("new")
-    assert run("small-read") == [("start", (2.0,)), ("small-read", (3.0,))]
-    commits = {name: facts["commit"] for name, facts in json.loads(file.read_text())["measured"].items()}
-    assert commits == {"start": "old", "small-read": "new"}
-    measured["start"] = 4.0
+    monkeypatch.setattr(sys, "argv", ["bench.pipeline", "--json", str(file), "--only", "small-read", "bulk-s3"])
     with pytest.raises(KeyError):
-        run("start", "bulk-s3")
-    assert [figure.values for figure in read_figures(file)] == [(3.0,), (4.0,)]
+        pipeline.main()
+    assert [(one["workload"], one["values"]) for one in json.loads(file.read_text())["figures"]] == [
+        ("small-read", [1.0])
+    ]
 
 
 def test_a_profile_is_the_same_at_each_run_and_as_wide_as_it_says() -> None:

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from tools.faults.network.proxy import Link, Proxy
 ADDRS = {number: f"127.0.0.1:{10911 + number}" for number in range(3)}
 """A group of three, so that the loss of one is not that of everything."""
 LOST = 2
+ENGINE = "auto"
+"""The engine that ``namesrv serve`` takes by itself: native where it is installed."""
 DEFAULT_WARM_UP = ("--warm-up-millis", "45000")
 LONGEST_SECONDS = 90.0
 WORKLOAD = "a name server with default settings, and a group of three brokers"
@@ -39,7 +41,7 @@ class Site:
         self._stack = stack
         self._flags = (*DEFAULT_WARM_UP, *namesrv_flags)
         self.proxy = stack.enter_context(Proxy(seed=1))
-        self.server = stack.enter_context(NamesrvProcess(*self._flags))
+        self.server = stack.enter_context(NamesrvProcess(*self._flags, engine=ENGINE))
         self.link: Link = self.proxy.link(self.server.endpoint)
         self.agents = {number: self._start(number) for number in ADDRS}
         self.client: Client = stack.enter_context(self.server.connect())
@@ -77,7 +79,9 @@ class Site:
     def restart_killed(self) -> None:
         """Kills the name server and starts another in its place."""
         self.server.kill()
-        self.server = self._stack.enter_context(NamesrvProcess(*self._flags, port=self.server.endpoint.port))
+        self.server = self._stack.enter_context(
+            NamesrvProcess(*self._flags, engine=ENGINE, port=self.server.endpoint.port)
+        )
         self.client = self._stack.enter_context(self.server.connect())
 
 
@@ -135,18 +139,18 @@ def _killed_and_started_again(site: Site, name: str) -> dict[str, float]:
 MEASURED = (killed, stopped, cut_off, cold, warm)
 
 
+def samples(measured: Iterable[Callable[[], dict[str, float]]]) -> Iterator[Sample]:
+    """Measures the given events, one after the other."""
+    return (Sample(WORKLOAD, what, "s", seconds) for measure in measured for what, seconds in measure().items())
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults.load.detection", description=__doc__)
     parser.add_argument("--times", type=int, default=3, help="how often each is measured")
     parser.add_argument("--json", type=Path, help="file for every value")
     options = parser.parse_args()
-    samples = [
-        Sample(WORKLOAD, what, "s", seconds)
-        for measure in MEASURED * options.times
-        for what, seconds in measure().items()
-    ]
-    figures = summarise(samples)
+    figures = summarise(samples(MEASURED * options.times))
     sys.stdout.write(f"{machine_line()}\n{table(figures)}\n")
     if options.json:
         write_json(options.json, figures, times=options.times)
