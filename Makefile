@@ -30,7 +30,7 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help install setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose bench bench-engine bench-remoting bench-full guard wheel images pictures dist lock clean
+.PHONY: help install setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose bench bench-figures guard wheel images pictures dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,28 +146,11 @@ lint-prose: setup  ## Check spelling and style of pages and comments, the style 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
 
-bench: setup  ## Measure beside other name servers, those that can run here (minutes), and write .bench/performance.md
-	$(BIN)/python -m bench.peers --quick --json .bench/results/peers.json
-	$(BIN)/python -m bench.core --json .bench/results/core.json
-	$(BIN)/python -m bench.watchers --watchers 1000 --json .bench/results/watchers.json
-	$(BIN)/python -m bench.report --results .bench/results --to .bench/performance.md
+bench: setup  ## Compare with other name servers, those that can run here, in some minutes
+	$(BIN)/python -m bench.peers --quick
 
-bench-engine: setup  ## Measure the native engine on a quiet machine (ten minutes), into docs/performance.md
-	$(BIN)/python -m bench.engine --json bench/results/engine.json --page docs/performance.md
-
-bench-remoting: setup  ## Measure RocketMQ's own protocol beside Apache's name server on a quiet machine (eight minutes), into docs/performance.md
-	$(BIN)/python -m bench.remoting --json bench/results/remoting.json --page docs/performance.md
-
-bench-full: setup  ## Measure everything (an hour and a half), and write docs/performance.md
-	$(BIN)/python -m bench.peers --json bench/results/peers.json
-	$(BIN)/python -m bench.peers --unpinned --quick --json bench/results/peers.json
-	$(BIN)/python -m bench.core --json bench/results/core.json
-	$(BIN)/python -m bench.event_loop --json bench/results/event_loop.json
-	$(BIN)/python -m bench.watchers --json bench/results/watchers.json
-	$(BIN)/python -m bench.fan_out --json bench/results/fan_out.json
-	$(BIN)/python -m tools.faults.load.detection --json bench/results/detection.json
-	$(BIN)/python -m bench.pipeline --json bench/results/pipeline.json
-	$(BIN)/python -m bench.report --results bench/results --to docs/performance.md
+bench-figures: setup  ## Measure the figures of all pages on a quiet machine (half an hour), and render the pages
+	$(BIN)/python -m bench.report
 
 wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 (cargo 1.85 or later, and pip)
 	$(PYTHON) -m tools.engine_wheel
