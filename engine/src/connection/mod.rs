@@ -4,6 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod crossing;
 pub(crate) mod gathered;
 pub(crate) mod heavy;
+pub(crate) mod keepalive;
 pub(crate) mod pace;
 pub(crate) mod scan;
 pub(crate) mod wire;
@@ -23,6 +24,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::call;
 use crate::connection::gathered::Gathered;
+use crate::connection::keepalive::{Keepalive, Next};
 use crate::connection::pace::{PREFACE, Paced, Signs};
 use crate::connection::wire::Wire;
 use crate::door::Arrived;
@@ -71,7 +73,6 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
     }
     let Ok(turn) = room.newcomers.acquire().await else { return };
     let signs = Signs::new(&room.heavy_turns);
-    signs.alive.set(true);
     let wire = Gathered::new(wire, &room.spare);
     let paced = Paced::new(wire.clone(), Rc::clone(&signs));
     let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(paced)).await else { return };
@@ -139,13 +140,6 @@ async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, mut came: Vec<u8>, 
     let _ = timeout(FAREWELL, goodbye).await;
 }
 
-/// Whether the peer is still there.
-struct Keepalive {
-    timer: Pin<Box<Sleep>>,
-    pings: Option<PingPong>,
-    asked: bool,
-}
-
 /// What HTTP/2 reads from and writes to.
 type Transport = Paced<Gathered<Wire>>;
 
@@ -159,6 +153,8 @@ struct Connection {
     peer: Arc<Peer>,
     signs: Rc<Signs>,
     keepalive: Keepalive,
+    keepalive_timer: Pin<Box<Sleep>>,
+    pings: Option<PingPong>,
     age: Option<Pin<Box<Sleep>>>,
     draining: bool,
     closing: bool,
@@ -174,10 +170,26 @@ impl Connection {
         signs: Rc<Signs>,
     ) -> Self {
         let limits = &room.shared.limits;
-        let keepalive = Keepalive { timer: Box::pin(sleep(limits.keepalive)), pings: http2.ping_pong(), asked: false };
+        let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
+        let keepalive_timer = Box::pin(sleep(limits.keepalive));
+        let pings = http2.ping_pong();
         let age = (!limits.max_connection_age.is_zero()).then(|| Box::pin(sleep(limits.max_connection_age)));
         let unsent = Counted::new(&handle.waiting, 0);
-        Self { http2, wire, unsent, room, handle, peer, signs, keepalive, age, draining: false, closing: false }
+        Self {
+            http2,
+            wire,
+            unsent,
+            room,
+            handle,
+            peer,
+            signs,
+            keepalive,
+            keepalive_timer,
+            pings,
+            age,
+            draining: false,
+            closing: false,
+        }
     }
 
     /// Looks whether the connection should go. Returns whether it must end now.
@@ -241,26 +253,24 @@ impl Connection {
         false
     }
 
-    /// Pings a silent peer. Returns whether it must be taken for dead.
+    /// Pings a silent peer. Returns whether the peer is dead.
     fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> bool {
-        let limits = &self.room.shared.limits;
-        let Keepalive { timer, pings, asked } = &mut self.keepalive;
-        if let Some(pings) = pings {
-            let _ = pings.poll_pong(cx); // anything that is read counts; this makes place for the next ping
+        if let Some(pings) = &mut self.pings {
+            let _ = pings.poll_pong(cx); // every byte counts as an answer; this only makes place for the next ping
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        while self.keepalive_timer.as_mut().poll(cx).is_ready() {
             self.handle.cancels.set(0);
-            let silent = !self.signs.alive.replace(false);
-            if silent && *asked {
-                return true;
-            }
-            *asked = silent;
-            if silent {
-                if let Some(pings) = pings {
-                    let _ = pings.send_ping(Ping::opaque()); // one is on its way already if this fails
+            let at = match self.keepalive.next(Instant::now(), self.signs.read_at.get()) {
+                Next::Close => return true,
+                Next::Wait(at) => at,
+                Next::Ping(at) => {
+                    if let Some(pings) = &mut self.pings {
+                        let _ = pings.send_ping(Ping::opaque()); // fails only while another ping is on its way
+                    }
+                    at
                 }
-            }
-            timer.as_mut().reset(Instant::now() + if silent { limits.keepalive_timeout } else { limits.keepalive });
+            };
+            self.keepalive_timer.as_mut().reset(at);
         }
         false
     }

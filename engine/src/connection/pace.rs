@@ -69,8 +69,8 @@ pub(crate) struct Paced<T> {
 pub(crate) struct Signs {
     /// The turn of the connection: it may read, and begin what it has read, several times in one.
     pub(crate) turn: Cell<u64>,
-    /// Something was read.
-    pub(crate) alive: Cell<bool>,
+    /// When something was last read.
+    pub(crate) read_at: Cell<Instant>,
     /// It has sent more frames of control than its budget for too long.
     pub(crate) flood: Cell<bool>,
     /// The client is being told to go.
@@ -86,7 +86,7 @@ impl Signs {
     pub(crate) fn new(heavy_turns: &HeavyTurns) -> Rc<Self> {
         Rc::new(Self {
             turn: Cell::default(),
-            alive: Cell::default(),
+            read_at: Cell::new(Instant::now()),
             flood: Cell::default(),
             farewell: Cell::default(),
             heavy: RefCell::new(heavy_turns.turn()),
@@ -137,7 +137,7 @@ impl<T> Paced<T> {
         let seen = self.scan.scan(bytes);
         self.turn += seen.turn;
         self.turn_bytes += bytes.len();
-        self.signs.alive.set(true);
+        self.signs.read_at.set(Instant::now());
         self.budget.called(seen.calls);
         self.pay(seen.control);
     }
@@ -371,18 +371,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_comes_says_that_a_peer_is_alive() {
+    async fn only_bytes_that_are_read_count_as_life() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let signs = signs();
         let mut paced = Paced::new(server, Rc::clone(&signs));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
+        let begun = Instant::now();
         let mut byte = [0];
         tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
-        assert!(!signs.alive.get());
+        assert_eq!(signs.read_at.get(), begun);
         client.write_all(&[1]).await.expect("room");
         paced.read_exact(&mut byte).await.expect("reads");
-        assert!(signs.alive.get());
+        assert_eq!(signs.read_at.get(), begun + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,83 @@
+//! Keepalive: pings a silent peer, and gives it up if it sends nothing in answer.
+//!
+//! A peer is silent when nothing has been read from it for the keepalive time. It is dead when it stays silent for the
+//! keepalive timeout after a ping. So a dead peer is noticed at most both times after its last byte.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What to do now that the timer has fired.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// The peer has sent something: look again at this time.
+    Wait(Instant),
+    /// The peer is silent: ping it, and look again at this time.
+    Ping(Instant),
+    /// The peer is dead: close the connection.
+    Close,
+}
+
+/// The keepalive of one connection.
+#[derive(Debug)]
+pub(crate) struct Keepalive {
+    after: Duration,
+    timeout: Duration,
+    pinged_at: Option<Instant>,
+}
+
+impl Keepalive {
+    /// Creates the keepalive of a new connection.
+    pub(crate) fn new(after: Duration, timeout: Duration) -> Self {
+        Self { after, timeout, pinged_at: None }
+    }
+
+    /// Decides what to do, given the time at which something was last read.
+    pub(crate) fn next(&mut self, now: Instant, read_at: Instant) -> Next {
+        if self.pinged_at.take().is_some_and(|pinged_at| read_at < pinged_at) {
+            return Next::Close;
+        }
+        let silent_at = read_at + self.after;
+        if now < silent_at {
+            return Next::Wait(silent_at);
+        }
+        self.pinged_at = Some(now);
+        Next::Ping(now + self.timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(3);
+
+    fn keepalive() -> Keepalive {
+        Keepalive::new(AFTER, TIMEOUT)
+    }
+
+    #[test]
+    fn a_peer_that_falls_silent_is_closed_after_both_times() {
+        let (mut keepalive, begin) = (keepalive(), Instant::now());
+        let last_read = begin + Duration::from_secs(1);
+        assert_eq!(keepalive.next(begin + AFTER, last_read), Next::Wait(last_read + AFTER));
+        assert_eq!(keepalive.next(last_read + AFTER, last_read), Next::Ping(last_read + AFTER + TIMEOUT));
+        assert_eq!(keepalive.next(last_read + AFTER + TIMEOUT, last_read), Next::Close);
+    }
+
+    #[test]
+    fn a_peer_that_answers_the_ping_stays() {
+        let (mut keepalive, begin) = (keepalive(), Instant::now());
+        assert_eq!(keepalive.next(begin + AFTER, begin), Next::Ping(begin + AFTER + TIMEOUT));
+        let answered = begin + AFTER + Duration::from_millis(1);
+        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, answered), Next::Wait(answered + AFTER));
+    }
+
+    #[test]
+    fn an_answer_in_the_same_instant_as_the_ping_counts() {
+        let (mut keepalive, begin) = (keepalive(), Instant::now());
+        assert_eq!(keepalive.next(begin + AFTER, begin), Next::Ping(begin + AFTER + TIMEOUT));
+        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, begin + AFTER), Next::Wait(begin + AFTER + AFTER));
+    }
+}
