@@ -255,6 +255,35 @@ def _detection(figures: Figures) -> Iterator[str]:
     )
 
 
+def _failures(figures: Figures) -> Iterator[str]:
+    command = "python -m tools.faults.load.detection"
+    rows = (
+        ("agent killed", "its channel ends", figures.median(DETECTION, "broker killed", " s"), command),
+        (
+            "broker killed, agent alive",
+            "three failed probes, one per second",
+            "at most 3 s",
+            "pytest tests/integration/agent/test_broker_probe.py",
+        ),
+        (
+            "machine stopped or unplugged",
+            "a ping unanswered for 5 s, sent after 5 s of silence",
+            f"{figures.median(DETECTION, 'broker cut off', ' s')} (at most 10 s)",
+            command,
+        ),
+        (
+            "broker without an agent falls silent",
+            "no heartbeat for its timeout",
+            "120 s (default)",
+            "pytest tests/unit/namesrv/scenarios",
+        ),
+    )
+    yield from _table(
+        ("failure", "detected by", "removed after", "reproduce with"),
+        ((failure, by, after, f"`{shown}`") for failure, by, after, shown in rows),
+    )
+
+
 def _pipeline(figures: Figures) -> Iterator[str]:
     rows = (
         ("ingest of 1,600,000 queue rows, local disk", figures.text(_BULK, "ingest, again", " rows/s")),
@@ -333,6 +362,7 @@ BLOCKS: dict[str, Callable[[Figures], Iterator[str]]] = {
     "slower": _slower,
     "events": _events,
     "detection": _detection,
+    "failures": _failures,
     "pipeline": _pipeline,
     "readme": _readme,
     "runs": _runs,
