@@ -258,7 +258,7 @@ def _detection(figures: Figures) -> Iterator[str]:
 def _failures(figures: Figures) -> Iterator[str]:
     command = "python -m tools.faults.load.detection"
     rows = (
-        ("agent killed", "its channel ends", figures.median(DETECTION, "broker killed", " s"), command),
+        ("agent killed", "its channel ends", figures.text(DETECTION, "broker killed", " ms", 1000), command),
         (
             "broker killed, agent alive",
             "three failed probes, one per second",
