@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.rows import (
+from namesrv.core.model import (
     BrokerKey,
     DataVersion,
     QueueNumbers,
@@ -20,9 +19,10 @@ from namesrv.core.records.rows import (
     StaticMapping,
     TableMark,
 )
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import run_sync
+from namesrv.core.state import NamesrvIdentity
 from support.virtual_clock import VirtualClock
 
 CLUSTER = "DefaultCluster"

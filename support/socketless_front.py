@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import CallRefused
-from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.slices import Sliced
+from namesrv.core.warm_up import WarmUp
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls.operators import OperatorChanges
 from namesrv.remoting.calls.registrations import RegistrationCalls

@@ -19,10 +19,10 @@ from bench.core.steps import (
 from bench.figures import Sample
 from bench.probes.pauses import Pauses
 from bench.workload import registration
-from namesrv.core.records.rows import BrokerKey, RegisterBrokerResult, Registration
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import BROKER_CHANNEL_EXPIRED_TIME
+from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME
 from namesrv.garbage_collection import collecting
 from namesrv.remoting.registration_body import read_registration
 from namesrv.server.services.registration import requests

@@ -12,10 +12,10 @@ from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2
 
-from namesrv.core.records.rows import RegisterBrokerResult
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.model import RegisterBrokerResult
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
+from namesrv.core.state import NamesrvIdentity
 from namesrv.garbage_collection import collecting, tune_garbage_collection
 from namesrv.server.services.registration import requests
 from support.virtual_clock import VirtualClock

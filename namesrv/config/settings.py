@@ -15,7 +15,7 @@ from groundwork.program.logs import LogLevel
 from groundwork.program.settings import ProgramSettings
 from groundwork.shares import ShareRules
 from namesrv.config.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
-from namesrv.core.behaviour import Behaviour
+from namesrv.core.policy import Behaviour
 
 Engine = Literal["auto", "grpcio", "native"]
 RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]

@@ -10,7 +10,7 @@ from typing import Any
 from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded
-from namesrv.core.records.rows import DataVersion, QueueNumbers, StaticMapping, TableMark
+from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TableMark
 from namesrv.core.slices import Sliced
 from namesrv.remoting.static_mapping import mapping_of, take_mapping
 from namesrv.remoting.wire.json_reader import ObjectReader

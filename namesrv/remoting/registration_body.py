@@ -11,7 +11,7 @@ from typing import NamedTuple
 from groundwork.endpoints import Endpoint
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion, TableMark
+from namesrv.core.model import DataVersion, TableMark
 from namesrv.core.slices import Sliced
 from namesrv.remoting.limits import MAX_INFLATED_BYTES
 from namesrv.remoting.registered_topics import READ_SLICE, RegisteredTopics, RegistrationBody

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.records.changes import Change, FilterServersPut, GroupPut, GroupRemoved
-from namesrv.core.records.rows import BrokerData, BrokerKey, TopicQueues
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.changes import Change, FilterServersPut, GroupPut, GroupRemoved
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.remoting.limits import MAX_PIECES
 
 _ROUTE = route_data_pb2.TopicRouteData

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
 from namesrv.remoting.routes import RouteJson
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_QUEUE_NUMS
 from namesrv.core.errors import LimitExceeded
-from namesrv.core.records.rows import StaticMapping
+from namesrv.core.model import StaticMapping
 from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.remoting.wire.json_reader import ObjectReader
 

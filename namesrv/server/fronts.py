@@ -8,8 +8,8 @@ from typing import Protocol
 
 from groundwork.endpoints import Endpoint
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter

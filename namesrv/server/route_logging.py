@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import structlog
 
-from namesrv.core.records.changes import Cause, Change, GroupPut, IntentPut, LivePut
-from namesrv.core.records.intents import HoldKey, IntentKey
-from namesrv.core.records.rows import BrokerLiveInfo, RegisterBrokerResult, Registration, RemovedBroker
-from namesrv.core.routes.broker_removals import MASS_LOSS_GUARD
-from namesrv.core.routes.operator_changes import OperatorOutcome
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.changes import Cause, Change, GroupPut, IntentPut, LivePut
+from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.removals import MASS_LOSS_GUARD
 
 BROKERS_NAMED = 3
 """Brokers that a line about many of them names; the others are counted."""

@@ -20,11 +20,11 @@ from groundwork.program.logs import set_log_level
 from groundwork.program.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.records.changes import Cause, ConfigPut
-from namesrv.core.routes.digests import RouteDigests
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.snapshot.pins import Pins
+from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.digests import RouteDigests
+from namesrv.core.pins import Pins
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import NamesrvIdentity
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.auth.security import Security, product_env_security
 from namesrv.server.background.channel_notices import ChannelNotices

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from groundwork.files.replacement import replace_durably
-from namesrv.core.liveness.address_claims import AddressClaim
-from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.address_claims import AddressClaim
+from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.storage.durable_file import DurableFile, read_model
 
 ADDRESS_CLAIMS_FILE = "address_claims.json"

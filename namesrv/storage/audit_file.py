@@ -22,8 +22,8 @@ import structlog
 from groundwork.backoff import Backoff
 from groundwork.files import disk
 from namesrv.config.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS
-from namesrv.core.history.audit import summary
-from namesrv.core.records.changes import Change
+from namesrv.core.changes import Change
+from namesrv.core.journal_text import summary
 
 AUDIT_FILE = "audit.jsonl"
 """Name of the file in the data directory. Those before it have .1, .2 and so on behind it."""

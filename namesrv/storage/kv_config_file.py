@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from groundwork.files.replacement import replace_durably
-from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
+from namesrv.core.model import EMPTY, KvConfigTable
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 
 KV_CONFIG_FILE = "kvConfig.json"

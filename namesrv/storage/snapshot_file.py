@@ -18,7 +18,7 @@ from typing import IO, BinaryIO
 import structlog
 
 from groundwork.files import disk
-from namesrv.core.records.fragments import varint
+from namesrv.core.encoding import varint
 from namesrv.storage.durable_file import BrokenFile
 
 SNAPSHOT_FILE = "routes.snapshot"

@@ -20,11 +20,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import NamesrvIdentity
-from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotPart
-from namesrv.core.streams.change_rows import change_messages
+from namesrv.core.change_stream import change_messages
+from namesrv.core.model import DataVersion
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.snapshot import RouteSnapshot, SnapshotPart
+from namesrv.core.state import NamesrvIdentity
 from support.core_fleet import Fleet
 from support.routes.route_rows import RouteRows
 from support.virtual_clock import VirtualClock

@@ -24,11 +24,10 @@ from groundwork.rich_errors import DETAILS_KEY, RichError
 from groundwork.topic_rules import check_topic
 from namesrv.config.keys import with_texts
 from namesrv.config.settings import NamesrvSettings
+from namesrv.core.changes import Cause, ChangeLog, KvPut
 from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
-from namesrv.core.records.changes import Cause, KvPut
-from namesrv.core.routes.change_log import ChangeLog
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.remoting.registration_body import read_registration
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import answer, request_of

@@ -66,7 +66,7 @@ MUTANTS = (
     ),
     Mutant(
         "it takes itself for warm at once",
-        (Line("namesrv/core/routes/warm_up.py", "        return self._is_warm\n", "        return True\n"),),
+        (Line("namesrv/core/warm_up.py", "        return self._is_warm\n", "        return True\n"),),
         _runs("kill-namesrv", "end-namesrv"),
     ),
     Mutant(
@@ -84,13 +84,11 @@ MUTANTS = (
         "the late end of an old channel removes a broker that has a new one",
         (
             Line(
-                "namesrv/core/liveness/channels.py",
+                "namesrv/core/liveness.py",
                 "            self._open[channel_id].discard(key)\n",
                 "            pass\n",
             ),
-            Line(
-                "namesrv/core/routes/broker_removals.py", "lambda live: live.channel_id in ended,", "lambda live: True,"
-            ),
+            Line("namesrv/core/removals.py", "lambda live: live.channel_id in ended,", "lambda live: True,"),
         ),
         _test("late_end"),
     ),
@@ -103,7 +101,7 @@ MUTANTS = (
         "topics that a table no longer has stay",
         (
             Line(
-                "namesrv/core/routes/route_info_manager.py",
+                "namesrv/core/registrations.py",
                 "        if exactly and registration.base_version is None:\n",
                 "        if False:\n",
             ),
@@ -114,7 +112,7 @@ MUTANTS = (
         "a watch is not told of every other change of a topic",
         (
             Line(
-                "namesrv/core/watch/watch_index.py",
+                "namesrv/core/watch.py",
                 "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n",
                 "    def _mark(self, watch: RouteWatch, topic: str, gone: Gone) -> None:\n"
                 '        """Wrong."""\n'
@@ -128,7 +126,7 @@ MUTANTS = (
         "the mass-loss guard never trips",
         (
             Line(
-                "namesrv/core/liveness/loss_tally.py",
+                "namesrv/core/mass_loss.py",
                 "            lost >= behaviour.mass_loss_min_brokers\n",
                 "            lost < 0\n",
             ),
@@ -160,7 +158,7 @@ MUTANTS = (
         "a copy passes over the first row of each change",
         (
             Line(
-                "namesrv/core/replica/manager.py",
+                "namesrv/core/replica.py",
                 "_put_rows(edit, change.rows)\n",
                 "_put_rows(edit, change.rows[1:])\n",
             ),

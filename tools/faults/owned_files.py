@@ -10,8 +10,7 @@ from pathlib import Path
 
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_file import TopicsFile
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.routes.kv_config import KvConfigTable
+from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.audit_file import AUDIT_FILE, RotatingFile
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.epoch_file import next_epoch

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from namesrv.core.errors import ListDisabled
-from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
 from namesrv.core.slices import Sliced
+from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from namesrv.remoting.caller import Caller
 from namesrv.remoting.served import Served
 from namesrv.remoting.wire import fields

@@ -8,8 +8,8 @@ import json
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, KvNotFound, TopicNotFound
-from namesrv.core.records.rows import BrokerKey
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import BrokerKey
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.remoting.caller import Caller, Gate, Grade
 from namesrv.remoting.wire import fields
 from namesrv.remoting.wire.codes import ResponseCode

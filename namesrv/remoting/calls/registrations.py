@@ -13,9 +13,10 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
+from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import (
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
     BrokerKey,
     DataVersion,
     LiveKey,
@@ -24,8 +25,7 @@ from namesrv.core.records.rows import (
     RemovalReason,
     TableMark,
 )
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRead
+from namesrv.core.registrations import RouteInfoManager, TopicsNotRead
 from namesrv.core.slices import run_sync
 from namesrv.remoting.caller import Caller, Gate, Grade
 from namesrv.remoting.registered_topics import RegistrationBody

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from namesrv.core.errors import InvalidField
-from namesrv.core.records.rows import BrokerKey
+from namesrv.core.model import BrokerKey
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.headers import Request
 from namesrv.server.services import field_rules

@@ -12,7 +12,7 @@ from groundwork.auth.permits import Permission, Permits, Principal
 from groundwork.auth.refusals import RefusalLog
 from groundwork.shares import Sharer, Shares
 from namesrv.core.errors import NotAuthenticated, NotPermitted
-from namesrv.core.records.rows import BrokerKey
+from namesrv.core.model import BrokerKey
 from namesrv.server.auth.callers import Context, identify, sharer_of
 from namesrv.server.auth.fair_shares import FairShares
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from groundwork.shares import Refusal, ShareRules, Shares
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, Overloaded
-from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS, MAX_PINNED_SECONDS, MAX_PINS, PinShares
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINNED_SECONDS, MAX_PINS, PinShares
 
 
 def overloaded(what: str, value: int, limit: int, caller: str) -> Overloaded:

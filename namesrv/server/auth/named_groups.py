@@ -8,8 +8,8 @@ from typing import Any
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.records.rows import BrokerKey, LiveKey
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import BrokerKey, LiveKey
+from namesrv.core.registrations import RouteInfoManager
 
 
 class NamedGroups:

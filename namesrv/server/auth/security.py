@@ -14,7 +14,7 @@ from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.listener_tls import ListenerTls
 from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.auth.admission import Authorizer
 from namesrv.server.auth.named_groups import NamedGroups
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.core.records.changes import Change, GroupPut, KvPut
-from namesrv.core.records.rows import BrokerData, BrokerLiveInfo, LiveKey
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.changes import Change, GroupPut, KvPut
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, LiveKey
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.background.channel_streams import ChannelStreams
 
 ORDER_NOTICE_PAUSE_SECONDS = 1.0

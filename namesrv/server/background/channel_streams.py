@@ -11,7 +11,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 
 from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.config.limits import MAX_CHANNEL_EVENTS
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter, run_cooperatively

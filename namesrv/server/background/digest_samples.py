@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from namesrv.core.digests import FRONT, DigestedBroker, RouteDigests
 from namesrv.core.errors import Overloaded
-from namesrv.core.routes.digests import FRONT, DigestedBroker, RouteDigests
 from namesrv.server.background.table_writer import run_cooperatively
 
 MINUTE_MILLIS = 60_000

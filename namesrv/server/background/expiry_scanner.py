@@ -6,7 +6,7 @@ import asyncio
 
 from namesrv_api.v1 import registration_service_pb2
 
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter

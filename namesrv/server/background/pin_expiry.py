@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from namesrv.core.snapshot.pins import Pins
+from namesrv.core.pins import Pins
 
 PIN_CHECK_SECONDS = 5.0
 """Pause between two looks for pins whose lease has ended."""

@@ -11,15 +11,13 @@ from random import Random, SystemRandom
 
 from groundwork.shares import MACHINE, Sharer
 from namesrv.config import limits
-from namesrv.core.clock import Clock
+from namesrv.core.changes import Change
 from namesrv.core.errors import CallRefused, LimitExceeded, ShuttingDown
-from namesrv.core.records.changes import Change
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.streams.replica_feed import ReplicaFeed
-from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from namesrv.core.policy import Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.replica_feed import ReplicaFeed
+from namesrv.core.warm_up import WarmUp
+from namesrv.core.watch import Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
 from namesrv.garbage_collection import collecting
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.table_writer import run_cooperatively

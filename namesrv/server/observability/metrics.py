@@ -10,11 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from groundwork.connections.certificates import Validity
-from namesrv.core.records.changes import Change, LiveRemoved
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import Unconfirmed
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.snapshot.pins import Pins
+from namesrv.core.changes import Change, LiveRemoved
+from namesrv.core.pins import Pins
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import Unconfirmed
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.digest_samples import DigestSamples
 from namesrv.server.background.stall_detector import StallDetector

@@ -15,9 +15,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.backoff import Backoff
 from groundwork.connections.channels import ClientSecurity, open_aio_channel
 from groundwork.rich_errors import RichError
-from namesrv.core.replica.intake import ReplicaIntake
-from namesrv.core.replica.manager import OutOfStep, ReplicaManager
-from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.core.replica import OutOfStep, ReplicaIntake, ReplicaManager
+from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.garbage_collection import collecting
 from namesrv.server.background.table_writer import run_cooperatively
 

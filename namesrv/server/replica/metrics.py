@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from namesrv.core.replica.manager import ReplicaManager
+from namesrv.core.replica import ReplicaManager
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.observability.metrics import ALIVE_SECONDS, Family, share_metrics

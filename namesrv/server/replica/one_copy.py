@@ -6,12 +6,12 @@ import asyncio
 import secrets
 
 from groundwork.grpc_handlers.composition import Composition
-from namesrv.core.clock import Clock
 from namesrv.core.errors import CallRefused, EpochChanged, RevisionCompacted
-from namesrv.core.replica.manager import ReplicaManager
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.snapshot.pins import Pins
-from namesrv.core.watch.watch_index import Follower
+from namesrv.core.pins import Pins
+from namesrv.core.policy import Clock
+from namesrv.core.replica import ReplicaManager
+from namesrv.core.warm_up import WarmUp
+from namesrv.core.watch import Follower
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.clearing_up import clear_up
 from namesrv.server.background.pin_expiry import drop_expired_pins

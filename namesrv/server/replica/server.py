@@ -14,8 +14,7 @@ from groundwork.program.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import RegistryWarming
-from namesrv.core.replica.intake import ReplicaIntake
-from namesrv.core.replica.manager import ReplicaManager
+from namesrv.core.replica import ReplicaIntake, ReplicaManager
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.auth.security import Security, follow_security, product_env_security
 from namesrv.server.background.stall_detector import StallDetector

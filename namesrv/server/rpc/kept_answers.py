@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from namesrv.core.records.rows import BrokerKey
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import BrokerKey
+from namesrv.core.registrations import RouteInfoManager
 
 CLUSTERS_TAG = "\0"
 """What an answer rests on that tells of all clusters and groups."""

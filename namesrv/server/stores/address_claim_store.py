@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from groundwork.program.daemon_executor import DaemonExecutor
-from namesrv.core.liveness.address_claims import AddressClaim, AddressClaims
+from namesrv.core.address_claims import AddressClaim, AddressClaims
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.storage.address_claims_file import AddressClaimsFile
 

@@ -10,8 +10,8 @@ import structlog
 
 from namesrv.config.keys import CONFIG_KEYS, Effect, key_of, with_texts
 from namesrv.config.settings import NamesrvSettings
+from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, ShuttingDown
-from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.ordered_commits import OrderedCommits

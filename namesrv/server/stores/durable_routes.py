@@ -6,9 +6,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.clock import Clock
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.policy import Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.stores.address_claim_store import AddressClaimStore
 from namesrv.server.stores.intent_store import IntentStore

@@ -12,12 +12,11 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 
 from groundwork.backoff import Backoff
 from namesrv.config.limits import MAX_INTENTS, MAX_WAITING_INTENT_CHANGES
+from namesrv.core.changes import Cause
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import IntentTable
-from namesrv.core.records.rows import BlastRadius
-from namesrv.core.routes.operator_changes import OperatorOutcome
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import BlastRadius, IntentTable
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_intents

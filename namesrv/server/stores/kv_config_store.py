@@ -9,10 +9,10 @@ from functools import partial
 import structlog
 
 from namesrv.config.limits import MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_KV_CHANGES
+from namesrv.core.changes import Cause
 from namesrv.core.errors import LimitExceeded, NoDataDir, ShuttingDown
-from namesrv.core.records.changes import Cause
-from namesrv.core.routes.kv_config import KvConfigTable
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import KvConfigTable
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.storage.kv_config_file import KvConfigFile
 from namesrv.storage.ordered_commits import OrderedCommits
 

@@ -11,10 +11,10 @@ from functools import partial
 import structlog
 
 from groundwork.program.daemon_executor import DaemonExecutor
-from namesrv.core.clock import Clock
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.core.policy import Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.warm_up import WarmUp
 from namesrv.storage.snapshot_file import SnapshotFile
 
 WARM_CHECK_SECONDS = 0.1

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from namesrv.core.records.rows import DataVersion
+from namesrv.core.model import DataVersion
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files

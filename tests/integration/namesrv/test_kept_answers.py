@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.records.changes import Change
+from namesrv.core.changes import Change
 from namesrv.server.engines.factory import build_server
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.rpc.handlers import handlers_of_server

@@ -17,7 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.config import limits
-from namesrv.core.routes.change_log import MAX_CHANGE_ROWS
+from namesrv.core.changes import MAX_CHANGE_ROWS
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, register, registration, topic_config, unregister
 from support.routes.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark

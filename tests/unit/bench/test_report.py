@@ -154,7 +154,11 @@ def test_performance_page_is_short_and_has_every_figure() -> None:
     text = (page.ROOT / "docs/performance.md").read_text()
     assert len(text.splitlines()) <= 150
     assert "not measured" not in text
-    assert set(re.findall(r"<!-- figures: ([a-z-]+) -->", text)) == page.BLOCKS.keys() - {"readme", "failures", "detection"}
+    assert set(re.findall(r"<!-- figures: ([a-z-]+) -->", text)) == page.BLOCKS.keys() - {
+        "readme",
+        "failures",
+        "detection",
+    }
 
 
 def test_figures_json_has_all_sections_with_their_origin() -> None:

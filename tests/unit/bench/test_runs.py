@@ -20,9 +20,9 @@ from bench.pipeline import __main__ as pipeline
 from bench.probes.loop import LoopFigures, LoopProbe
 from bench.probes.pauses import Pauses
 from bench.workload import Profile, part, registration, topic_name
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import run_sync
+from namesrv.core.state import NamesrvIdentity
 from support.virtual_clock import VirtualClock
 
 

@@ -11,16 +11,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.behaviour import Behaviour
+from namesrv.core import tables
+from namesrv.core.change_stream import change_messages
+from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
-from namesrv.core.records.changes import Cause, ConfigPut
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, ReportedTopic, StaticMapping, TopicConfig
-from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.model import (
+    EMPTY,
+    BrokerKey,
+    DataVersion,
+    HoldKey,
+    Intent,
+    IntentKey,
+    IntentKind,
+    QueueNumbers,
+    ReportedTopic,
+    StaticMapping,
+    TopicConfig,
+)
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.route_snapshot import SnapshotPart
-from namesrv.core.streams.change_rows import change_messages
-from namesrv.core.tables import queue_data
+from namesrv.core.snapshot import SnapshotPart
 from support.core_fleet import Fleet
 from support.routes.route_rows import RouteRows, key_of
 from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
@@ -82,7 +92,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         self.fleet = Fleet()
         self.channels: list[str] = []
         self.seen: dict[int, RouteRows] = {}
-        self.patched = mock.patch.object(queue_data, "UNUSED_PER_BROKER", 0)
+        self.patched = mock.patch.object(tables, "UNUSED_PER_BROKER", 0)
         self.patched.start()
 
     @initialize(behaviour=BEHAVIOURS)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from namesrv.core.history.evidence import Question
-from namesrv.core.history.explain_route import Explanation, explain_route
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion
+from namesrv.core.changes import Cause
+from namesrv.core.explain import Explanation, Question, explain_route
+from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.slices import run_sync
 from namesrv.server.rpc.handlers import Context
 from support.core_fleet import CLUSTER, Fleet

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion
-from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.changes import Cause
+from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
+from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, Fleet
 

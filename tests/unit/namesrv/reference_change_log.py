@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from namesrv.core.records.changes import (
+from namesrv.core.changes import (
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -21,9 +21,8 @@ from namesrv.core.records.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.records.intents import Intent, IntentKey
-from namesrv.core.records.rows import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, Intent, IntentKey, LiveKey
+from namesrv.core.registrations import RouteInfoManager
 
 
 @dataclass

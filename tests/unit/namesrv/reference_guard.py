@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from namesrv.core.records.rows import LiveKey
+from namesrv.core.model import LiveKey
 from tests.unit.namesrv.reference_model import Lost, ReferenceModel
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from namesrv.core.records.intents import HoldKey, IntentKey
-from namesrv.core.records.rows import BrokerKey, DataVersion, Registration, StaticMapping
+from namesrv.core.model import BrokerKey, DataVersion, HoldKey, IntentKey, Registration, StaticMapping
 from tests.unit.namesrv.reference_operators import SYNC_MEMBER_TOPIC
 
 CLUSTERS = st.sampled_from(["c1", "c2"])

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.behaviour import Behaviour
+from namesrv.core import deadline_heap, edit, registrations
+from namesrv.core import edit as edit_module
+from namesrv.core import tables as queue_data_table
+from namesrv.core import tables as tables_module
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.liveness import deadline_heap
-from namesrv.core.records.rows import BrokerKey, LiveKey
-from namesrv.core.routes import route_info_manager
-from namesrv.core.routes.route_state import Unconfirmed
-from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.model import BrokerKey, LiveKey
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, run_sync
-from namesrv.core.tables import blast_radius, edit, topics
-from namesrv.core.tables import queue_data as queue_data_table
+from namesrv.core.state import Unconfirmed
+from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
@@ -45,9 +45,9 @@ def small_slices() -> Iterator[None]:
     """Writers give way after every few topics, and QueueDatas are dropped as soon as they are not used."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edit, "SLICE", 2)
-        patch.setattr(route_info_manager, "GROUP_SLICE", 1)
-        patch.setattr(blast_radius, "TOPIC_SLICE", 1)
-        patch.setattr(topics, "MERGE_SLICE", 1)
+        patch.setattr(registrations, "GROUP_SLICE", 1)
+        patch.setattr(edit_module, "TOPIC_SLICE", 1)
+        patch.setattr(tables_module, "MERGE_SLICE", 1)
         patch.setattr(deadline_heap, "SLICE", 2)
         patch.setattr(queue_data_table, "UNUSED_PER_BROKER", 0)
         yield

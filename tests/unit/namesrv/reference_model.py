@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import (
+from namesrv.core.model import (
     BrokerKey,
     DataVersion,
+    HoldKey,
+    Intent,
+    IntentKey,
+    IntentKind,
     LiveKey,
     QueueNumbers,
     Registration,
     ReportedQueues,
     WriteRule,
 )
+from namesrv.core.policy import Behaviour
 
 TIMEOUT = 120.0
 """Seconds of silence that a broker may have that asks for nothing else."""

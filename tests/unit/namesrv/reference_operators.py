@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.records.rows import BlastRadius, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BlastRadius, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
 from tests.unit.namesrv.reference_model import ReferenceModel
 
 SYNC_MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_a"

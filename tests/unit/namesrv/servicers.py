@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.snapshot.pins import Pins
+from namesrv.core.pins import Pins
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams

@@ -11,15 +11,12 @@ from hypothesis.stateful import initialize, precondition, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause, ConfigPut
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core import watch as watch_module
+from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.model import ORDER_TOPIC_CONFIG
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, run_sync
-from namesrv.core.watch import messages, subscriptions, watch_index
-from namesrv.core.watch.affected_topics import ORDER_MESSAGE_ENABLE
-from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import RouteWatch, WatchIndex
+from namesrv.core.watch import ORDER_MESSAGE_ENABLE, RouteWatch, Subscription, WatchIndex, WatchMessages
 from support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
@@ -99,12 +96,12 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     def start(
         self, behaviour: Behaviour, enabled: bool, is_warm: bool, is_copy: bool, wanted: list[Subscription]
     ) -> None:
-        self.patch.setattr(messages, "MESSAGE_TOPICS", 2)
-        self.patch.setattr(watch_index, "MARK_SLICE", 1)
-        self.patch.setattr(watch_index, "TOPIC_SLICE", 2)
-        self.patch.setattr(watch_index, "CHANGE_SLICE", 1)
-        self.patch.setattr(subscriptions, "LOOK_SLICE", 2)
-        self.patch.setattr(subscriptions, "SUBSCRIBE_SLICE", 1)
+        self.patch.setattr(watch_module, "MESSAGE_TOPICS", 2)
+        self.patch.setattr(watch_module, "MARK_SLICE", 1)
+        self.patch.setattr(watch_module, "TOPIC_SLICE", 2)
+        self.patch.setattr(watch_module, "CHANGE_SLICE", 1)
+        self.patch.setattr(watch_module, "LOOK_SLICE", 2)
+        self.patch.setattr(watch_module, "SUBSCRIBE_SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled))
         self.is_warm, self.is_copy = is_warm, is_copy
         self.watch_the_fleet()

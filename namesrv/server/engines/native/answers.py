@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import namesrv_engine
 
-from namesrv.core.records.changes import (
+from namesrv.core.changes import (
     AddressClaimReleased,
     Change,
     ClusterPut,
@@ -28,9 +28,8 @@ from namesrv.core.records.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.records.rows import RemovalReason
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.engines.native.call import Call
 from namesrv.server.engines.native.metadata import fields_of
 from namesrv.server.rpc.kept_answers import CLUSTERS_TAG, group_tag

@@ -17,7 +17,7 @@ from groundwork.grpc_handlers import inline_calls
 from groundwork.program.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.rich_errors import DETAILS_KEY
 from namesrv.core.errors import Overloaded
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.engines.native.answers import KeptAnswers
 from namesrv.server.engines.native.call import Call
 from namesrv.server.engines.native.entrance import Entrance

@@ -6,11 +6,11 @@ import structlog
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.address_claims import AddressClaim
+from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField
-from namesrv.core.liveness.address_claims import AddressClaim
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import LiveKey
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import LiveKey
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.rpc.handlers import Context

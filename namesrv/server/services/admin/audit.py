@@ -9,10 +9,10 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
+from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.errors import InvalidField
-from namesrv.core.history.audit import summary, touches_broker, touches_topic
-from namesrv.core.records.changes import Change, LiveRemoved
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.journal_text import summary, touches_broker, touches_topic
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context

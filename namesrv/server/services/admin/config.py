@@ -7,9 +7,9 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config.keys import CONFIG_KEYS, Effect
 from namesrv.config.settings import NamesrvSettings
+from namesrv.core.changes import Cause
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, LimitExceeded
-from namesrv.core.records.changes import Cause
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.stores.config_store import ConfigStore

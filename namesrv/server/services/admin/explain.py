@@ -9,9 +9,8 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.history.evidence import Question
-from namesrv.core.history.explain_route import Explanation, explain_route
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.explain import Explanation, Question, explain_route
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context

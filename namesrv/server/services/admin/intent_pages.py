@@ -8,10 +8,10 @@ from typing import NamedTuple
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.encoding import intent_message
 from namesrv.core.errors import InvalidField
-from namesrv.core.records.intent_messages import intent_message
-from namesrv.core.records.intents import HoldKey, Intent, IntentTable
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import HoldKey, Intent, IntentTable
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context

@@ -8,13 +8,12 @@ from typing import Protocol
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.changes import Cause
 from namesrv.core.errors import BrokerNotRegistered, IntentNotFound, InvalidField, TopicNotFound
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BlastRadius, BrokerKey, BrokerLiveInfo
-from namesrv.core.routes.operator_changes import OperatorOutcome
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import Unconfirmed
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.route_logging import log_removed, log_topic_deleted

@@ -5,10 +5,10 @@ from __future__ import annotations
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField, KvNotFound, LimitExceeded
-from namesrv.core.records.changes import Cause
-from namesrv.core.routes.kv_config import KvConfigTable, names_after
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import KvConfigTable, names_after
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.auth.callers import caller_of
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules

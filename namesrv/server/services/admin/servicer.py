@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.services.admin.address_claims import AddressClaimChanges, AddressClaimQueries

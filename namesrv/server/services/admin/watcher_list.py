@@ -8,8 +8,8 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.watch.watch_index import RouteWatch
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.watch import RouteWatch
 from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules

@@ -6,7 +6,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_rules import MAX_QUEUE_NUMS
 from namesrv.core.errors import InvalidField
-from namesrv.core.records.rows import StaticMapping
+from namesrv.core.model import StaticMapping
 from namesrv.core.slices import Sliced
 from namesrv.server.services.field_rules import check_name
 

@@ -10,8 +10,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.config.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
 from namesrv.core.errors import InvalidField, NeedFullRegistration
-from namesrv.core.liveness.channels import ChannelTable
-from namesrv.core.records.rows import DataVersion, LiveKey, Registration
+from namesrv.core.liveness import ChannelTable
+from namesrv.core.model import DataVersion, LiveKey, Registration
 from namesrv.core.slices import Sliced
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.services.registration.requests import TopicsRead, check_given_channel, read_topics

@@ -11,8 +11,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded
-from namesrv.core.records.rows import Registration
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import Registration
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import ResultT, Sliced, run_sync
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.table_writer import TableWriter

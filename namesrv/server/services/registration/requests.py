@@ -12,7 +12,7 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers, Registration, RemovalReason, ReportedQueues
+from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration, RemovalReason, ReportedQueues
 from namesrv.core.slices import Sliced
 from namesrv.server.services import field_rules
 from namesrv.server.services.registration.mappings import MAPPED_SLICE, static_mapping

@@ -10,11 +10,10 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.shares import Shares
 from namesrv.config import limits
+from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager, TopicsNotRead
+from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion
+from namesrv.core.registrations import RouteInfoManager, TopicsNotRead
 from namesrv.server.auth.callers import caller_of, owner, sharer_of
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.table_writer import TableWriter

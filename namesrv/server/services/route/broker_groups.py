@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.records import fragments
-from namesrv.core.records.rows import BrokerData, BrokerKey
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core import encoding
+from namesrv.core.model import BrokerData, BrokerKey
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.rpc.kept_answers import CLUSTERS_TAG, may_keep
 from namesrv.server.services import field_rules
@@ -27,7 +27,7 @@ class BrokerGroupCalls:
         number = pb.GetBrokerClusterInfoResponse.CLUSTERS_FIELD_NUMBER
         parts = [self._manager.header_fragment()]
         for cluster_name, broker_names in sorted(tables.cluster_addr_table.items()):
-            parts.append(fragments.frame(number, fragments.cluster_data(cluster_name, broker_names)))
+            parts.append(encoding.frame(number, encoding.cluster_data(cluster_name, broker_names)))
         parts += [group.fragment for _, group in sorted(tables.broker_addr_table.items(), key=lambda item: item[0])]
         return b"".join(parts)
 
@@ -41,5 +41,5 @@ class BrokerGroupCalls:
         group = self._manager.tables.broker_addr_table.get(key) or BrokerData(key, {})
         return pb.GetBrokerMemberGroupResponse(
             header=self._manager.header(),
-            broker_data=fragments.broker_data(group),
+            broker_data=encoding.broker_data(group),
         )

@@ -8,9 +8,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import InvalidField
-from namesrv.core.routes.digests import FRONT, DigestedBroker, Position, RouteDigests
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.rpc.handlers import Context

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import LimitExceeded, ProductEnvUnavailable, RegistryWarming, TopicNotFound
-from namesrv.core.records.fragments import frame, tag, varint
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.rpc.kept_answers import may_keep, route_tags
 from namesrv.server.services import field_rules

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.task_count import TaskCount

@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.snapshot.route_snapshot import ALL_TABLES, WHOLE, RouteTable, SnapshotPart
+from namesrv.core.snapshot import ALL_TABLES, WHOLE, RouteTable, SnapshotPart
 from namesrv.server.services import field_rules
 
 

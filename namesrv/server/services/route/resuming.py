@@ -5,7 +5,7 @@ from __future__ import annotations
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import EpochChanged
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.services.route import requests
 
 

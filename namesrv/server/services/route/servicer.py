@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.snapshot.pins import Pins
+from namesrv.core.pins import Pins
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.watch_streams import WatchStreams

@@ -11,13 +11,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.auth.permits import Permission
 from groundwork.shares import Shares
+from namesrv.core.change_stream import change_messages, follow_messages, replica_message
 from namesrv.core.errors import InvalidField, ShuttingDown
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.snapshot.pins import Pins
-from namesrv.core.snapshot.route_snapshot import RouteSnapshot, SnapshotPart
-from namesrv.core.streams.change_rows import change_messages
-from namesrv.core.streams.follow import follow_messages, replica_message
-from namesrv.core.streams.replica_feed import ReplicaFeed
+from namesrv.core.pins import Pins
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.replica_feed import ReplicaFeed
+from namesrv.core.snapshot import RouteSnapshot, SnapshotPart
 from namesrv.server.auth.callers import check_permission, sharer_of
 from namesrv.server.background.watch_streams import WatchStream, WatchStreams
 from namesrv.server.rpc.handlers import Context

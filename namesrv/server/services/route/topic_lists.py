@@ -7,8 +7,8 @@ from functools import partial
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.errors import ListDisabled
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services import field_rules
 from namesrv.server.services.paging import page_of

@@ -10,11 +10,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.topic_rules import MAX_RETRY_TOPIC_LENGTH, check_name
 from namesrv.config import limits
 from namesrv.core.errors import InvalidField, LimitExceeded, RegistryWarming
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
-from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import RouteWatch
+from namesrv.core.warm_up import WarmUp
+from namesrv.core.watch import RouteWatch, Subscription
 from namesrv.server.auth.callers import sharer_of
 from namesrv.server.background.table_writer import run_cooperatively
 from namesrv.server.background.watch_streams import WatchStreams

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import pytest
 import structlog
 
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.routes.kv_config import KvConfigTable
+from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.intents_file import IntentsFile
 from namesrv.storage.kv_config_file import KvConfigFile
 from namesrv.storage.snapshot_file import SnapshotFile

@@ -20,8 +20,8 @@ from namesrv.config.keys import (
     with_texts,
 )
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
+from namesrv.core.policy import Behaviour
 
 ROCKETMQ_KEYS = {
     "clusterTest",

@@ -13,9 +13,7 @@ from groundwork import endpoints, topic_rules
 from groundwork.auth import permits_file
 from namesrv.config import keys, limits
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.liveness import address_claims
-from namesrv.core.routes import change_log
-from namesrv.core.snapshot import pins
+from namesrv.core import address_claims, changes, pins
 from namesrv.remoting import limits as remoting_limits
 from namesrv.server.services.admin import config
 from namesrv.server.stores import config_store
@@ -27,7 +25,7 @@ MODULES = (
     endpoints,
     permits_file,
     address_claims,
-    change_log,
+    changes,
     pins,
     keys,
     config,

@@ -15,13 +15,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from namesrv.core.behaviour import Behaviour
+from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import BrokerNotRegistered, ChannelGone
-from namesrv.core.records.changes import Cause, ConfigPut
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
-from namesrv.core.records.rows import (
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
     BrokerKey,
     DataVersion,
+    HoldKey,
+    Intent,
+    IntentKey,
+    IntentKind,
+    IntentTable,
     LiveKey,
     QueueNumbers,
     Registration,
@@ -30,8 +34,8 @@ from namesrv.core.records.rows import (
     StaticMapping,
     TableMark,
 )
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, run_sync
 from tests.properties import examples
 from tests.unit.namesrv.reference_guard import bound_to, lose, overdue, remove_the_rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from namesrv.core.records.rows import TableMark
+from namesrv.core.model import TableMark
 from namesrv.core.slices import run_sync
 from namesrv.remoting.registered_topics import RegistrationBody
 from namesrv.remoting.registration_body import read_registration

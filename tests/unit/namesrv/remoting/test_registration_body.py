@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from namesrv.config import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import DataVersion, StaticMapping
+from namesrv.core.model import DataVersion, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.remoting import registered_topics
 from namesrv.remoting.registration_body import inflated

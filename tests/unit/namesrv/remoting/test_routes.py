@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import Intent, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG, KvConfigTable
+from namesrv.core.changes import Cause
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Intent, IntentKind, KvConfigTable
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.remoting.routes import RouteJson
 from support.core_fleet import CLUSTER, A, B, Fleet

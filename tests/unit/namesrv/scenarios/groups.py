@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import WRITE, BrokerKey, DataVersion, RegisterBrokerResult, TopicConfig
-from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.changes import Cause
+from namesrv.core.model import (
+    WRITE,
+    BrokerKey,
+    DataVersion,
+    HoldKey,
+    Intent,
+    IntentKind,
+    IntentTable,
+    RegisterBrokerResult,
+    TopicConfig,
+)
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
-from namesrv.core.routes.broker_removals import BROKERS_PER_CHANGE
+from namesrv.core.model import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
+from namesrv.core.policy import Behaviour
+from namesrv.core.removals import BROKERS_PER_CHANGE
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
+from namesrv.core.changes import GroupPut
+from namesrv.core.edit import SLICE
 from namesrv.core.errors import StaleStateVersion
-from namesrv.core.records.changes import GroupPut
-from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.tables.edit import SLICE
 from support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,

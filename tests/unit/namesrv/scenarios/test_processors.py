@@ -18,11 +18,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from namesrv.config.settings import NamesrvSettings
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG, KvConfigTable
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
+from namesrv.core.policy import Behaviour
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.services.registration import requests
 from namesrv.storage.kv_config_file import KvConfigFile
 from support.core_fleet import CLUSTER, A, Fleet

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason, TopicConfig
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG, KvConfigTable
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, KvConfigTable, RemovalReason, TopicConfig
+from namesrv.core.policy import Behaviour
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     BASE_TOPIC,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.rows import BrokerKey, DataVersion, RegisterBrokerResult, StaticMapping
-from namesrv.core.routes.digests import FRONT, RouteDigests
+from namesrv.core.digests import FRONT, RouteDigests
+from namesrv.core.model import BrokerKey, DataVersion, RegisterBrokerResult, StaticMapping
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import (

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import NeedFullRegistration
-from namesrv.core.records.rows import DataVersion, LiveKey, RegisterBrokerResult, TableMark, TopicConfig
-from namesrv.core.routes.route_info_manager import TopicsNotRead
+from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, TableMark, TopicConfig
+from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import TopicsNotRead
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.records.rows import DataVersion
+from namesrv.core.model import DataVersion
 from namesrv.server.background.stall_detector import TICK_SECONDS, StallDetector
 from support.core_fleet import A, B, Fleet
 

@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.grpc_handlers.composition import Composition, part_classes
 from namesrv.core import errors
-from namesrv.core.records.rows import RemovalReason
+from namesrv.core.model import RemovalReason
 from namesrv.server.listener import SERVICES
 from namesrv.server.rpc.status import CODES
 from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.liveness.address_claims import AddressClaim, AddressClaims
-from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.address_claims import AddressClaim, AddressClaims
+from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.slices import run_sync
 from namesrv.storage.address_claims_file import ADDRESS_CLAIMS_FILE, AddressClaimsFile
 from namesrv.storage.data_dir import DataDirError

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.records.changes import Cause, KvPut, QueuesRemoved, Row
-from namesrv.core.records.rows import BrokerKey, RemovalReason
-from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.changes import Cause, ChangeLog, KvPut, QueuesRemoved, Row
+from namesrv.core.model import BrokerKey, RemovalReason
 from namesrv.storage.audit_file import AUDIT_FILE, COMPLAINT_SECONDS, AuditFile, RotatingFile
 from support.programs.processes import eventually
 from support.virtual_clock import VirtualClock

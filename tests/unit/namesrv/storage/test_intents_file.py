@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BrokerKey
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import IntentsFile
 

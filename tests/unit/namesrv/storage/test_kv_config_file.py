@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from groundwork.files.replacement import replace_durably
-from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
+from namesrv.core.model import EMPTY, KvConfigTable
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.kv_config_file import KvConfigFile
 

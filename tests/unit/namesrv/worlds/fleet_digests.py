@@ -10,10 +10,9 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueNumbers
-from namesrv.core.routes.digests import FRONT, DigestedBroker, RouteDigests
+from namesrv.core.changes import Cause
+from namesrv.core.digests import FRONT, DigestedBroker, RouteDigests
+from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
 from namesrv.core.slices import run_sync
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.route.digests import DigestCalls

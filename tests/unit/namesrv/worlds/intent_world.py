@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BrokerKey
+from namesrv.core.changes import Cause
+from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.stores.intent_store import (
     IntentChange,

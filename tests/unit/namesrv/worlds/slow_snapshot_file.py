@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.stores.warm_start import SnapshotWrites, load_routes
 from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
 from support.core_fleet import Fleet

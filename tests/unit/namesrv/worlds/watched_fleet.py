@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.behaviour import Behaviour
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.watch.messages import WatchMessages
-from namesrv.core.watch.subscriptions import Subscription
-from namesrv.core.watch.watch_index import Follower, RouteWatch, WatchIndex
+from namesrv.core.watch import Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
 from support.core_fleet import Fleet
 
 

@@ -15,8 +15,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.errors import (
     CallRefused,
 )
-from namesrv.core.routes.warm_up import WarmUp
 from namesrv.core.slices import run_sync
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context

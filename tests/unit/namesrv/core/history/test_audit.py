@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from namesrv.core.history.audit import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
-from namesrv.core.records.changes import (
+from namesrv.core.changes import (
     AddressClaimReleased,
     Cause,
     Change,
@@ -29,12 +28,16 @@ from namesrv.core.records.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.records.rows import (
+from namesrv.core.journal_text import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
+from namesrv.core.model import (
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
     DataVersion,
+    HoldKey,
+    Intent,
+    IntentKey,
+    IntentKind,
     LiveKey,
     QueueData,
     RemovalReason,

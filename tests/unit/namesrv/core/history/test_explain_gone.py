@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from namesrv.core.history.evidence import WALK_SLICE, Question
-from namesrv.core.history.explain_route import Explanation, explain_route
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
-from namesrv.core.routes.change_log import ChangeLog
-from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.changes import Cause, ChangeLog
+from namesrv.core.explain import WALK_SLICE, Explanation, Question, explain_route
+from namesrv.core.model import EMPTY, BrokerKey, DataVersion, RemovalReason
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.history.explain_route import Explanation
-from namesrv.core.records.intents import IntentKind
-from namesrv.core.records.rows import RemovalReason
-from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.changes import ChangeLog
+from namesrv.core.explain import Explanation
+from namesrv.core.model import IntentKind, RemovalReason
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import (

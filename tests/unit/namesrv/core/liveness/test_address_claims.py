@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.liveness.address_claims import MAX_CLAIMS_OF_GROUP, AddressClaim
-from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.address_claims import MAX_CLAIMS_OF_GROUP, AddressClaim
+from namesrv.core.model import BrokerKey, LiveKey
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 

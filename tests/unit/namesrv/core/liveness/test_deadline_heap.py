@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.liveness.deadline_heap import SLICE, DeadlineHeap
+from namesrv.core.deadline_heap import SLICE, DeadlineHeap
 from namesrv.core.slices import run_sync
 
 

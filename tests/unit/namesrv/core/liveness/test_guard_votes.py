@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.rows import DataVersion
+from namesrv.core.edit import SLICE
+from namesrv.core.model import DataVersion
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.tables.edit import SLICE
 from support.core_fleet import Fleet
 
 SETTLE = Behaviour().mass_loss_settle_seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.state import Unconfirmed
 from support.core_fleet import Fleet
 
 

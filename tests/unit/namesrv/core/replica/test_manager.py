@@ -13,24 +13,20 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config.keys import CONFIG_KEYS
-from namesrv.core.behaviour import Behaviour
+from namesrv.core.change_stream import follow_messages, replica_message, route_changes
+from namesrv.core.changes import Cause, ChangeLog, ConfigPut
+from namesrv.core.digests import FRONT, RouteDigests
 from namesrv.core.errors import RevisionCompacted
-from namesrv.core.records.changes import Cause, ConfigPut
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.replica.intake import ReplicaIntake
-from namesrv.core.replica.manager import LeaderChange, OutOfStep, ReplicaManager
-from namesrv.core.routes.change_log import ChangeLog
-from namesrv.core.routes.digests import FRONT, RouteDigests
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
-from namesrv.core.routes.route_info_manager import RouteInfoManager
-from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion
+from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.replica import LeaderChange, OutOfStep, ReplicaIntake, ReplicaManager
+from namesrv.core.replica_feed import READER_SETTINGS, ReplicaFeed
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.load import UnusableSnapshot
-from namesrv.core.snapshot.route_snapshot import WHOLE
-from namesrv.core.streams.change_rows import route_changes
-from namesrv.core.streams.follow import follow_messages, replica_message
-from namesrv.core.streams.replica_feed import READER_SETTINGS, ReplicaFeed
-from namesrv.core.watch.watch_index import Follower
+from namesrv.core.snapshot import WHOLE
+from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.state import Unconfirmed
+from namesrv.core.watch import Follower
 from support.core_fleet import A, Fleet
 from support.routes.route_rows import RouteRows
 from support.virtual_clock import VirtualClock

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.core.records.changes import Cause, Change, QueuesRemoved, Row
-from namesrv.core.records.rows import BrokerKey, RemovalReason
-from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.changes import Cause, Change, ChangeLog, QueuesRemoved, Row
+from namesrv.core.model import BrokerKey, RemovalReason
 
 CAUSE = Cause("test")
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from namesrv.core.digests import FRONT, MAX_TRIES, SLICE
 from namesrv.core.errors import Overloaded
-from namesrv.core.records.intents import HoldKey, IntentKind
-from namesrv.core.records.rows import BrokerKey, QueueNumbers
-from namesrv.core.routes.digests import FRONT, MAX_TRIES, SLICE
+from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B
 from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.routes.kv_config import EMPTY, KvConfigTable, names_after
+from namesrv.core.model import EMPTY, KvConfigTable, names_after
 
 NAMES = st.sampled_from(["a", "b", "ä"])
 CHANGES = st.lists(st.tuples(NAMES, NAMES, st.none() | st.sampled_from(["", "v", "wörter"])))

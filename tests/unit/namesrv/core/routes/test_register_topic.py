@@ -8,8 +8,8 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
-from namesrv.core.records.rows import BrokerKey
-from namesrv.core.routes.route_info_manager import GROUP_SLICE
+from namesrv.core.model import BrokerKey
+from namesrv.core.registrations import GROUP_SLICE
 from namesrv.core.slices import run_sync
 from namesrv.server.services.registration import requests
 from support.core_fleet import CLUSTER, A, B, Fleet

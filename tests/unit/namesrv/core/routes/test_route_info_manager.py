@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.edit import SLICE
 from namesrv.core.errors import ChannelGone, NeedFullRegistration, ShuttingDown
-from namesrv.core.records.rows import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
+from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.slices import run_sync
-from namesrv.core.tables.edit import SLICE
-from namesrv.core.tables.topics import MERGE_SLICE
+from namesrv.core.tables import MERGE_SLICE
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)

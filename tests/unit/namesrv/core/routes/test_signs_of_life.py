@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
+from namesrv.core.edit import SLICE
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records.rows import BrokerKey, DataVersion, RemovalReason
-from namesrv.core.routes.signs_of_life import DOUBT_SLICE
+from namesrv.core.heartbeats import DOUBT_SLICE
+from namesrv.core.model import BrokerKey, DataVersion, RemovalReason
 from namesrv.core.slices import run_sync
-from namesrv.core.tables.edit import SLICE
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 NEXT_VERSION = DataVersion(2_000, 2)

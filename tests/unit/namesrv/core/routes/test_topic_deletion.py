@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import QueuesRemoved
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BlastRadius, BrokerKey, RemovalReason
+from namesrv.core.changes import QueuesRemoved
+from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, RemovalReason
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.operators import (

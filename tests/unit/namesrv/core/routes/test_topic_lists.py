@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from namesrv.core.routes.topic_lists import FILTER_SLICE, UNIT, UNIT_SUB, TopicLists
 from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.topic_lists import FILTER_SLICE, UNIT, UNIT_SUB, TopicLists
 from support.core_fleet import A, B, Fleet
 
 C = "127.0.0.1:30911"

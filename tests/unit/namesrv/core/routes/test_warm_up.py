@@ -7,11 +7,11 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import BrokerKey, RemovalReason
-from namesrv.core.routes.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
+from namesrv.core.changes import Cause
+from namesrv.core.model import BrokerKey, RemovalReason
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
+from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 WARM_UP = 45.0

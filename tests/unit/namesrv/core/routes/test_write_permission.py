@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core.changes import IntentLifted, IntentPut, QueuesPut
 from namesrv.core.errors import ShuttingDown
-from namesrv.core.records.changes import IntentLifted, IntentPut, QueuesPut
-from namesrv.core.records.intents import HoldKey
-from namesrv.core.records.rows import BlastRadius, BrokerKey, WriteRule
-from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, WriteRule
+from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import run_sync
 from support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.operators import (

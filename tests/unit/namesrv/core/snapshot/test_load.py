@@ -10,14 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.behaviour import Behaviour
+from namesrv.core.changes import Cause
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import HoldKey, Intent, IntentKey, IntentKind, IntentTable
-from namesrv.core.records.rows import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey, RemovalReason
-from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.model import (
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    HoldKey,
+    Intent,
+    IntentKey,
+    IntentKind,
+    IntentTable,
+    LiveKey,
+    RemovalReason,
+)
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.load import UnusableSnapshot
+from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.state import Unconfirmed
 from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")

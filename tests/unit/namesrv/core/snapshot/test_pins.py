@@ -9,9 +9,9 @@ import pytest
 
 from groundwork.shares import Sharer
 from namesrv.core.errors import LimitExceeded, SnapshotGone
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.snapshot.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
-from namesrv.core.tables.topics import MERGE_SLICE
+from namesrv.core.model import DataVersion
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
+from namesrv.core.tables import MERGE_SLICE
 from support.core_fleet import Fleet
 
 LEASE = 600.0

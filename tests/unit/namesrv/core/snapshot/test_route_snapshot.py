@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.snapshot.route_snapshot import LIVE_SLICE, RouteTable, SnapshotPart
+from namesrv.core.model import DataVersion
+from namesrv.core.snapshot import LIVE_SLICE, RouteTable, SnapshotPart
 from support.core_fleet import A, B, Fleet
 
 NEXT_VERSION = DataVersion(2_000, 2)

@@ -9,13 +9,11 @@ from itertools import pairwise
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core.records.changes import Cause, ClusterPut
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BrokerKey, DataVersion
-from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.change_stream import CHANGE_SLICE, change_messages
+from namesrv.core.changes import Cause, ClusterPut
+from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.route_snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
-from namesrv.core.streams.change_rows import CHANGE_SLICE, change_messages
+from namesrv.core.snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
 from support.core_fleet import CLUSTER, HA, A, B, Fleet
 from support.routes.route_rows import RouteRows, key_of
 

@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.core.change_stream import follow_messages
+from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import RevisionCompacted, ShuttingDown
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.change_log import ChangeLog
-from namesrv.core.routes.kv_config import EMPTY
+from namesrv.core.model import EMPTY, DataVersion
 from namesrv.core.slices import run_sync
-from namesrv.core.snapshot.route_snapshot import WHOLE, RouteTable, SnapshotPart
-from namesrv.core.streams.follow import follow_messages
-from namesrv.core.watch.watch_index import Follower
+from namesrv.core.snapshot import WHOLE, RouteTable, SnapshotPart
+from namesrv.core.watch import Follower
 from support.core_fleet import Fleet
 from support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.properties import examples

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.records import fragments
-from namesrv.core.records.rows import BrokerData, BrokerKey
-from namesrv.core.snapshot.route_snapshot import topic_row
+from namesrv.core import encoding
+from namesrv.core.model import BrokerData, BrokerKey
+from namesrv.core.snapshot import topic_row
 from support.core_fleet import addrs_of
 
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -18,14 +18,14 @@ _NUMBERS = st.integers(0, 2**31 - 1)
 @given(st.integers(0, 2**64 - 1))
 def test_varints_are_protobufs(value: int) -> None:
     message = route_data_pb2.NamesrvHeader(revision=value - 2**64 if value >= 2**63 else value)
-    encoded = b"" if value == 0 else bytes([3 << 3]) + fragments.varint(value)
+    encoded = b"" if value == 0 else bytes([3 << 3]) + encoding.varint(value)
     assert message.SerializeToString() == encoded
 
 
 @given(_TEXTS, _TEXTS, st.lists(_NUMBERS, min_size=4, max_size=4))
 def test_a_queue_data_fragment_is_a_field_of_the_route(cluster: str, name: str, numbers: list[int]) -> None:
     read, write, perm, flag = numbers
-    fragment = fragments.queue_data_fragment(BrokerKey(cluster, name), (read, write, perm, flag))
+    fragment = encoding.queue_data_fragment(BrokerKey(cluster, name), (read, write, perm, flag))
     expected = route_data_pb2.TopicRouteData()
     expected.queue_datas.add(
         broker_name=name, cluster_name=cluster, read_queue_nums=read, write_queue_nums=write, perm=perm,
@@ -41,7 +41,7 @@ def test_a_queue_data_fragment_is_a_field_of_the_route(cluster: str, name: str, 
 def test_a_broker_data_fragment_is_a_field_of_the_route(
     cluster: str, name: str, addrs: dict[int, str], zone: str | None, acting: bool | None
 ) -> None:
-    fragment = fragments.broker_data_fragment(BrokerData(BrokerKey(cluster, name), addrs, zone, acting))
+    fragment = encoding.broker_data_fragment(BrokerData(BrokerKey(cluster, name), addrs, zone, acting))
     parsed = route_data_pb2.TopicRouteData.FromString(fragment)
     assert len(parsed.broker_datas) == 1
     group = parsed.broker_datas[0]
@@ -55,7 +55,7 @@ def test_a_broker_data_fragment_is_a_field_of_the_route(
 @given(st.text("abc%_-", min_size=1, max_size=127), st.integers(0, 400))
 def test_a_topic_row_is_a_field_of_a_snapshot_chunk(topic: str, width: int) -> None:
     brokers = [BrokerKey("cluster", f"broker-{number}") for number in range(width)]
-    queues = tuple(fragments.queue_data_fragment(broker, (4, 4, 6, 0)) for broker in brokers)
+    queues = tuple(encoding.queue_data_fragment(broker, (4, 4, 6, 0)) for broker in brokers)
     parsed = route_service_pb2.SnapshotChunk.FromString(topic_row(topic, queues))
     assert [row.topic for row in parsed.topics] == [topic]
     assert [queue.broker_name for queue in parsed.topics[0].queue_datas] == [broker.broker_name for broker in brokers]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.records.fragments import MAPPED_SLICE, mapping_field
-from namesrv.core.records.rows import BrokerKey, DataVersion, Registration, StaticMapping
+from namesrv.core.encoding import MAPPED_SLICE, mapping_field
+from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.slices import run_sync
-from namesrv.core.tables.queue_data import UNUSED_MAPPED_PER_BROKER
+from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
 from support.core_fleet import CLUSTER, A, Fleet
 
 LARGE = MAPPED_SLICE + 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from namesrv.core.records.rows import TopicQueues
+from namesrv.core.model import TopicQueues
 from namesrv.core.slices import run_sync
-from namesrv.core.tables.topics import COPIED_ROWS_OF_A_MERGED_ONE, MERGE_SLICE, SHARDS, TopicTable, TopicView
+from namesrv.core.tables import COPIED_ROWS_OF_A_MERGED_ONE, MERGE_SLICE, SHARDS, TopicTable, TopicView
 
 NAMES = [f"topic-{number}" for number in range(12)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from namesrv.core.records.rows import BrokerKey, DataVersion, QueueData
-from namesrv.core.tables.edit import _with_queue_data
+from namesrv.core.edit import _with_queue_data
+from namesrv.core.model import BrokerKey, DataVersion, QueueData
 from support.core_fleet import Fleet
 
 GROUPS = 40

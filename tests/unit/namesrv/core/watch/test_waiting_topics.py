@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from namesrv.core.records.rows import BrokerKey
+from namesrv.core import watch
+from namesrv.core.model import BrokerKey
 from namesrv.core.slices import DROP_SLICE
-from namesrv.core.watch import waiting_topics
-from namesrv.core.watch.affected_topics import MAX_GONE, GoneBroker
-from namesrv.core.watch.waiting_topics import PART_TOPICS, Gone, WaitingTopics
+from namesrv.core.watch import MAX_GONE, PART_TOPICS, Gone, GoneBroker, WaitingTopics
 from tests.properties import examples
 
 TOPICS = st.sampled_from([f"t{number}" for number in range(12)])
@@ -25,7 +24,7 @@ def test_topics_wait_once_with_all_that_left_them_whatever_the_parts(
     steps: list[tuple[str, Gone] | dict[str, Gone] | None],
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_topics, "PART_TOPICS", 3)
+        patch.setattr(watch, "PART_TOPICS", 3)
         waiting, model = WaitingTopics(), dict[str, Gone]()
         for step in steps:
             if step is None and model:

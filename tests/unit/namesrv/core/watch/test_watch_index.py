@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.core import watch as watch_module
+from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import Overloaded, RevisionCompacted
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.model import DataVersion
 from namesrv.core.slices import DROP_SLICE, run_sync
-from namesrv.core.watch import messages, watch_index
-from namesrv.core.watch.subscriptions import SUBSCRIBE_SLICE
-from namesrv.core.watch.watch_index import Follower
+from namesrv.core.watch import SUBSCRIBE_SLICE, Follower
 from support.core_fleet import CLUSTER, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
@@ -37,7 +35,7 @@ def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once
     told: set[str] = set()
     while message := fleet.message(watch):
         told |= {change.topic for change in message.changes}
-        assert len(message.changes) <= messages.MESSAGE_TOPICS
+        assert len(message.changes) <= watch_module.MESSAGE_TOPICS
     assert told == names
     assert fleet.woken() == []
 
@@ -45,7 +43,7 @@ def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once
 def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    monkeypatch.setattr(watch_module, "MARK_SLICE", 1)
     fleet.is_warm = False
     watch = fleet.watch("nowhere", "not-there-either")
     fleet.told(watch)

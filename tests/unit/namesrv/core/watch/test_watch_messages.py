@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause, ConfigPut
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.kv_config import EMPTY, ORDER_TOPIC_CONFIG
+from namesrv.core import watch as watch_module
+from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.watch import messages, watch_index
 from support.core_fleet import A, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
@@ -132,7 +131,7 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The name server is not warm, so that it keeps silent about a topic that is not there."""
-    monkeypatch.setattr(messages, "MESSAGE_TOPICS", 2)
+    monkeypatch.setattr(watch_module, "MESSAGE_TOPICS", 2)
     fleet = WatchedFleet(Behaviour(delete_topic_with_broker_registration=True))
     fleet.is_warm = False
     for addr, name in ((A, "broker-a"), (B, "broker-b")):
@@ -166,7 +165,7 @@ def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent
 def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_resumes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    monkeypatch.setattr(watch_module, "MARK_SLICE", 1)
     fleet = WatchedFleet()
     fleet.is_warm = False
     fleet.start_watching()
@@ -186,7 +185,7 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
 def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch_index, "MARK_SLICE", 1)
+    monkeypatch.setattr(watch_module, "MARK_SLICE", 1)
     fleet = WatchedFleet()
     fleet.is_warm = False
     watch = fleet.watch("nowhere", "not-there-either")
@@ -243,7 +242,7 @@ def test_those_who_watch_the_same_are_sent_the_same_bytes(fleet: WatchedFleet, m
 
 
 def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "SHARED_BYTES", 0)
+    monkeypatch.setattr(watch_module, "SHARED_BYTES", 0)
     watch = fleet.watch("T1", "T2")
     fleet.told(watch)
     assert len(fleet.messages._shared) == 1
@@ -252,7 +251,7 @@ def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.Monk
 def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)
+    monkeypatch.setattr(watch_module, "MESSAGE_BYTES", 1)
     watch = fleet.watch("T1", "T2")
     first, last = fleet.message(watch), fleet.message(watch)
     assert first is not None

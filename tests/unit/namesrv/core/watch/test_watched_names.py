@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from namesrv.core.watch.watched_names import PARTS, WatchedNames
+from namesrv.core.watch import PARTS, WatchedNames
 from tests.properties import examples
 
 NAMES = st.sampled_from([f"t{number}" for number in range(8)])

@@ -13,7 +13,7 @@ from groundwork.auth.permits import GroupPattern, Permits, Principal
 from groundwork.auth.refusals import REFUSAL_LOG_SECONDS
 from groundwork.shares import MACHINE, Sharer
 from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
-from namesrv.core.records.rows import BrokerKey
+from namesrv.core.model import BrokerKey
 from namesrv.server.auth import callers
 from namesrv.server.auth.admission import Admission, Authorizer, Entered
 from namesrv.server.auth.callers import Context, caller_of

@@ -11,9 +11,9 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.config.limits import MAX_CHANNEL_EVENTS
-from namesrv.core.behaviour import Behaviour
-from namesrv.core.records.changes import Cause
-from namesrv.core.routes.kv_config import ORDER_TOPIC_CONFIG
+from namesrv.core.changes import Cause
+from namesrv.core.model import ORDER_TOPIC_CONFIG
+from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.server.background import channel_notices
 from namesrv.server.background.channel_notices import CHANNEL_SLICE, ChannelNotices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from namesrv.core.routes.digests import RouteDigests
+from namesrv.core.digests import RouteDigests
 from namesrv.server.background.digest_samples import DigestSamples
 from support.core_fleet import A, B, Fleet
 

@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.errors import (
     ShuttingDown,
 )
-from namesrv.core.records.rows import DataVersion
+from namesrv.core.model import DataVersion
 from namesrv.server.background import watch_streams
 from namesrv.server.rpc.handlers import Context
 from support.core_fleet import Fleet

@@ -10,7 +10,6 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config import limits
-from namesrv.core.behaviour import Behaviour
 from namesrv.core.errors import (
     InvalidField,
     LimitExceeded,
@@ -19,9 +18,10 @@ from namesrv.core.errors import (
     RevisionCompacted,
     ShuttingDown,
 )
-from namesrv.core.records.rows import DataVersion
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.watch.subscriptions import Subscription
+from namesrv.core.model import DataVersion
+from namesrv.core.policy import Behaviour
+from namesrv.core.warm_up import WarmUp
+from namesrv.core.watch import Subscription
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background import watch_streams
 from namesrv.server.background.table_writer import run_cooperatively

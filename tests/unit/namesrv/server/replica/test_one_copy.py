@@ -11,8 +11,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import EpochChanged
-from namesrv.core.replica.manager import ReplicaManager
-from namesrv.core.routes.route_state import NamesrvIdentity
+from namesrv.core.replica import ReplicaManager
+from namesrv.core.state import NamesrvIdentity
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.engines.chosen_engine import ChosenEngine

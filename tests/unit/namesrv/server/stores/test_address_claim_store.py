@@ -10,8 +10,8 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from namesrv.core.liveness.address_claims import AddressClaim, AddressClaims
-from namesrv.core.records.rows import BrokerKey, LiveKey
+from namesrv.core.address_claims import AddressClaim, AddressClaims
+from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.slices import run_sync
 from namesrv.server.stores.address_claim_store import AddressClaimStore
 from namesrv.storage.address_claims_file import AddressClaimsFile

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from namesrv.config.settings import NamesrvSettings
+from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.core.records.changes import Cause, ConfigPut
 from namesrv.server.stores.config_store import ConfigStore
 from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
 from namesrv.storage.data_dir import DataDirError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.server.stores.intent_store import (
     INTENT_ENDED,
     LONGEST_RETRY_SECONDS,

@@ -12,9 +12,8 @@ from structlog.testing import capture_logs
 
 from namesrv.config import limits
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown, TopicNotFound
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.records.rows import BlastRadius
-from namesrv.core.routes.operator_changes import OperatorOutcome
+from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentKind, IntentTable
+from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced
 from namesrv.server.background.table_writer import TableWriter
 from namesrv.server.stores.intent_store import (

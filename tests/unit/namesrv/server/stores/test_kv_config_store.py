@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from namesrv.config import limits
+from namesrv.core.changes import Cause
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.core.records.changes import Cause
-from namesrv.core.routes.kv_config import EMPTY, KvConfigTable
-from namesrv.core.routes.route_info_manager import RouteInfoManager
+from namesrv.core.model import EMPTY, KvConfigTable
+from namesrv.core.registrations import RouteInfoManager
 from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
 from namesrv.storage.kv_config_file import KvConfigFile
 from support.core_fleet import Fleet

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.stores.warm_start import SnapshotWrites
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile

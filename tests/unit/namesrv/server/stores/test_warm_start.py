@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.routes.warm_up import WarmUp
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.stores.warm_start import WARM_CHECK_SECONDS, load_routes, watch_warm_up
 from namesrv.storage.snapshot_file import SnapshotFile
 from support.core_fleet import A, B, Fleet

@@ -10,10 +10,9 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
+from namesrv.core.changes import Cause, Change, ChangeLog, KvPut, QueuesPut, Row
 from namesrv.core.errors import InvalidField
-from namesrv.core.records.changes import Cause, Change, KvPut, QueuesPut, Row
-from namesrv.core.records.rows import BrokerKey, QueueData, WriteRule
-from namesrv.core.routes.change_log import ChangeLog
+from namesrv.core.model import BrokerKey, QueueData, WriteRule
 from namesrv.server.rpc.handlers import Context
 from namesrv.server.services.admin import audit
 from namesrv.server.services.admin.audit import AuditCalls

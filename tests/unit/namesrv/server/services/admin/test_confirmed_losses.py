@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from namesrv.core.errors import (
     IntentNotFound,
 )
-from namesrv.core.routes.route_state import Unconfirmed
+from namesrv.core.state import Unconfirmed
 from support.core_fleet import CLUSTER
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 

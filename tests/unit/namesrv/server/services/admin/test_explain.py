@@ -9,10 +9,10 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
+from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.history.explain_route import MAX_TEXT_LENGTH
-from namesrv.core.records.changes import Cause
-from namesrv.core.records.intents import HoldKey, Intent, IntentKind
+from namesrv.core.explain import MAX_TEXT_LENGTH
+from namesrv.core.model import HoldKey, Intent, IntentKind
 from namesrv.core.slices import run_sync
 from namesrv.server.services.admin.explain import ExplainCalls
 from support.core_fleet import CLUSTER, B, Fleet

@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_rules import MAX_MAPPED_QUEUES
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.core.records.rows import ReportedQueues, StaticMapping
+from namesrv.core.model import ReportedQueues, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.server.services.registration import requests
 from namesrv.server.services.registration.mappings import MAPPED_SLICE

@@ -10,8 +10,8 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.config import limits
 from namesrv.config.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
 from namesrv.core.errors import ChannelGone, InvalidField, LimitExceeded, NeedFullRegistration
-from namesrv.core.liveness.channels import ChannelTable
-from namesrv.core.records.rows import BrokerKey, DataVersion, Registration
+from namesrv.core.liveness import ChannelTable
+from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.services.registration.parts import RegistrationParts

@@ -11,7 +11,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.core.errors import InvalidField, Overloaded
-from namesrv.core.records.rows import BrokerKey, RemovalReason
+from namesrv.core.model import BrokerKey, RemovalReason
 from namesrv.core.slices import Sliced
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.channel_streams import ChannelStreams

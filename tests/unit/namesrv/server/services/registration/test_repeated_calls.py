@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.records.rows import DataVersion, LiveKey
+from namesrv.core.model import DataVersion, LiveKey
 from namesrv.server.background.channel_streams import ChannelStreams
 from namesrv.server.background.stall_detector import StallDetector
 from namesrv.server.background.table_writer import TableWriter

@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.config import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.records.rows import ReportedTopic
+from namesrv.core.model import ReportedTopic
 from namesrv.core.slices import run_sync
 from namesrv.server.services.registration import requests
 

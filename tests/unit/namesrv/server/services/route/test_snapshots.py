@@ -12,6 +12,7 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.config import limits
+from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import (
     EpochChanged,
     InvalidField,
@@ -20,11 +21,10 @@ from namesrv.core.errors import (
     ShuttingDown,
     SnapshotGone,
 )
-from namesrv.core.records.rows import DataVersion, TopicQueues
-from namesrv.core.routes.change_log import ChangeLog
-from namesrv.core.routes.warm_up import WarmUp
-from namesrv.core.snapshot.pins import Pins
-from namesrv.core.tables.topics import TopicTable
+from namesrv.core.model import DataVersion, TopicQueues
+from namesrv.core.pins import Pins
+from namesrv.core.tables import TopicTable
+from namesrv.core.warm_up import WarmUp
 from namesrv.server.auth.fair_shares import FairShares
 from namesrv.server.background.watch_streams import WatchStreams
 from namesrv.server.rpc.handlers import Context

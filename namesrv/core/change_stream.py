@@ -1,0 +1,299 @@
+"""Changes as messages for readers that follow a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core import encoding
+from namesrv.core.changes import (
+    Change,
+    ChangeLog,
+    ClusterPut,
+    ClusterRemoved,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+    Row,
+)
+from namesrv.core.encoding import frame, tag, varint
+from namesrv.core.model import RemovalReason
+from namesrv.core.replica_feed import ReplicaFeed
+from namesrv.core.snapshot import RouteTable, SnapshotPart, chunks, topic_queues
+from namesrv.core.state import NamesrvIdentity
+from namesrv.core.watch import Follower
+
+# Changes as the rows of StreamRouteChanges: one for each key and revision, sharded as snapshots are.
+#
+# A change names a group's topics together; here each of them becomes a row of its own. Rows are unique by epoch,
+# revision, table and key. Applied to the snapshot of a revision, the rows after it make the snapshot of any later
+# revision. A reader that follows a snapshot gets them normalised: a group that goes is one row, also if it had ten
+# thousand topics.
+
+TOPIC_SLICE = 500
+"""Topics that are sent or passed over before giving way: about a millisecond."""
+
+BROKER_SLICE = 50
+"""Rows of brokers and clusters that are encoded before giving way: about a millisecond."""
+
+CHANGE_SLICE = 500
+"""Changes that are skipped before giving way: about a millisecond."""
+
+_CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
+    QueuesPut: (RouteTable.TOPIC_QUEUES,),
+    QueuesRemoved: (RouteTable.TOPIC_QUEUES,),
+    GroupPut: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
+    GroupRemoved: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
+    LivePut: (RouteTable.LIVE_BROKERS,),
+    LiveRemoved: (RouteTable.LIVE_BROKERS,),
+    ClusterPut: (RouteTable.CLUSTERS,),
+    ClusterRemoved: (RouteTable.CLUSTERS,),
+    FilterServersPut: (RouteTable.FILTER_SERVERS,),
+}
+"""The tables of a reader that each kind of row changes. Clusters name their groups, so they change with them."""
+
+_CHANGED_BY_NORMALISED = _CHANGED_BY | {GroupRemoved: (*_CHANGED_BY[GroupRemoved], RouteTable.TOPIC_QUEUES)}
+"""The same where a group that goes is one row, which stands for its queues, too."""
+
+_RESPONSE = route_service_pb2.StreamRouteChangesResponse
+_CHANGES = route_service_pb2.RouteChanges
+_ROW = route_service_pb2.RouteChange
+_ROW_TAG = tag(_CHANGES.CHANGES_FIELD_NUMBER)
+_TOPIC_PUT_TAG = tag(_ROW.TOPIC_PUT_FIELD_NUMBER)
+_TOPIC_REMOVED_TAG = tag(_ROW.TOPIC_REMOVED_FIELD_NUMBER)
+_REMOVED_TOPIC_TAG = tag(route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER)
+
+
+def change_messages(
+    change: Change | None, up_to_revision: int, identity: NamesrvIdentity, part: SnapshotPart
+) -> Iterator[bytes]:
+    """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
+
+    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn.
+
+    Args:
+        change: The first change to send; None if there is none. The caller must not hold on to it: every change after
+            it would stay in memory.
+        up_to_revision: The last revision to send.
+        identity: Name and epoch that headers carry.
+        part: Which rows to send.
+    """
+    visited = 0
+    while change is not None and change.revision <= up_to_revision:
+        start = b""
+        for changes in route_changes(change.rows, change.applied_at_millis, part):
+            if not changes:
+                yield b""
+                continue
+            start = start or _header(identity, change.revision)
+            yield start + frame(_RESPONSE.CHANGES_FIELD_NUMBER, changes)
+        visited += 1
+        if visited % CHANGE_SLICE == 0:
+            yield b""
+        change = change.next
+    yield _header(identity, up_to_revision)
+
+
+def _header(identity: NamesrvIdentity, revision: int) -> bytes:
+    header = route_data_pb2.NamesrvHeader(namesrv_name=identity.name, epoch=identity.epoch, revision=revision)
+    return frame(_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString())
+
+
+def route_changes(
+    rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, normalised: bool = False
+) -> Iterator[bytes]:
+    """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
+
+    Args:
+        rows: The rows.
+        applied_at_millis: When the change was applied.
+        part: Which rows to take.
+        normalised: Whether a group that goes is one row in every shard, instead of one for each of its topics.
+    """
+    applied_at = b""
+    for chunk in chunks(_rows(rows, applied_at_millis, part, normalised=normalised)):
+        if not chunk:
+            yield b""
+            continue
+        applied_at = applied_at or _CHANGES(applied_at_millis=applied_at_millis).SerializeToString()
+        yield applied_at + chunk
+
+
+def _rows(rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, normalised: bool) -> Iterator[bytes]:
+    """A change's rows, framed as the field changes of a RouteChanges; an empty one is a pause.
+
+    Intents and configurations are in no table of the routes: what they change there has rows of its own.
+    """
+    groups_gone = {row.before.key for row in rows if isinstance(row, GroupRemoved)} if normalised else set()
+    changed_by = _CHANGED_BY_NORMALISED if normalised else _CHANGED_BY
+    for count, row in enumerate(rows, 1):
+        match row:
+            case _ if not any(map(part.has, changed_by.get(type(row), ()))):
+                pass
+            case QueuesRemoved() if row.broker in groups_gone:
+                pass
+            case QueuesPut():
+                yield from _topic_rows(row.queues, part, partial(_topic_put, row))
+            case QueuesRemoved():
+                yield from _topic_rows(row.topics, part, partial(_topic_removed, _removal_of_any_topic(row)))
+            case GroupPut() | LivePut() | ClusterPut() | FilterServersPut():
+                yield _framed(_put(row, applied_at_millis).SerializeToString())
+            case GroupRemoved() | LiveRemoved() | ClusterRemoved():
+                yield _framed(_removal(row).SerializeToString())
+        if count % BROKER_SLICE == 0:
+            yield b""
+
+
+def _framed(row: bytes) -> bytes:
+    """A RouteChange, framed as the field changes of a RouteChanges."""
+    return b"".join((_ROW_TAG, varint(len(row)), row))
+
+
+def _topic_rows(topics: Collection[str], part: SnapshotPart, encode: Callable[[str], bytes]) -> Iterator[bytes]:
+    for count, topic in enumerate(topics, 1):
+        if part.has_topic(topic):
+            yield _framed(encode(topic))
+        if count % TOPIC_SLICE == 0:
+            yield b""
+
+
+def _topic_put(row: QueuesPut, topic: str) -> bytes:
+    """A RouteChange: the topic's queues on the group, as they are in force."""
+    queues = topic_queues(topic, (row.queues[topic].fragment_under(row.write),))
+    return b"".join((_TOPIC_PUT_TAG, varint(len(queues)), queues))
+
+
+def _removal_of_any_topic(row: QueuesRemoved) -> bytes:
+    """What the removals of a group's topics have in common: a TopicQueuesRemoval without the topic."""
+    cluster_name, broker_name = row.broker
+    return route_service_pb2.TopicQueuesRemoval(
+        cluster_name=cluster_name, broker_name=broker_name, reason=_reason(row.reason)
+    ).SerializeToString()
+
+
+def _topic_removed(rest: bytes, topic: str) -> bytes:
+    """A RouteChange: the topic has no queues on the group any more."""
+    name = topic.encode()
+    removal = b"".join((_REMOVED_TOPIC_TAG, varint(len(name)), name, rest))
+    return b"".join((_TOPIC_REMOVED_TAG, varint(len(removal)), removal))
+
+
+def _put(
+    row: GroupPut | LivePut | ClusterPut | FilterServersPut, applied_at_millis: int
+) -> route_service_pb2.RouteChange:
+    match row:
+        case GroupPut():
+            return _ROW(broker_put=encoding.broker_data(row.after))
+        case LivePut():
+            return _ROW(live_put=encoding.broker_live_info(row.live, applied_at_millis))
+        case ClusterPut():
+            names = sorted(row.broker_names)
+            return _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.cluster_name, broker_names=names))
+        case FilterServersPut():
+            cluster_name, broker_addr = row.key
+            filter_put = route_data_pb2.FilterServerData(
+                cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=row.filter_servers
+            )
+            return _ROW(filter_put=filter_put)
+
+
+def _removal(row: GroupRemoved | LiveRemoved | ClusterRemoved) -> route_service_pb2.RouteChange:
+    reason = _reason(row.reason)
+    match row:
+        case GroupRemoved():
+            cluster_name, broker_name = row.before.key
+            group_removed = route_service_pb2.BrokerGroupRemoval(
+                cluster_name=cluster_name, broker_name=broker_name, reason=reason
+            )
+            return _ROW(group_removed=group_removed)
+        case LiveRemoved():
+            live = row.live
+            broker_removed = route_service_pb2.BrokerRemoval(
+                cluster_name=live.broker.cluster_name,
+                broker_name=live.broker.broker_name,
+                broker_id=live.broker_id,
+                broker_addr=live.broker_addr,
+                reason=reason,
+            )
+            return _ROW(broker_removed=broker_removed)
+        case ClusterRemoved():
+            cluster_removed = route_service_pb2.ClusterRemoval(cluster_name=row.cluster_name, reason=reason)
+            return _ROW(cluster_removed=cluster_removed)
+
+
+def _reason(reason: RemovalReason) -> str:
+    """The wire's name of a reason, which is what the generated classes are typed for."""
+    return route_data_pb2.RemovalReason.Name(reason.value)
+
+
+# Messages after a snapshot that is followed: each change, normalised, and bookmarks.
+
+_SNAPSHOT_RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
+
+
+def follow_messages(
+    log: ChangeLog,
+    reader: Follower,
+    identity: NamesrvIdentity,
+    part: SnapshotPart,
+    feed: ReplicaFeed | None = None,
+) -> Iterator[bytes]:
+    """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
+
+    A bookmark has no changes, and the revision up to which everything has been sent. An empty message stands for a
+    pause: so much was encoded or passed over that others should have a turn. No change is held while a message is being
+    sent, so a slow reader keeps none in memory.
+
+    Args:
+        log: Where the changes are.
+        reader: What has been sent; moves on.
+        identity: Name and epoch that headers carry.
+        part: Which rows to send.
+        feed: For a read-only copy: what it gets beyond the tables.
+
+    Raises:
+        RevisionCompacted: The change log does not reach back so far, or not any more.
+        CallRefused: The reader must end.
+    """
+    while True:
+        if reader.failure is not None:
+            raise reader.failure
+        log.check_reaches(reader.revision)
+        change = log.after(reader.revision)
+        if change is None:
+            for news in feed.news() if feed is not None else ():
+                yield replica_message(identity, reader.revision, news)
+            if feed is not None and log.last.revision != reader.revision:
+                continue  # rows sent may be of later revisions: the bookmark of this one must not follow
+            yield _message(identity, reader.revision, b"")
+            return
+        revision, applied_at_millis, rows = change.revision, change.applied_at_millis, change.rows
+        if feed is not None:
+            more = frame(_CHANGES.REPLICA_ROWS_FIELD_NUMBER, feed.of_change(change))
+            yield _message(identity, revision, _CHANGES(applied_at_millis=applied_at_millis).SerializeToString() + more)
+        del change
+        for changes in route_changes(rows, applied_at_millis, part, normalised=True):
+            yield _message(identity, revision, changes) if changes else b""
+        reader.revision = revision
+        if revision % CHANGE_SLICE == 0:
+            yield b""
+
+
+def _message(identity: NamesrvIdentity, revision: int, changes: bytes) -> bytes:
+    return _framed_message(identity, revision, _SNAPSHOT_RESPONSE.CHANGES_FIELD_NUMBER, changes)
+
+
+def replica_message(identity: NamesrvIdentity, revision: int, rows: bytes) -> bytes:
+    """An encoded StreamRouteSnapshotResponse of encoded ReplicaRows."""
+    return _framed_message(identity, revision, _SNAPSHOT_RESPONSE.REPLICA_ROWS_FIELD_NUMBER, rows)
+
+
+def _framed_message(identity: NamesrvIdentity, revision: int, field_number: int, content: bytes) -> bytes:
+    header = route_data_pb2.NamesrvHeader(namesrv_name=identity.name, epoch=identity.epoch, revision=revision)
+    return frame(_SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString()) + frame(field_number, content)

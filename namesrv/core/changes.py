@@ -1,0 +1,256 @@
+"""Revisions: published changes of the tables, and the bounded log of the latest ones."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from namesrv.core.errors import RevisionCompacted
+from namesrv.core.model import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    Intent,
+    LiveKey,
+    QueueData,
+    RemovalReason,
+    WriteRule,
+)
+
+# Rows of a change. The change log holds them; all others only read them.
+
+
+class Cause(NamedTuple):
+    """The cause of a change."""
+
+    call: str
+    """The call, such as ``RegisterBroker``, or another cause: ``expiry``, ``channel end``."""
+    caller: str = ""
+    """Who called: identity or address."""
+    comment: str = ""
+    """Why, as the caller put it."""
+
+
+class QueuesPut(NamedTuple):
+    """A group got or changed queues of topics, or its permission in force changed."""
+
+    broker: BrokerKey
+    queues: Mapping[str, QueueData]
+    """Queues by topic, as the broker reports them."""
+    write: WriteRule
+    """The rule for the reported permission."""
+
+
+class QueuesRemoved(NamedTuple):
+    """A group has no queues of these topics any more."""
+
+    broker: BrokerKey
+    topics: Collection[str]
+    reason: RemovalReason
+
+
+class GroupPut(NamedTuple):
+    """A broker group came or changed."""
+
+    before: BrokerData | None
+    after: BrokerData
+
+
+class GroupRemoved(NamedTuple):
+    """A broker group lost its last broker. Its queues are in a QueuesRemoved of the same change."""
+
+    before: BrokerData
+    reason: RemovalReason
+
+
+class LivePut(NamedTuple):
+    """A live broker came, or registered something new."""
+
+    live: BrokerLiveInfo
+
+
+class LiveRemoved(NamedTuple):
+    """A broker left."""
+
+    live: BrokerLiveInfo
+    reason: RemovalReason
+
+
+class ClusterPut(NamedTuple):
+    """A cluster came. It names all of its groups as of that revision; those that come later have a GroupPut only."""
+
+    cluster_name: str
+    broker_names: frozenset[str]
+
+
+class ClusterRemoved(NamedTuple):
+    """A cluster lost its last group."""
+
+    cluster_name: str
+    reason: RemovalReason
+
+
+class FilterServersPut(NamedTuple):
+    """A broker's filter servers changed; an empty tuple: it has none any more."""
+
+    key: LiveKey
+    broker: BrokerKey
+    filter_servers: tuple[str, ...]
+
+
+class KvPut(NamedTuple):
+    """A key of the KV configuration got another value; None: it went."""
+
+    namespace: str
+    key: str
+    value: str | None
+
+
+class IntentPut(NamedTuple):
+    """An operator decided something."""
+
+    intent: Intent
+
+
+class IntentLifted(NamedTuple):
+    """An intent was lifted, or its time ran out."""
+
+    intent: Intent
+
+
+class ConfigPut(NamedTuple):
+    """A setting got another value."""
+
+    key: str
+    value: str
+
+
+class AddressClaimReleased(NamedTuple):
+    """An operator let go of the address that a broker had when it left."""
+
+    key: LiveKey
+    """The address."""
+    broker: BrokerKey
+    broker_id: int
+
+
+Row = (
+    QueuesPut
+    | QueuesRemoved
+    | GroupPut
+    | GroupRemoved
+    | LivePut
+    | LiveRemoved
+    | ClusterPut
+    | ClusterRemoved
+    | FilterServersPut
+    | KvPut
+    | IntentPut
+    | IntentLifted
+    | ConfigPut
+    | AddressClaimReleased
+)
+
+
+@dataclass(slots=True, eq=False)
+class Change:
+    """All that one revision changed. Immutable but for the link to the change after it."""
+
+    revision: int
+    applied_at_millis: int
+    """By the wall clock, milliseconds since the Unix epoch."""
+    cause: Cause
+    rows: tuple[Row, ...]
+    next: Change | None = None
+    """The change after it; None as long as there is none. Readers walk along these links, each at its own pace."""
+
+    @property
+    def weight(self) -> int:
+        """How many rows it has for the bound of the change log: each topic of a group counts."""
+        return 1 + sum(
+            len(row.queues) if isinstance(row, QueuesPut) else len(row.topics) if isinstance(row, QueuesRemoved) else 1
+            for row in self.rows
+        )
+
+
+# The changes of this epoch that can still be read: a bounded, singly linked list, oldest dropped first.
+#
+# A publisher never waits for a reader; a reader that holds a change walks on from it (the way of Consul's event
+# buffer). The same list is the journal of what was changed, by whom and why.
+
+MAX_CHANGES = 100_000
+"""Most changes that are kept: about 50 MB if each is of one broker."""
+
+MAX_CHANGE_ROWS = 500_000
+"""Most rows that all kept changes may have together, each topic of a group counted: about 40 MB."""
+
+Listener = Callable[[Change], None]
+"""Told each change right after it was published, on the same step: it must be quick and must not raise."""
+
+
+class ChangeLog:
+    """Appends changes, drops the oldest over the bounds, and tells listeners."""
+
+    def __init__(self, max_changes: int = MAX_CHANGES, max_rows: int = MAX_CHANGE_ROWS) -> None:
+        self._changes: deque[Change] = deque()
+        self._rows = 0
+        self._max_changes = max_changes
+        self._max_rows = max_rows
+        self._listeners: list[Listener] = []
+        self.last = Change(0, 0, Cause("start"), ())
+        """The latest change; before the first one, a change without rows at revision 0."""
+        self.compacted_revision = 0
+        """Changes after this revision can be read."""
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def begin_at(self, revision: int) -> None:
+        """Has the first change be the one after a revision, where the state at that came from somewhere else."""
+        assert not self._changes, "it begins before the first change"
+        self.last = Change(revision, 0, Cause("start"), ())
+        self.compacted_revision = revision
+
+    def append(self, applied_at_millis: int, cause: Cause, rows: tuple[Row, ...]) -> Change:
+        """Adds the next revision. The newest change is always kept, whatever its size."""
+        change = Change(self.last.revision + 1, applied_at_millis, cause, rows)
+        self.last.next = change
+        self.last = change
+        self._changes.append(change)
+        self._rows += change.weight
+        while len(self._changes) > 1 and (len(self._changes) > self._max_changes or self._rows > self._max_rows):
+            dropped = self._changes.popleft()
+            self._rows -= dropped.weight
+            self.compacted_revision = dropped.revision
+        for listener in self._listeners:
+            listener(change)
+        return change
+
+    def listen(self, listener: Listener) -> None:
+        """Has a listener told of every change from now on."""
+        self._listeners.append(listener)
+
+    def check_reaches(self, revision: int) -> None:
+        """Checks that the changes after a revision can be read.
+
+        Raises:
+            RevisionCompacted: They were dropped, or the revision is still to come.
+        """
+        if not self.compacted_revision <= revision <= self.last.revision:
+            raise RevisionCompacted(revision, self.compacted_revision, self.last.revision)
+
+    def after(self, revision: int) -> Change | None:
+        """The first change after a revision; None if there is none yet.
+
+        The revision must be one that ``check_reaches`` has nothing against.
+        """
+        if revision >= self.last.revision:
+            return None
+        first = self._changes[0].revision
+        return self._changes[revision + 1 - first]
+
+    def newest_first(self) -> list[Change]:
+        """All that is kept, newest first."""
+        return list(reversed(self._changes))

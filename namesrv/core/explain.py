@@ -1,0 +1,419 @@
+"""Explanations: why a broker group is in a route, or why it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import NamedTuple
+
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
+from groundwork.wording import counted
+from namesrv.core.changes import Cause, Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
+from namesrv.core.model import (
+    MASTER_ID,
+    WRITE,
+    BrokerData,
+    BrokerKey,
+    HoldKey,
+    Intent,
+    IntentKind,
+    LiveKey,
+    QueueData,
+    RemovalReason,
+    WriteRule,
+    perm_under,
+)
+from namesrv.core.slices import Sliced
+from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.tables import join_route
+
+# The words of an explanation: who decided what, when and why, in sentences for a person.
+
+BROKERS_NAMED = 3
+"""Brokers of a group that a sentence names; the others are counted."""
+
+
+def held_back(hold: Intent) -> str:
+    """That an operator holds a topic back."""
+    assert isinstance(hold.key, HoldKey), "only topics are held"
+    where = "all clusters" if hold.key.cluster_name is None else f"cluster {hold.key.cluster_name}"
+    return decided(f"the topic is held back in {where}", hold)
+
+
+def decided(what: str, intent: Intent) -> str:
+    """What an operator decided, who, when and why."""
+    cause = Cause("", intent.caller, intent.comment)
+    return f"{what}{by_caller(cause) or ' by an operator'} since {iso(intent.since_millis)}{with_comment(cause)}"
+
+
+def by_caller(cause: Cause) -> str:
+    """Who did it, if that is known."""
+    return f" by {cause.caller}" if cause.caller else ""
+
+
+def with_comment(cause: Cause) -> str:
+    """What was said when it was done, if anything."""
+    return f" ({cause.comment})" if cause.comment else ""
+
+
+def named_brokers(addrs: Mapping[int, str]) -> str:
+    """The first brokers of a group by address and id."""
+    named = [f"{addrs[broker_id]} (id {broker_id})" for broker_id in islice(sorted(addrs), BROKERS_NAMED)]
+    more = len(addrs) - len(named)
+    return " and ".join((", ".join(named), f"{more:,} more")) if more else ", ".join(named)
+
+
+def iso(millis: int) -> str:
+    """ISO 8601, UTC."""
+    moment = datetime.fromtimestamp(millis / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# The evidence that explains a route: the tables as they are now, and the past in the change log.
+
+WALK_SLICE = 2_000
+"""Changes and rows of the change log that are looked at before giving way: about a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked."""
+
+    topic: str
+    broker_name: str | None = None
+    """Only groups of this name."""
+    cluster_name: str | None = None
+    """Only groups of this cluster."""
+    zone_name: str | None = None
+    """As a reader in this zone sees the route; None: as one that names no zone does."""
+
+    def is_about(self, broker: BrokerKey) -> bool:
+        """Whether a group is asked about."""
+        return self.broker_name in (None, broker.broker_name) and self.cluster_name in (None, broker.cluster_name)
+
+
+class GroupInTable(NamedTuple):
+    """A group that has queues of the topic."""
+
+    group: BrokerData
+    queue_data: QueueData
+    is_shown: bool
+    """Whether the reader sees it; false for groups of other zones."""
+    unconfirmed: Mapping[LiveKey, Unconfirmed]
+
+
+class Present:
+    """What the tables say of the topic. Making it is one step, about as long as a lookup of the topic."""
+
+    def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
+        tables = state.tables
+        topic, zone_name = question.topic, question.zone_name
+        self.question = question
+        self.started_at = iso(started_at_millis)
+        self.groups = dict(tables.broker_addr_table)
+        self.intents = state.intents.intents
+        self.compacted_revision = state.change_log.compacted_revision
+        held = tables.held_queue_table.get(topic, {})
+        self.held = {broker: queue_data for broker, queue_data in held.items() if question.is_about(broker)}
+        self.in_table: dict[BrokerKey, GroupInTable] = {}
+        self._topics_by_broker = tables.topics_by_broker
+        for fragment in tables.topic_queue_table.get(topic) or ():
+            queue_data = tables.queue_datas.by_fragment[fragment]
+            broker = queue_data.broker
+            if question.is_about(broker):
+                group = self.groups[broker]
+                # The route of this group alone is empty where the zone leaves the group out.
+                is_shown = zone_name is None or bool(join_route(tables, topic, (fragment,), zone_name))
+                keys = (LiveKey(broker.cluster_name, group.addrs[broker_id]) for broker_id in group.unconfirmed)
+                unconfirmed = {key: state.unconfirmed[key] for key in keys}
+                self.in_table[broker] = GroupInTable(group, queue_data, is_shown, unconfirmed)
+
+    def hold_on(self, broker: BrokerKey) -> Intent | None:
+        """What holds the topic back on a group."""
+        topic = self.question.topic
+        return self.intents.get(HoldKey(topic, None)) or self.intents.get(HoldKey(topic, broker.cluster_name))
+
+    def topic_count(self, broker: BrokerKey) -> str:
+        """Topics that a group has."""
+        return counted(len(self._topics_by_broker.get(broker, ())), "topic")
+
+    def acting_master(self, group: BrokerData) -> str | None:
+        """The slave that readers of this route see as the master; None if there is none."""
+        if not group.acting_fragment or self.question.topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
+            return None
+        return named_brokers({group.min_id: group.addrs[group.min_id]})
+
+
+@dataclass(slots=True)
+class Past:
+    """What the change log knows of the groups that are asked about: the newest change of each kind."""
+
+    question: Question
+    queues: dict[BrokerKey, tuple[Change, QueuesPut | QueuesRemoved]] = field(default_factory=dict)
+    """When a group got, changed or lost its queues of the topic."""
+    left: dict[BrokerKey, tuple[Change, GroupRemoved]] = field(default_factory=dict)
+    """When a group went, whether it had the topic or not."""
+    master_left: dict[BrokerKey, Change] = field(default_factory=dict)
+    unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
+    """When a broker was kept as unconfirmed."""
+
+    def walk(self, newest_first: list[Change], now: Present) -> Sliced[None]:
+        """Reads changes until everything is known. If not one group is asked for, any change may name another."""
+        count = 0
+        for change in newest_first:
+            for row in reversed(change.rows):
+                self._note(change, row)
+                count += 1
+                if count % WALK_SLICE == 0:
+                    yield
+            if self._is_complete(now):
+                return
+            count += 1
+            if count % WALK_SLICE == 0:
+                yield
+
+    def _note(self, change: Change, row: Row) -> None:
+        match row:
+            case QueuesPut() if self.question.topic in row.queues and self.question.is_about(row.broker):
+                self.queues.setdefault(row.broker, (change, row))
+            case QueuesRemoved() if self.question.topic in row.topics and self.question.is_about(row.broker):
+                self.queues.setdefault(row.broker, (change, row))
+            case GroupRemoved() if self.question.is_about(row.before.key):
+                self.left.setdefault(row.before.key, (change, row))
+            case LiveRemoved() if row.live.broker_id == MASTER_ID and self.question.is_about(row.live.broker):
+                self.master_left.setdefault(row.live.broker, change)
+            case LivePut() if row.live.unconfirmed and self.question.is_about(row.live.broker):
+                self.unconfirmed.setdefault(row.live.key, change)
+
+    def _is_complete(self, now: Present) -> bool:
+        cluster_name, broker_name = self.question.cluster_name, self.question.broker_name
+        if cluster_name is None or broker_name is None:
+            return False
+        broker = BrokerKey(cluster_name, broker_name)
+        if broker not in self.queues:
+            return False
+        if broker not in now.in_table:
+            return True
+        group, _, _, unconfirmed = now.in_table[broker]
+        guarded = {key for key, why in unconfirmed.items() if why is Unconfirmed.GUARD}
+        return (MASTER_ID in group.addrs or broker in self.master_left) and guarded <= self.unconfirmed.keys()
+
+
+# Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log.
+
+EXPLAIN_SLICE = 100
+"""Groups that are explained before giving way: about a millisecond."""
+
+MAX_TEXT_LENGTH = 900
+"""Most characters of an explanation: there is room for the longest comment and most of a second one."""
+
+_LEFT = {
+    RemovalReason.UNREGISTERED: "unregistered",
+    RemovalReason.CHANNEL_CLOSED: "lost its channel",
+    RemovalReason.EXPIRED: "expired, silent for longer than its timeout,",
+    RemovalReason.BROKER_DOWN: "was reported down",
+    RemovalReason.REPLACED: "was replaced, its address having registered under another name,",
+    RemovalReason.LOSS_CONFIRMED: "was confirmed to be lost",
+}
+"""How the last broker of a group leaves. The reasons that are not here take queues, and no broker."""
+
+
+class Explanation(NamedTuple):
+    """What holds for one group."""
+
+    broker: BrokerKey
+    """Without a cluster if the group is unknown and no cluster was asked for."""
+    in_route: bool
+    text: str
+    """Why, in one sentence for a person."""
+    since_millis: int | None = None
+    """When that came to be, milliseconds since the Unix epoch; None if that is not known (any more)."""
+    removal_reason: RemovalReason | None = None
+    """Why it left, if it did."""
+
+
+def explain_route(state: RouteState, started_at_millis: int, question: Question) -> Sliced[list[Explanation]]:
+    """Explains each group that has queues of a topic, reports some that are held back, or had some.
+
+    Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
+    All but the number of a group's other topics is as of the first step.
+
+    Args:
+        state: The tables, and what goes with them.
+        started_at_millis: When this name server started, milliseconds since the Unix epoch.
+        question: Which topic, perhaps which groups, and who looks.
+
+    Returns:
+        Explanations by cluster and name.
+    """
+    now = Present(state, started_at_millis, question)
+    past = Past(question)
+    yield from past.walk(state.change_log.newest_first(), now)
+    brokers = now.in_table.keys() | now.held.keys() | past.queues.keys()
+    if question.broker_name is not None:
+        brokers |= past.left.keys()
+    if question.broker_name is not None or not brokers:
+        brokers |= {broker for broker in now.groups if question.is_about(broker)}
+    explanations = []
+    for count, broker in enumerate(sorted(brokers), 1):
+        explanations.append(_shortened(_explanation(broker, now, past)))
+        if count % EXPLAIN_SLICE == 0:
+            yield
+    if not explanations and question.broker_name is not None:
+        explanations.append(_never_registered(question.broker_name, now))
+    return explanations
+
+
+def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
+    change, row = past.queues.get(broker, (None, None))
+    if broker in now.in_table:
+        return _of_group_in_table(broker, now, past)
+    if broker in now.held:
+        return _of_held(broker, now, row)
+    left = past.left.get(broker)
+    is_latest = left is not None and (change is None or change.revision <= left[0].revision)
+    if left is not None and is_latest and (change is not None or broker not in now.groups):
+        return _of_gone_group(broker, now, *left, had_topic=change is not None)
+    if change is not None and isinstance(row, QueuesRemoved):
+        return _of_removed_queues(broker, now, change, row)
+    text = f"not in the route: {broker.broker_name} of {broker.cluster_name} is {_registered(broker, now)}"
+    return Explanation(broker, in_route=False, text="; ".join((text, *_hold_clause(broker, now))))
+
+
+def _shortened(explanation: Explanation) -> Explanation:
+    text = explanation.text
+    return (
+        explanation if len(text) <= MAX_TEXT_LENGTH else explanation._replace(text=f"{text[: MAX_TEXT_LENGTH - 3]}...")
+    )
+
+
+def _of_group_in_table(broker: BrokerKey, now: Present, past: Past) -> Explanation:
+    group, queue_data, is_shown, unconfirmed = now.in_table[broker]
+    if not is_shown:
+        has = "has no zone" if group.zone_name is None else f"is of zone {group.zone_name}"
+        master = "a slave stands in for its master" if now.acting_master(group) else "its master is live"
+        return Explanation(
+            broker,
+            in_route=False,
+            text=f"left out of the route for zone {now.question.zone_name}: the group {has}, and {master}",
+        )
+    clauses = [
+        f"in the route with {_queues(group, queue_data)}",
+        *_permission_clauses(group, queue_data, now),
+        *_master_clauses(group, now, past),
+        *_unconfirmed_clauses(group, unconfirmed, now, past),
+    ]
+    change, _ = past.queues.get(broker, (None, None))
+    return Explanation(broker, True, "; ".join(clauses), change.applied_at_millis if change else None)
+
+
+def _queues(group: BrokerData, queue_data: QueueData) -> str:
+    """What can be used of the queues; those to write only where somebody can write to them."""
+    to_read = f"{counted(queue_data.read_queue_nums, 'queue')} to read"
+    writable = perm_under(group.write, queue_data.perm) & WRITE and MASTER_ID in group.addrs
+    return f"{to_read} and {counted(queue_data.write_queue_nums, 'queue')} to write" if writable else to_read
+
+
+def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) -> Iterable[str]:
+    intent = now.intents.get(group.key)
+    if intent is not None and intent.kind is IntentKind.WIPE_WRITE_PERM:
+        yield f"read-only because {decided('drained', intent)}"
+    elif intent is not None and intent.kind is IntentKind.ADD_WRITE_PERM:
+        yield decided("write permission given", intent)
+    if not queue_data.perm & WRITE and group.write is not WriteRule.ADDED:
+        yield f"read-only because the broker reports permission {queue_data.perm}, without write"
+
+
+def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[str]:
+    if MASTER_ID in group.addrs:
+        return
+    change = past.master_left.get(group.key)
+    since = f" since {iso(change.applied_at_millis)}" if change else ""
+    acting_master = now.acting_master(group)
+    if acting_master is not None:
+        yield f"read-only because a slave, {acting_master}, stands in for the master, which is not registered{since}"
+    else:
+        yield f"no master is registered{since}, so it can only be read from: writers need broker id 0"
+
+
+def _unconfirmed_clauses(
+    group: BrokerData, unconfirmed: Mapping[LiveKey, Unconfirmed], now: Present, past: Past
+) -> Iterable[str]:
+    addrs: dict[Unconfirmed, dict[int, str]] = {}
+    changes = []
+    for broker_id in sorted(group.unconfirmed):
+        key = LiveKey(group.key.cluster_name, group.addrs[broker_id])
+        addrs.setdefault(unconfirmed[key], {})[broker_id] = key.broker_addr
+        if unconfirmed[key] is Unconfirmed.GUARD and key in past.unconfirmed:
+            changes.append(past.unconfirmed[key])
+    if Unconfirmed.SNAPSHOT_FILE in addrs:
+        known = named_brokers(addrs[Unconfirmed.SNAPSHOT_FILE])
+        yield f"unconfirmed since the name server's start at {now.started_at}: {known} has not registered since"
+    if Unconfirmed.GUARD in addrs:
+        since = f" since {iso(changes[-1].applied_at_millis)}" if changes else ""
+        held = named_brokers(addrs[Unconfirmed.GUARD])
+        yield f"unconfirmed{since}: the mass-loss guard keeps {held}, lost together with too many others"
+
+
+def _of_held(broker: BrokerKey, now: Present, row: QueuesPut | QueuesRemoved | None) -> Explanation:
+    hold = now.hold_on(broker)
+    assert hold is not None, "reports are held back by an intent"
+    reason = row.reason if isinstance(row, QueuesRemoved) else None
+    return Explanation(
+        broker, False, f"not in the route: the broker reports it, but {held_back(hold)}", hold.since_millis, reason
+    )
+
+
+def _of_gone_group(
+    broker: BrokerKey, now: Present, change: Change, row: GroupRemoved, *, had_topic: bool
+) -> Explanation:
+    addrs, reason = row.before.addrs, row.reason
+    last = f"the group's last broker{'' if len(addrs) == 1 else 's'}, {named_brokers(addrs)},"
+    by = "" if reason is RemovalReason.REPLACED else by_caller(change.cause)
+    at = iso(change.applied_at_millis)
+    clauses = [f"not in the route: {last} {_LEFT[reason]}{by} at {at}{with_comment(change.cause)}"]
+    if not had_topic:
+        clauses.append("the change log does not show that it had this topic")
+    if broker in now.groups:
+        clauses.append(f"it is back: {_registered(broker, now)}")
+    clauses += _hold_clause(broker, now)
+    return Explanation(broker, False, "; ".join(clauses), change.applied_at_millis, reason)
+
+
+def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: QueuesRemoved) -> Explanation:
+    at = iso(change.applied_at_millis)
+    hold = _hold_clause(broker, now)
+    if row.reason is RemovalReason.DELETED_BY_OPERATOR:
+        operator = by_caller(change.cause) or " by an operator"
+        clauses = [f"not in the route: deleted{operator} at {at}{with_comment(change.cause)}"]
+        if not hold:
+            clauses.append("it comes back when the broker registers it with another DataVersion")
+    else:
+        clauses = [f"not in the route: not in the registration that the broker sent at {at}, nor in one since"]
+    return Explanation(broker, False, "; ".join((*clauses, *hold)), change.applied_at_millis, row.reason)
+
+
+def _never_registered(broker_name: str, now: Present) -> Explanation:
+    cluster_name, compacted = now.question.cluster_name, now.compacted_revision
+    who = broker_name if cluster_name is None else f"{broker_name} of {cluster_name}"
+    never = "has never registered with this name server" if not compacted else "is not known to have registered"
+    return Explanation(
+        BrokerKey(cluster_name or "", broker_name),
+        in_route=False,
+        text=f"not in the route: {who} {never} since its start at {now.started_at}, revision 0; "
+        f"the change log reaches back to revision {compacted}",
+    )
+
+
+def _registered(broker: BrokerKey, now: Present) -> str:
+    group = now.groups[broker]
+    text = f"registered and has {now.topic_count(broker)}, not this one"
+    return text if MASTER_ID in group.addrs else f"{text}; no master is registered, and slaves bring no topics"
+
+
+def _hold_clause(broker: BrokerKey, now: Present) -> list[str]:
+    """That a topic would not come back into the route, if that is so."""
+    hold = now.hold_on(broker)
+    return [] if hold is None else [f"if the broker reports it, it stays out: {held_back(hold)}"]

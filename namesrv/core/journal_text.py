@@ -1,0 +1,240 @@
+"""A change as people read it: one line of bounded length, and whether it is about a topic or a broker group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+
+from namesrv.core.changes import (
+    AddressClaimReleased,
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+    Row,
+)
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, HoldKey, IntentKey, IntentKind, RemovalReason, WriteRule
+
+MAX_SUMMARY_LENGTH = 1_000
+"""Most characters of a summary."""
+
+TOPICS_NAMED = 3
+"""Topics that are named; the others are counted."""
+
+SUBJECTS_TOLD = 3
+"""Broker groups, and changes that are about none, that are told of each; the others are counted."""
+
+ROWS_READ = 200
+"""Rows that a summary looks at: all of any change but those of a great many brokers."""
+
+VALUE_SHOWN = 20
+"""Characters of a value that are shown, and never more than half of it: it may hold what is not for every reader."""
+
+_LEFT = {
+    RemovalReason.UNREGISTERED: "unregistered",
+    RemovalReason.CHANNEL_CLOSED: "lost its channel",
+    RemovalReason.EXPIRED: "expired",
+    RemovalReason.BROKER_DOWN: "was reported down",
+    RemovalReason.REPLACED: "was replaced",
+    RemovalReason.GROUP_GONE: "left with its group",
+    RemovalReason.NOT_IN_REGISTRATION: "left a registration",
+    RemovalReason.DELETED_BY_OPERATOR: "was removed by an operator",
+    RemovalReason.LOSS_CONFIRMED: "was confirmed to be lost",
+}
+
+_QUEUES_LEFT = {
+    RemovalReason.NOT_IN_REGISTRATION: ", not in its registration any more",
+    RemovalReason.DELETED_BY_OPERATOR: ", deleted by an operator",
+}
+"""Reasons that the line does not tell in another place already."""
+
+_WRITE = {
+    WriteRule.REPORTED: "",
+    WriteRule.WIPED: " without write permission",
+    WriteRule.ADDED: " with write permission added",
+}
+
+_WRITE_OF_GROUP = {
+    WriteRule.REPORTED: "as reported",
+    WriteRule.WIPED: "taken away",
+    WriteRule.ADDED: "given",
+}
+
+
+def summary(change: Change) -> str:
+    """What a change was, in one line of at most ``MAX_SUMMARY_LENGTH`` characters."""
+    groups: dict[BrokerKey, list[Row]] = {}
+    others: list[Row] = []
+    for row in islice(change.rows, ROWS_READ):
+        broker = _broker_of(row)
+        (others if broker is None else groups.setdefault(broker, [])).append(row)
+    told_groups = list(islice(groups.items(), SUBJECTS_TOLD))
+    parts = [_about_group(broker, rows) for broker, rows in told_groups]
+    parts += [_about_other(row) for row in others[:SUBJECTS_TOLD]]
+    told = sum(len(rows) for _, rows in told_groups) + len(others[:SUBJECTS_TOLD])
+    if told < len(change.rows):
+        parts.append(f"and {_count(len(change.rows) - told, 'more change')}")
+    line = "; ".join(parts) or "nothing"
+    return line if len(line) <= MAX_SUMMARY_LENGTH else f"{line[: MAX_SUMMARY_LENGTH - 3]}..."
+
+
+def touches_topic(change: Change, topic: str) -> bool:
+    """Whether a change is about a topic: its queues, its hold, or its ordered-topic configuration.
+
+    That a group of the topic changed its addresses is not about the topic. Takes a lookup for each row, provided that
+    the topics of a row are a mapping or a set.
+    """
+    return any(_row_touches_topic(row, topic) for row in change.rows)
+
+
+def touches_broker(change: Change, broker_name: str) -> bool:
+    """Whether a change is about a broker group of a name, in any cluster."""
+    return any(broker is not None and broker.broker_name == broker_name for broker in map(_broker_of, change.rows))
+
+
+def _row_touches_topic(row: Row, topic: str) -> bool:
+    match row:
+        case QueuesPut():
+            return topic in row.queues
+        case QueuesRemoved():
+            return topic in row.topics
+        case IntentPut() | IntentLifted():
+            key = row.intent.key
+            return isinstance(key, HoldKey) and key.topic == topic
+        case KvPut():
+            return row.namespace == ORDER_TOPIC_CONFIG and row.key == topic
+    return False
+
+
+def _broker_of(row: Row) -> BrokerKey | None:
+    """The group that a row is about. A cluster's row is about none: that of the group itself is in the same change."""
+    match row:
+        case QueuesPut() | QueuesRemoved() | FilterServersPut() | AddressClaimReleased():
+            return row.broker
+        case GroupPut():
+            return row.after.key
+        case GroupRemoved():
+            return row.before.key
+        case LivePut() | LiveRemoved():
+            return row.live.broker
+        case IntentPut() | IntentLifted():
+            return row.intent.key if isinstance(row.intent.key, BrokerKey) else None
+    return None
+
+
+def _about_group(broker: BrokerKey, rows: Iterable[Row]) -> str:
+    """The brokers that came or went, and after a colon what that did to their group."""
+    brokers: list[str] = []
+    group: list[str] = []
+    for row in rows:
+        if isinstance(row, LivePut | LiveRemoved):
+            brokers.append(_about_live(row))
+        else:
+            group.append(_about_row_of_group(row))
+    subject = f"{broker.broker_name} of {broker.cluster_name}"
+    return ": ".join(part for part in ("; ".join(brokers) or subject, "; ".join(group)) if part)
+
+
+def _about_live(row: LivePut | LiveRemoved) -> str:
+    live = row.live
+    name = f"{live.broker.broker_name} ({live.broker_addr}, id {live.broker_id}) of {live.broker.cluster_name}"
+    if isinstance(row, LiveRemoved):
+        return f"{name} {_LEFT[row.reason]}"
+    return f"{name} {'is kept unconfirmed' if live.unconfirmed else 'registered'}"
+
+
+def _about_row_of_group(row: Row) -> str:
+    match row:
+        case GroupPut():
+            return _about_group_put(row)
+        case GroupRemoved():
+            return "group gone"
+        case QueuesPut():
+            return f"{_count(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues)}"
+        case QueuesRemoved():
+            reason = _QUEUES_LEFT.get(row.reason, "")
+            whose = "its" if len(row.topics) == 1 else "their"
+            return f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics)}"
+        case FilterServersPut():
+            return f"{_count(len(row.filter_servers), 'filter server')} now"
+        case IntentPut() | IntentLifted() | AddressClaimReleased():
+            return _about_decision(row)
+    raise TypeError(type(row))
+
+
+def _about_group_put(row: GroupPut) -> str:
+    before, after = row.before, row.after
+    if before is None:
+        return "new group"
+    told = (
+        (before.addrs != after.addrs, f"{_count(len(after.addrs), 'broker')} in the group now"),
+        (before.unconfirmed != after.unconfirmed, f"{len(after.unconfirmed):,} of the group unconfirmed now"),
+        (before.write != after.write, f"write permission {_WRITE_OF_GROUP[after.write]} now"),
+        (before.zone_name != after.zone_name, f"zone is {after.zone_name or 'none'} now"),
+        (
+            before.enable_acting_master != after.enable_acting_master,
+            f"acting master {'allowed' if after.enable_acting_master else 'not allowed'} now",
+        ),
+    )
+    return "; ".join(text for differs, text in told if differs)
+
+
+def _about_other(row: Row) -> str:
+    match row:
+        case ClusterPut():
+            return f"new cluster {row.cluster_name}"
+        case ClusterRemoved():
+            return f"cluster {row.cluster_name} gone"
+        case KvPut():
+            what = "removed" if row.value is None else f"put: {_shown(row.value)}"
+            return f"KV configuration: {row.namespace!r} {row.key!r} {what}"
+        case ConfigPut():
+            return f"setting {row.key} put: {_shown(row.value)}"
+        case IntentPut() | IntentLifted():
+            return _about_decision(row)
+    raise TypeError(type(row))
+
+
+_DECIDED: dict[IntentKind, Callable[[IntentKey], str]] = {
+    IntentKind.WIPE_WRITE_PERM: lambda _: "wipe of its write permission",
+    IntentKind.ADD_WRITE_PERM: lambda _: "grant of write permission",
+    IntentKind.TOPIC_HOLD: lambda key: f"hold of topic {_hold(key)}",
+}
+
+
+def _about_decision(row: IntentPut | IntentLifted | AddressClaimReleased) -> str:
+    if isinstance(row, AddressClaimReleased):
+        return f"claim to {row.key.broker_addr} (id {row.broker_id}) released"
+    return f"{_DECIDED[row.intent.kind](row.intent.key)} {'decided' if isinstance(row, IntentPut) else 'lifted'}"
+
+
+def _hold(key: IntentKey) -> str:
+    if not isinstance(key, HoldKey):
+        raise TypeError(type(key))
+    return f"{key.topic} in {'all clusters' if key.cluster_name is None else key.cluster_name}"
+
+
+def _named(topics: Collection[str]) -> str:
+    names = ", ".join(sorted(islice(topics, TOPICS_NAMED)))
+    more = len(topics) - TOPICS_NAMED
+    return f" ({names}, and {more:,} more)" if more > 0 else f" ({names})"
+
+
+def _shown(value: str) -> str:
+    """The beginning of a value on one line, and how long it is."""
+    beginning = value[: min(VALUE_SHOWN, len(value) // 2)]
+    return f"{beginning!r}... ({_count(len(value), 'character')})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,176 @@
+"""Liveness of brokers: when each was last seen, and which channel it is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from namesrv.core.deadline_heap import DeadlineHeap
+from namesrv.core.errors import ChannelGone
+from namesrv.core.model import BrokerLiveInfo, LiveKey
+from namesrv.core.policy import Clock
+from namesrv.core.slices import Sliced
+
+# The times at which brokers and channels were last heard of, and those silent for too long.
+
+
+class Liveness:
+    """Deadlines go by the monotonic clock; the wall clock is only kept to be reported."""
+
+    def __init__(self, clock: Clock, expired_time: float) -> None:
+        """Takes the clock, and how long a channel may be silent, in seconds."""
+        self._clock = clock
+        self._expired_time = expired_time
+        self._brokers: DeadlineHeap[LiveKey] = DeadlineHeap()
+        self._channels: DeadlineHeap[tuple[str]] = DeadlineHeap()
+        self._last_update_millis: dict[LiveKey, int] = {}
+
+    def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
+        """A broker was heard of, and with it the channel that it is bound to, if that is open."""
+        now = self._clock.monotonic()
+        if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
+            self._brokers.heard_meanwhile(live.key, now, live.timeout_seconds)
+        else:
+            self._brokers.heard(live.key, now, live.timeout_seconds)
+        self._last_update_millis[live.key] = self._clock.wall_millis()
+        if open_channel_id is not None:
+            self._channels.heard((open_channel_id,), now, self._expired_time)
+
+    def channel_opened(self, channel_id: str) -> None:
+        """A channel is there; until a broker registers over it, its own time runs."""
+        self._channels.heard((channel_id,), self._clock.monotonic(), self._expired_time)
+
+    def channel_ended(self, channel_id: str) -> None:
+        """A channel is gone."""
+        self._channels.forget((channel_id,))
+
+    def give(self, key: LiveKey, seconds: float) -> None:
+        """Gives a broker that much time from now, instead of the time that it had left."""
+        self._brokers.heard(key, self._clock.monotonic(), seconds)
+        self._last_update_millis.setdefault(key, self._clock.wall_millis())
+
+    def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
+        """How many seconds the one of some brokers has that has most; None if no time runs for any of them."""
+        now = self._clock.monotonic()
+        left = [due - now for due in map(self._brokers.due, keys) if due is not None]
+        return max(left, default=None)
+
+    def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
+        """A broker is known from an earlier epoch, in which it was last heard of. It has that much time from now."""
+        self._last_update_millis[key] = last_update_millis
+        self.give(key, seconds)
+
+    def reported(self, key: LiveKey, last_update_millis: int) -> None:
+        """The leader of a copy last heard of a broker at that time.
+
+        The leader also decides when it was silent for too long.
+        """
+        self._last_update_millis[key] = last_update_millis
+
+    def forget(self, key: LiveKey) -> None:
+        """A broker is gone."""
+        self._brokers.forget(key)
+        self._last_update_millis.pop(key, None)
+
+    def last_update_millis(self, key: LiveKey) -> int:
+        """When a live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        return self._last_update_millis[key]
+
+    @property
+    def longest_overdue(self) -> float:
+        """By how many seconds the most overdue broker was overdue when ``overdue_brokers`` was asked last."""
+        return self._brokers.longest_overdue
+
+    def all_last_updates(self) -> dict[LiveKey, int]:
+        """When each live broker was last heard of, as ``last_update_millis``."""
+        return dict(self._last_update_millis)
+
+    def overdue_brokers(self) -> Sliced[list[LiveKey]]:
+        """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""
+        return (yield from self._brokers.overdue(self._clock.monotonic()))
+
+    def is_overdue(self, key: LiveKey) -> bool:
+        """Whether a broker has been silent for longer than its timeout."""
+        return self._brokers.is_overdue(key, self._clock.monotonic())
+
+    def idle_channels(self) -> Sliced[list[str]]:
+        """The channels none of whose brokers was heard of for the expiry time."""
+        overdue = yield from self._channels.overdue(self._clock.monotonic())
+        now = self._clock.monotonic()
+        return [key[0] for key in overdue if self._channels.is_overdue(key, now)]
+
+    def grant_more_time(self, seconds: float) -> None:
+        """Moves all deadlines."""
+        self._brokers.postpone(seconds)
+        self._channels.postpone(seconds)
+
+
+# The open channels, and which brokers registered over each.
+
+
+class ChannelTable:
+    """Open channels by id. A broker is bound to at most one: that of its current registration."""
+
+    def __init__(self, new_channel_id: Callable[[], str]) -> None:
+        self._new_channel_id = new_channel_id
+        self._open: dict[str, set[LiveKey]] = {}
+        self._unused: set[str] = set()
+        self._ended: dict[str, set[LiveKey]] = {}
+        """Brokers of channels that have ended, until they are taken to be removed."""
+        self._handed_over: set[str] = set()
+
+    def __contains__(self, channel_id: str) -> bool:
+        return channel_id in self._open
+
+    def open(self) -> str:
+        """Opens a channel and returns its id."""
+        channel_id = self._new_channel_id()
+        self._open[channel_id] = set()
+        self._unused.add(channel_id)
+        return channel_id
+
+    @property
+    def unused(self) -> int:
+        """How many channels are open over which no broker has registered yet."""
+        return len(self._unused)
+
+    def check_open(self, channel_id: str) -> None:
+        """Raises ChannelGone if the channel is not open."""
+        if channel_id not in self._open:
+            raise ChannelGone(channel_id)
+
+    def bind(self, channel_id: str, key: LiveKey) -> None:
+        """A broker registered over this channel."""
+        self._open[channel_id].add(key)
+        self._unused.discard(channel_id)
+
+    def unbind(self, channel_id: str, key: LiveKey) -> None:
+        """A broker left, or registered over another channel."""
+        if channel_id in self._open:
+            self._open[channel_id].discard(key)
+        elif channel_id in self._ended:
+            self._ended[channel_id].discard(key)
+
+    def bound(self, channel_id: str) -> frozenset[LiveKey]:
+        """The brokers that are bound to an open channel."""
+        return frozenset(self._open.get(channel_id, ()))
+
+    def end(self, channel_id: str) -> None:
+        """Ends a channel. Ending one that is not open changes nothing."""
+        self._unused.discard(channel_id)
+        bound = self._open.pop(channel_id, None)
+        if bound:
+            self._ended[channel_id] = bound
+
+    def hand_over(self, channel_id: str) -> None:
+        """Notes that another process takes over what is bound. Raises ChannelGone if the channel is not open."""
+        self.check_open(channel_id)
+        self._handed_over.add(channel_id)
+
+    def was_handed_over(self, channel_id: str) -> bool:
+        """Whether the end of a channel was announced."""
+        return channel_id in self._handed_over
+
+    def take_bound(self, channel_id: str) -> list[LiveKey]:
+        """The brokers that were bound to an ended channel, once."""
+        self._handed_over.discard(channel_id)
+        return sorted(self._ended.pop(channel_id, ()))

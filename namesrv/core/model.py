@@ -1,0 +1,483 @@
+"""The immutable records: brokers, groups, queues, registrations, intents and KV configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+# The rows of the route tables. All are immutable: a table's value is replaced, never changed.
+
+MASTER_ID = 0
+"""Broker id of a master (MixAll.MASTER_ID)."""
+
+
+class BrokerKey(NamedTuple):
+    """A broker group. RocketMQ keys groups by name alone and mixes up two clusters (its #1450, #3892, #3991)."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class LiveKey(NamedTuple):
+    """A live broker process: the address is unique within its cluster."""
+
+    cluster_name: str
+    broker_addr: str
+
+
+class RemovalReason(Enum):
+    """Why a broker left. The values are those of the wire's RemovalReason."""
+
+    UNREGISTERED = 1
+    CHANNEL_CLOSED = 2
+    EXPIRED = 3
+    BROKER_DOWN = 4
+    REPLACED = 5
+    GROUP_GONE = 6
+    NOT_IN_REGISTRATION = 7
+    DELETED_BY_OPERATOR = 8
+    LOSS_CONFIRMED = 9
+
+
+class WriteRule(IntEnum):
+    """What is made of the write permission that a group reports."""
+
+    REPORTED = 0
+    """It stands."""
+    WIPED = 1
+    """It is taken away: an operator drains the group, or a slave stands in for its lost master."""
+    ADDED = 2
+    """It is given, whatever is reported: an operator decided so."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Version of a broker's topic table (RocketMQ: DataVersion). Equal only if all three are equal."""
+
+    timestamp_millis: int
+    counter: int
+    state_version: int = 0
+
+
+QueueNumbers = tuple[int, int, int, int]
+"""Read queues, write queues, permission bits and flag bits of a topic on a broker."""
+
+
+class StaticMapping(NamedTuple):
+    """Which queues of a static topic are on one broker group now (RocketMQ: TopicQueueMappingInfo)."""
+
+    scope: str
+    total_queues: int
+    """Queues of the topic on all groups of its scope."""
+    epoch: int
+    is_dirty: bool
+    queue_ids: tuple[tuple[int, int], ...]
+    """Queue of the topic, and the group's own queue that it is: by ascending queue of the topic (currIdMap)."""
+
+
+ReportedQueues = QueueNumbers | tuple[int, int, int, int, StaticMapping]
+"""All that a group reports of a topic: the numbers, and of a static topic its mapping."""
+
+ReportedTopic = tuple[str, ReportedQueues]
+"""A topic, and all that a group reports of it."""
+
+TopicConfig = tuple[str, QueueNumbers]
+"""One topic as a broker configures it, as far as routes go (RocketMQ: TopicConfig). A plain tuple, because a
+registration makes a hundred thousand of them."""
+
+
+class TableMark(NamedTuple):
+    """A mark of a topic table that was read topic by topic, by which its equal is known without being read again."""
+
+    size: int
+    """Of the text that the table is, so that it is found within a longer one."""
+    digest: bytes
+    """Of that text; nobody can make another one with the same."""
+    topics: int
+    """How many it has."""
+
+
+WRITE = 2
+"""Permission bit for writing (PermName.PERM_WRITE)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """The queues of any topic on one broker group, as the broker reports them (RocketMQ: QueueData).
+
+    Topics with the same counts and permission on the same group share one instance.
+    """
+
+    broker: BrokerKey
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int
+    fragment: bytes = field(compare=False, repr=False)
+    """This, encoded and framed as field queue_datas of a TopicRouteData. Rows of the topic table are made of it."""
+    wiped_fragment: bytes = field(compare=False, repr=False)
+    """The same without write permission, and with the reported one beside it if that differs."""
+    added_fragment: bytes = field(compare=False, repr=False)
+    """The same with write permission, and with the reported one beside it if that differs."""
+    mapping: StaticMapping | None = None
+    """Of a static topic: which of its queues are on the group."""
+
+    @property
+    def numbers(self) -> QueueNumbers:
+        """Counts, permission and flags."""
+        return self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_sys_flag
+
+    @property
+    def reported(self) -> ReportedQueues:
+        """All of it as it was reported."""
+        return self.numbers if self.mapping is None else (*self.numbers, self.mapping)
+
+    def fragment_under(self, rule: WriteRule) -> bytes:
+        """The encoding under a rule."""
+        return (self.fragment, self.wiped_fragment, self.added_fragment)[rule]
+
+    def is_writable_under(self, rule: WriteRule) -> bool:
+        """Whether there is a queue to write to, by what is reported and the rule."""
+        return self.write_queue_nums > 0 and bool(perm_under(rule, self.perm) & WRITE)
+
+
+def perm_under(rule: WriteRule, perm: int) -> int:
+    """The permission in force where a broker reports ``perm``."""
+    return (perm, perm & ~WRITE, perm | WRITE)[rule]
+
+
+TopicQueues = tuple[bytes, ...]
+"""A topic's queues as the fragments of its QueueDatas, ordered by broker group; never empty in a table.
+
+Plain tuples of bytes, because the garbage collector stops looking at these: a full table is half a million rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses of one broker group (RocketMQ: BrokerData)."""
+
+    key: BrokerKey
+    addrs: Mapping[int, str]
+    """Broker id to address; never empty in a table."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    unconfirmed: frozenset[int] = frozenset()
+    """Ids that are known from a snapshot file or held by the mass-loss guard."""
+    write: WriteRule = WriteRule.REPORTED
+    """What is made of the write permission that the group reports."""
+    fragment: bytes = field(default=b"", compare=False, repr=False)
+    """This, encoded and framed as the field broker_datas of a TopicRouteData."""
+    filter_fragment: bytes = field(default=b"", compare=False, repr=False)
+    """The filter servers of these addresses, framed as the field filter_servers of a TopicRouteData."""
+    acting_fragment: bytes = field(default=b"", compare=False, repr=False)
+    """Like fragment, with the lowest slave as broker id 0; empty where no slave stands in for the master."""
+
+    @property
+    def min_id(self) -> int:
+        """The lowest broker id."""
+        return min(self.addrs)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLiveInfo:
+    """What is known of one live broker (RocketMQ: BrokerLiveInfo, without the changing time stamp)."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str | None
+    data_version: DataVersion
+    channel_id: str | None
+    """Channel that the current registration came over; None if it came over none."""
+    generation: int
+    """Number of the current registration."""
+    timeout_seconds: float
+    """How long the broker may be silent."""
+    unconfirmed: bool = False
+    """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
+    topic_by_topic: bool = False
+    """Whether its last registration was: then the version vouches for no topic table."""
+    key: LiveKey = field(init=False, compare=False, repr=False)
+    """Key of this row: made once, as a removal asks for it a dozen times."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", LiveKey(self.broker.cluster_name, self.broker_addr))
+
+    def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
+        """Whether the other row differs at most in channel and generation, which no reader of a route sees."""
+        return (
+            self.broker == other.broker
+            and self.broker_id == other.broker_id
+            and self.broker_addr == other.broker_addr
+            and self.ha_server_addr == other.ha_server_addr
+            and self.data_version == other.data_version
+            and self.timeout_seconds == other.timeout_seconds
+            and self.unconfirmed == other.unconfirmed
+            and self.topic_by_topic == other.topic_by_topic
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody).
+
+    There are two kinds. An agent sends its whole topic table, or an increment that names its base: the version vouches
+    for the table, and an equal one need not be read again. RocketMQ's brokers send tables of which nobody knows whether
+    they are whole: one topic right after it changed, a table in parts, and each under the version of the whole. Such a
+    registration is taken topic by topic, whatever its version.
+    """
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+    data_version: DataVersion
+    topic_configs: Mapping[str, ReportedQueues] | None
+    """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no, or
+    as the table of the same mark is held."""
+    ha_server_addr: str | None = None
+    filter_servers: tuple[str, ...] | None = None
+    """None leaves the broker's filter servers as they are, an empty tuple removes them."""
+    channel_id: str | None = None
+    base_version: DataVersion | None = None
+    """If topic_configs is an increment: the version it builds on."""
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    timeout_seconds: float | None = None
+    """How long this broker may be silent; None means the name server's setting."""
+    topic_by_topic: bool = False
+    """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
+    mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
+    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are. A
+    whole table and its increments have a static topic's mapping in topic_configs."""
+    table_mark: TableMark | None = None
+    """Topic by topic: of the table that topic_configs are, or would be. Never of one that comes with mappings."""
+
+    @property
+    def live_key(self) -> LiveKey:
+        """Key of the broker's row in the live table."""
+        return LiveKey(self.broker.cluster_name, self.broker_addr)
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics it names, read or not."""
+        if self.topic_configs is None:
+            return 0 if self.table_mark is None else self.table_mark.topics
+        return len(self.topic_configs)
+
+
+class RemovedBroker(NamedTuple):
+    """A broker that has left the tables, and why."""
+
+    live: BrokerLiveInfo
+    reason: RemovalReason
+    group_gone: bool
+    """Whether it was the last of its group, so that the group's queues went with it."""
+    topics_removed: int
+    """Topics that lost the group's queues with it."""
+
+
+class BlastRadius(NamedTuple):
+    """What a change does, or would do, to the routes."""
+
+    topics_changed: int = 0
+    """Topics whose route changes."""
+    losing_last_writable_queue: int = 0
+    """Topics that lose their last writable queue, those that vanish not counted."""
+    vanishing: int = 0
+    """Topics that vanish."""
+    sample_topics: tuple[str, ...] = ()
+    """The first hundred topics of the worst kind that is not empty."""
+
+
+class RegisterBrokerResult(NamedTuple):
+    """What came of a registration (RocketMQ: RegisterBrokerResult)."""
+
+    generation: int
+    changed: bool
+    """Whether anything changed that a reader of routes can see."""
+    is_new: bool
+    """Whether the broker was not registered under this address, name and id before."""
+    ha_server_addr: str | None
+    """The master's HA address, for a slave whose master is live."""
+    master_addr: str | None
+    """The master's address, for a slave whose master is live."""
+    replaced: tuple[RemovedBroker, ...]
+    """Brokers that had to go: the holder of the id, or this address under its old name."""
+
+
+# Intents: decisions of operators, kept apart from what brokers report.
+
+
+class IntentKind(Enum):
+    """Kinds of intent. The values are those of the wire's Intent.Kind."""
+
+    WIPE_WRITE_PERM = 1
+    ADD_WRITE_PERM = 2
+    TOPIC_HOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HoldKey:
+    """The key of a topic hold: a topic, in one cluster or (None) in all. Not a tuple, or it could equal a BrokerKey."""
+
+    topic: str
+    cluster_name: str | None
+
+
+IntentKey = BrokerKey | HoldKey
+"""The key of an intent. A group has at most one intent, wipe or add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One decision."""
+
+    kind: IntentKind
+    key: IntentKey
+    """A BrokerKey for the permission kinds, a HoldKey for a topic hold."""
+    caller: str
+    """Who decided."""
+    since_millis: int
+    """When, milliseconds since the Unix epoch."""
+    comment: str = ""
+    """The operator's comment."""
+    ends_at_millis: int | None = None
+    """When it ends by itself, milliseconds since the Unix epoch; None: when it is lifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentTable:
+    """All intents, oldest first. A change makes a new table and leaves this one as it is."""
+
+    intents: Mapping[IntentKey, Intent] = field(default_factory=dict)
+    _holds: Mapping[str | None, frozenset[str]] = field(init=False, repr=False, compare=False)
+    """Topics held in each cluster, and (None) in all clusters. Every registration asks for them."""
+
+    def __post_init__(self) -> None:
+        """Indexes the holds."""
+        holds: dict[str | None, set[str]] = {None: set()}
+        for key in self.intents:
+            if isinstance(key, HoldKey):
+                holds.setdefault(key.cluster_name, set()).add(key.topic)
+        object.__setattr__(self, "_holds", {cluster: frozenset(topics) for cluster, topics in holds.items()})
+
+    @classmethod
+    def of(cls, intents: Iterable[Intent]) -> IntentTable:
+        """A table of these."""
+        return cls({intent.key: intent for intent in intents})
+
+    def with_intent(self, intent: Intent) -> IntentTable:
+        """A table with the intent, in place of the one with the same key."""
+        intents = dict(self.intents)
+        intents.pop(intent.key, None)  # or it would keep the place of the older one
+        intents[intent.key] = intent
+        return IntentTable(intents)
+
+    def without(self, keys: Iterable[IntentKey]) -> IntentTable:
+        """A table without these."""
+        intents = dict(self.intents)
+        for key in keys:
+            intents.pop(key, None)
+        return IntentTable(intents)
+
+    def of_group(self, broker: BrokerKey) -> IntentKind | None:
+        """The permission intent about a group; None if there is none."""
+        intent = self.intents.get(broker)
+        return intent.kind if intent else None
+
+    def holds_of(self, cluster_name: str) -> frozenset[str]:
+        """Topics that are held in a cluster."""
+        in_all = self._holds[None]
+        in_this = self._holds.get(cluster_name)
+        return in_all | in_this if in_this else in_all
+
+    def ended(self, now_millis: int) -> list[Intent]:
+        """Intents whose time has run out."""
+        return [
+            intent
+            for intent in self.intents.values()
+            if intent.ends_at_millis is not None and intent.ends_at_millis <= now_millis
+        ]
+
+
+# The KV configuration: namespace to key to value (RocketMQ: KVConfigManager).
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""Namespace of the ordered-topic configuration, which answers to registrations carry (RocketMQ: NamesrvUtil)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvConfigTable:
+    """The whole configuration (RocketMQ: configTable). A change makes a new table; those who hold this one keep it."""
+
+    namespaces: Mapping[str, Mapping[str, str]]
+    """No namespace in it is empty: RocketMQ keeps one whose last key was deleted and lists it as empty."""
+    key_count: int
+    """Keys of all namespaces."""
+    byte_size: int
+    """UTF-8 bytes of all entries, the namespace counted with each: what a list of everything takes."""
+
+    @classmethod
+    def of(cls, namespaces: Mapping[str, Mapping[str, str]]) -> KvConfigTable:
+        """A table with these entries."""
+        kept = {namespace: dict(entries) for namespace, entries in namespaces.items() if entries}
+        sizes = [
+            _byte_size(namespace, key, value) for namespace, entries in kept.items() for key, value in entries.items()
+        ]
+        return cls(kept, len(sizes), sum(sizes))
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """The value of a key; None if there is none."""
+        return self.entries(namespace).get(key)
+
+    def entries(self, namespace: str) -> Mapping[str, str]:
+        """Keys and values of a namespace; none if it is not there."""
+        return self.namespaces.get(namespace, {})
+
+    def with_value(self, namespace: str, key: str, value: str) -> KvConfigTable:
+        """A table in which the key has the value; this table if it has it already."""
+        before = self.get(namespace, key)
+        if before == value:
+            return self
+        return KvConfigTable(
+            {**self.namespaces, namespace: {**self.entries(namespace), key: value}},
+            self.key_count + (before is None),
+            self.byte_size + _byte_size(namespace, key, value) - _byte_size(namespace, key, before),
+        )
+
+    def without(self, namespace: str, key: str) -> KvConfigTable:
+        """A table without the key; this table if it is not in it."""
+        before = self.get(namespace, key)
+        if before is None:
+            return self
+        namespaces = dict(self.namespaces)
+        left = {other: value for other, value in namespaces.pop(namespace).items() if other != key}
+        if left:
+            namespaces[namespace] = left
+        return KvConfigTable(namespaces, self.key_count - 1, self.byte_size - _byte_size(namespace, key, before))
+
+    def differences_from(self, before: KvConfigTable) -> list[tuple[str, str, str | None]]:
+        """Namespace, key and value of each entry that another table has otherwise; no value: it is not in this one."""
+        found: list[tuple[str, str, str | None]] = []
+        for namespace in {**before.namespaces, **self.namespaces}:
+            entries, entries_before = self.entries(namespace), before.entries(namespace)
+            if entries is not entries_before:
+                keys = (key for key in {**entries_before, **entries} if entries.get(key) != entries_before.get(key))
+                found += [(namespace, key, entries.get(key)) for key in keys]
+        return found
+
+
+EMPTY = KvConfigTable.of({})
+"""The configuration of a name server that was never given one."""
+
+
+def names_after(names: Mapping[str, object], after: str, limit: int) -> list[str]:
+    """The next namespaces or keys in sorted order, at most ``limit``; an empty ``after`` starts at the beginning."""
+    return sorted(name for name in names if name > after)[:limit]
+
+
+def _byte_size(namespace: str, key: str, value: str | None) -> int:
+    """Bytes that an entry counts for; none if there is none."""
+    return 0 if value is None else sum(len(part.encode()) for part in (namespace, key, value))

@@ -1,0 +1,336 @@
+"""A replica's tables: applies the messages of its leader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from namesrv.core.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.edit import TableEdit
+from namesrv.core.encoding import intent_of
+from namesrv.core.model import BrokerKey, Intent, IntentTable, KvConfigTable, LiveKey, RemovalReason
+from namesrv.core.policy import Behaviour, Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.replica_feed import READER_SETTINGS
+from namesrv.core.slices import Sliced
+from namesrv.core.snapshot_load import LoadedSnapshot, SnapshotReader, group_of, live_of, reported_of
+from namesrv.core.state import NamesrvIdentity, Unconfirmed
+
+# A read-only copy of another name server's tables, made from its snapshot and the changes after it.
+#
+# An edit repeats each change of the leader and publishes the same rows. So all that reads tables or the change log
+# works on a copy as on the original: lookups, watches, snapshots, digests, explanations. Epoch and revisions are the
+# leader's, so a reader of one can resume at the other.
+
+ROW_SLICE = 50
+"""Rows of brokers that are taken over before giving way: about a millisecond."""
+
+_IN_FORCE_AT_ONCE = frozenset(READER_SETTINGS) - {"supportActingMaster"}
+"""Settings that are in force as soon as the leader reports them; the other one, from the leader's next start."""
+
+
+_NO_BROKER = BrokerKey("", "")
+
+
+class OutOfStep(Exception):
+    """A change does not follow the one before it, or cannot be made here: the copy must be made anew."""
+
+
+@dataclass(slots=True)
+class LeaderChange:
+    """All that one revision of the leader changed, once all of its messages have come."""
+
+    revision: int
+    applied_at_millis: int = 0
+    rows: list[pb.RouteChange] = field(default_factory=list)
+    more: pb.ReplicaRows = field(default_factory=pb.ReplicaRows)
+
+
+class ReplicaManager(RouteInfoManager):
+    """The tables of a copy. Brokers neither register nor expire here: the leader reports all that happens."""
+
+    def __init__(self, identity: NamesrvIdentity, clock: Clock) -> None:
+        """Starts empty. The identity has the leader's epoch."""
+        super().__init__(identity, clock, _no_channels)
+        self.warm = False
+        """Whether the leader is warm."""
+
+    def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> Sliced[None]:
+        """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
+
+        Args:
+            snapshot: The tables.
+            more: The rows beyond the tables, which came before them.
+            revision: Their revision.
+
+        Raises:
+            OutOfStep: It cannot be taken over.
+        """
+        self.intents = IntentTable.of(_intents(more.intents))
+        namespaces: dict[str, dict[str, str]] = {}
+        for kv in more.kv_changes:
+            namespaces.setdefault(kv.namespace, {})[kv.key] = kv.value
+        self.kv_config = KvConfigTable.of(namespaces)
+        self.behaviour = _with_settings(self.behaviour, more.settings, READER_SETTINGS.keys())
+        self.warm = more.warm
+        lives_of: dict[BrokerKey, list[LiveKey]] = {}
+        for key, live in snapshot.live.items():
+            lives_of.setdefault(live.broker, []).append(key)
+        for broker, group in snapshot.groups.items():
+            edit = yield from self._begin_edit()
+            edit.put_group(group)
+            for key in lives_of.get(broker, ()):
+                edit.put_live(snapshot.live[key])
+                edit.put_filter_servers(key, snapshot.filter_servers.get(key, ()))
+                self._liveness.reported(key, snapshot.last_update_millis[key])
+            # Each is taken out of the snapshot here, because freeing all of them at once would take 50 ms.
+            yield from edit.put_topics(broker, snapshot.topic_configs.pop(broker))
+            self._publish(edit)
+            yield
+        yield from self.tables.topic_queue_table.settle()
+        guarded = {LiveKey(ref.cluster_name, ref.broker_addr) for ref in more.guarded_brokers}
+        for key, live in self.tables.broker_live_table.items():
+            if live.unconfirmed:
+                self.unconfirmed[key] = Unconfirmed.GUARD if key in guarded else Unconfirmed.SNAPSHOT_FILE
+        self.change_log.begin_at(revision)
+
+    def apply(self, change: LeaderChange) -> Sliced[None]:
+        """Makes a change of the leader.
+
+        Raises:
+            OutOfStep: It is not the one after the last, or it cannot be made; nothing has changed.
+        """
+        if change.revision != self.revision + 1:
+            raise OutOfStep(f"revision {change.revision} does not follow {self.revision}")
+        beyond = _rows_beyond(change.more)
+        intents = _with_intents(self.intents, beyond)
+        edit = yield from self._begin_edit(intents)
+        yield from _put_rows(edit, change.rows)
+        yield from edit.prepare()
+        self.intents = intents
+        self.kv_config = _with_kv_changes(self.kv_config, change.more.kv_changes)
+        self.behaviour = _with_settings(self.behaviour, change.more.settings, _IN_FORCE_AT_ONCE)
+        rows = (*self._publish(edit), *beyond)
+        cause = change.more.cause
+        self._note_lives(edit, change.applied_at_millis)
+        self.change_log.append(change.applied_at_millis, Cause(cause.call, cause.caller, cause.comment), rows)
+        yield from self.tables.topic_queue_table.settle()
+
+    def take_news(self, news: pb.ReplicaRows) -> None:
+        """Takes over what has changed at the leader without taking a revision."""
+        if news.HasField("warm"):
+            self.warm = news.warm
+        for heard in news.heard_brokers:
+            key = LiveKey(heard.cluster_name, heard.broker_addr)
+            if key in self.tables.broker_live_table:
+                self._liveness.reported(key, heard.last_update_timestamp_millis)
+        if not (news.held_queues_begin or news.held_queues):
+            return
+        table = self.tables.held_queue_table
+        if news.held_queues_begin:
+            table.clear()
+        for row in news.held_queues:
+            broker = BrokerKey(row.cluster_name, row.broker_name)
+            holders = table.setdefault(row.topic, {})
+            if row.HasField("queue_data"):
+                holders[broker] = self.tables.queue_datas.intern(broker, reported_of(row.queue_data))
+            else:
+                holders.pop(broker, None)
+            if not holders:
+                del table[row.topic]
+        self.tables.held_version += 1
+
+    def _note_lives(self, edit: TableEdit, applied_at_millis: int) -> None:
+        for key, live in edit.live.items():
+            if live is None:
+                self._liveness.forget(key)
+                self.unconfirmed.pop(key, None)
+                continue
+            self._liveness.reported(key, applied_at_millis)
+            if live.unconfirmed:  # brokers of a snapshot file were there before the first change
+                self.unconfirmed[key] = Unconfirmed.GUARD
+            else:
+                self.unconfirmed.pop(key, None)
+
+
+def _no_channels() -> str:
+    raise AssertionError("channels are opened at the leader")
+
+
+def _intents(messages: Iterable[admin_service_pb2.Intent]) -> list[Intent]:
+    try:
+        return [intent_of(message) for message in messages]
+    except ValueError as error:
+        raise OutOfStep(f"the leader has a kind of intent that this version does not know: {error}") from error
+
+
+def _rows_beyond(more: pb.ReplicaRows) -> tuple[Row, ...]:
+    """The rows of a change that are of no table of the routes."""
+    return (
+        *map(IntentLifted, _intents(more.lifted_intents)),
+        *map(IntentPut, _intents(more.intents)),
+        *(KvPut(kv.namespace, kv.key, kv.value if kv.HasField("value") else None) for kv in more.kv_changes),
+        *(ConfigPut(setting.key, setting.value) for setting in more.settings),
+        *map(_claim_released, more.released_address_claims),
+    )
+
+
+def _claim_released(claim: admin_service_pb2.AddressClaim) -> AddressClaimReleased:
+    broker = BrokerKey(claim.cluster_name, claim.broker_name)
+    return AddressClaimReleased(LiveKey(claim.cluster_name, claim.broker_addr), broker, claim.broker_id)
+
+
+def _with_intents(before: IntentTable, rows: Iterable[Row]) -> IntentTable:
+    intents = dict(before.intents)
+    for row in rows:
+        if isinstance(row, IntentLifted | IntentPut):
+            intents.pop(row.intent.key, None)
+        if isinstance(row, IntentPut):
+            intents[row.intent.key] = row.intent
+    return before if intents == before.intents else IntentTable(intents)
+
+
+def _with_kv_changes(table: KvConfigTable, changes: Iterable[pb.KvChange]) -> KvConfigTable:
+    for kv in changes:
+        if kv.HasField("value"):
+            table = table.with_value(kv.namespace, kv.key, kv.value)
+        else:
+            table = table.without(kv.namespace, kv.key)
+    return table
+
+
+def _with_settings(behaviour: Behaviour, changes: Iterable[pb.SettingChange], in_force: Collection[str]) -> Behaviour:
+    for setting in changes:
+        if setting.key in in_force:
+            behaviour = replace(behaviour, **{READER_SETTINGS[setting.key]: setting.value == "true"})
+    return behaviour
+
+
+def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
+    """Has an edit make the changes that rows tell of. Clusters come and go with their groups."""
+    for (kind, broker, reason), same in groupby(rows, _sort_of):
+        match kind:
+            case "topic_put":
+                changed = (row.topic_put for row in same)
+                yield from edit.put_topics(broker, ((row.topic, reported_of(row.queue_datas[0])) for row in changed))
+            case "topic_removed":
+                yield from edit.remove_queues(broker, [row.topic_removed.topic for row in same], RemovalReason(reason))
+            case _:
+                yield from _put_broker_rows(edit, same)
+
+
+def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
+    for count, row in enumerate(rows, 1):
+        if count % ROW_SLICE == 0:
+            yield
+        match row.WhichOneof("row"):
+            case "broker_put":
+                edit.put_group(group_of(row.broker_put))
+            case "group_removed":
+                group = row.group_removed
+                key = BrokerKey(group.cluster_name, group.broker_name)
+                yield from edit.remove_group(key, RemovalReason(group.reason))
+            case "live_put":
+                edit.put_live(live_of(row.live_put))
+            case "broker_removed":
+                gone = row.broker_removed
+                live = edit.tables.broker_live_table[LiveKey(gone.cluster_name, gone.broker_addr)]
+                edit.remove_live(live, RemovalReason(gone.reason))
+            case "filter_put":
+                filters = row.filter_put
+                holder = LiveKey(filters.cluster_name, filters.broker_addr)
+                edit.put_filter_servers(holder, tuple(filters.filter_servers))
+
+
+def _sort_of(row: pb.RouteChange) -> tuple[str, BrokerKey, int]:
+    """Rows that come together and have this in common are taken over at once."""
+    match row.WhichOneof("row"):
+        case "topic_put":
+            queue_data = row.topic_put.queue_datas[0]
+            return "topic_put", BrokerKey(queue_data.cluster_name, queue_data.broker_name), 0
+        case "topic_removed":
+            gone = row.topic_removed
+            return "topic_removed", BrokerKey(gone.cluster_name, gone.broker_name), gone.reason
+    return "", _NO_BROKER, 0
+
+
+# The intake of a copy: it turns the messages of its leader's stream into changes, one after the other.
+
+
+class ReplicaIntake:
+    """Fills a copy from a snapshot, then makes the leader's changes in it. One for each copy."""
+
+    def __init__(self, new_manager: Callable[[NamesrvIdentity], ReplicaManager], name: str | None) -> None:
+        """Starts before the first message of a snapshot.
+
+        Args:
+            new_manager: Makes the empty tables.
+            name: What the copy calls itself; None: as its leader does.
+        """
+        self._new_manager = new_manager
+        self._name = name
+        self._reader: SnapshotReader | None = SnapshotReader(of_leader=True)
+        self._opening = pb.ReplicaRows()
+        self._change: LeaderChange | None = None
+        self.manager: ReplicaManager | None = None
+        """The copy; None before its snapshot is whole."""
+
+    def stream_ended(self) -> None:
+        """The stream begins again after the copy's revision: what has come of the next revision comes again."""
+        self._change = None
+
+    def take(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[bool]:
+        """Takes one message in.
+
+        Returns:
+            Whether it was a bookmark: the copy is now as the leader was when it sent it.
+
+        Raises:
+            UnusableSnapshot: The snapshot is none.
+            OutOfStep: A change does not follow the one before it.
+        """
+        if self.manager is None:
+            yield from self._take_snapshot(message)
+            return False
+        content = message.WhichOneof("content")
+        if content == "replica_rows":
+            self.manager.take_news(message.replica_rows)
+            return False
+        if content != "changes":
+            raise OutOfStep("the leader sends a snapshot where changes are due")
+        if message.header.epoch != self.manager.identity.epoch:
+            raise OutOfStep(f"the epoch is {message.header.epoch} now")
+        return (yield from self._take_changes(message.header.revision, message.changes))
+
+    def _take_snapshot(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[None]:
+        reader = self._reader
+        assert reader is not None, "it is there until the snapshot is whole"
+        if message.WhichOneof("content") == "replica_rows":
+            self._opening.MergeFrom(message.replica_rows)
+            return
+        yield from reader.take(message)
+        if reader.is_whole:
+            header = message.header
+            manager = self._new_manager(NamesrvIdentity(self._name or header.namesrv_name, header.epoch))
+            yield from manager.load(reader.finish(), self._opening, header.revision)
+            self.manager, self._reader, self._opening = manager, None, pb.ReplicaRows()
+
+    def _take_changes(self, revision: int, changes: pb.RouteChanges) -> Sliced[bool]:
+        assert self.manager is not None, "the snapshot came before"
+        is_bookmark = not changes.changes and not changes.HasField("replica_rows")
+        if self._change is not None and (is_bookmark or self._change.revision != revision):
+            change, self._change = self._change, None
+            yield from self.manager.apply(change)
+        if is_bookmark:
+            if revision != self.manager.revision:
+                raise OutOfStep(f"the bookmark is of revision {revision}, the copy of {self.manager.revision}")
+            return True
+        if self._change is None:
+            self._change = LeaderChange(revision, changes.applied_at_millis)
+        self._change.rows += changes.changes
+        self._change.more.MergeFrom(changes.replica_rows)
+        return False

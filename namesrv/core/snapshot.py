@@ -1,0 +1,202 @@
+"""All tables at one revision, held without copying their rows, and streamed out slice by slice."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from namesrv_api.v1 import route_service_pb2
+
+from namesrv.core import encoding
+from namesrv.core.encoding import frame, tag, varint
+from namesrv.core.model import BrokerData, BrokerLiveInfo, LiveKey
+from namesrv.core.slices import Leftovers
+from namesrv.core.tables import TopicTable, TopicView
+
+CHUNK_BYTES = 128 * 1024
+"""Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
+be quicker for the reader."""
+
+PASSED_OVER_SLICE = 2_000
+"""Topics of other shards that are skipped before giving way: about a millisecond."""
+
+LIVE_SLICE = 200
+"""Live brokers that are encoded before giving way: about a millisecond."""
+
+_RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
+_CHUNK = route_service_pb2.SnapshotChunk
+_TOPIC_ROW_TAG = tag(_CHUNK.TOPICS_FIELD_NUMBER)
+_TOPIC_NAME_TAG = tag(route_service_pb2.TopicQueues.TOPIC_FIELD_NUMBER)
+_VARINTS = tuple(varint(number) for number in range(1 << 14))
+"""Lengths are nearly always below 16 Ki: encoding one is then an index."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class TopicRows:
+    """The topic table as it was at one revision."""
+
+    revision: int
+    rows: TopicView
+
+
+class TopicTableCopies:
+    """Hands out copies of the topic table.
+
+    Callers at the same revision share one for as long as one of them holds it.
+    """
+
+    def __init__(self, leftovers: Leftovers) -> None:
+        self._leftovers = leftovers
+        """Free in slices what a copy held alone when nobody holds it any more."""
+        self._last: weakref.ref[TopicRows] | None = None
+
+    def at(self, revision: int, table: TopicTable) -> TopicRows:
+        """The table at this revision, which must be the current one."""
+        last = self._last() if self._last else None
+        if last is None or last.revision != revision:
+            last = TopicRows(revision, table.copy())
+            weakref.finalize(last, self._leftovers.add, last.rows.let_go()).atexit = False
+            self._last = weakref.ref(last)
+        return last
+
+
+class RouteTable(Enum):
+    """A table that readers may ask for. The values are those of the wire's RouteTable."""
+
+    CLUSTERS = 1
+    TOPIC_QUEUES = 2
+    BROKER_GROUPS = 3
+    FILTER_SERVERS = 4
+    LIVE_BROKERS = 5
+
+
+ALL_TABLES = frozenset(RouteTable)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """What a reader wants of a snapshot: some of its tables, and of their topics one shard."""
+
+    index: int
+    count: int
+    tables: Collection[RouteTable] = ALL_TABLES
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the topic belongs to its shard."""
+        return zlib.crc32(topic.encode()) % self.count == self.index
+
+    def has(self, table: RouteTable) -> bool:
+        """Whether rows of the table belong to it. Topics are spread over shards; the first has all else."""
+        return table in self.tables and (self.index == 0 or table is RouteTable.TOPIC_QUEUES)
+
+
+WHOLE = SnapshotPart(0, 1)
+"""Everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSnapshot:
+    """All tables at one revision, or some of them."""
+
+    tables: Collection[RouteTable]
+    """Which it holds; what it has of the others means nothing."""
+    revision: int
+    header_fragment: bytes
+    """NamesrvHeader, framed as field 1."""
+    taken_at_millis: int
+    clusters: Mapping[str, frozenset[str]]
+    topics: TopicRows
+    in_force: Mapping[bytes, bytes]
+    """Fragments of queues whose permission in force is another than the reported one."""
+    groups: tuple[BrokerData, ...]
+    live: tuple[BrokerLiveInfo, ...]
+    last_heard: Mapping[LiveKey, int]
+    """When each live broker was last heard of, by the wall clock in milliseconds."""
+
+    def messages(self, part: SnapshotPart = WHOLE) -> Iterator[bytes]:
+        """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker.
+
+        An empty message stands for a pause, after so much work for no message that other work should have a turn.
+
+        Args:
+            part: What to send, of tables that it holds.
+        """
+        assert all(table in self.tables for table in part.tables), "it was taken without one of these tables"
+        start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)
+        yield self._message(_RESPONSE.SNAPSHOT_HEADER_FIELD_NUMBER, start.SerializeToString())
+        end = route_service_pb2.SnapshotEnd()
+        for chunk in chunks(self._rows(part, end)):
+            yield self._message(_RESPONSE.CHUNK_FIELD_NUMBER, chunk) if chunk else b""
+        yield self._message(_RESPONSE.SNAPSHOT_END_FIELD_NUMBER, end.SerializeToString())
+
+    def _message(self, field_number: int, payload: bytes) -> bytes:
+        return b"".join((self.header_fragment, tag(field_number), varint(len(payload)), payload))
+
+    def _rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
+        """Rows of the part's tables, framed as fields of a SnapshotChunk, counted in the end marker."""
+        if part.has(RouteTable.CLUSTERS):
+            end.cluster_count = len(self.clusters)
+            for cluster_name, broker_names in self.clusters.items():
+                yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, encoding.cluster_data(cluster_name, broker_names))
+        if part.has(RouteTable.BROKER_GROUPS):
+            end.broker_data_count = len(self.groups)
+            yield from (group.fragment for group in self.groups)
+        if part.has(RouteTable.FILTER_SERVERS):
+            yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
+        if part.has(RouteTable.LIVE_BROKERS):
+            end.live_broker_count = len(self.live)
+            for count, live in enumerate(self.live, 1):
+                if count % LIVE_SLICE == 0:
+                    yield b""
+                row = encoding.broker_live_info(live, self.last_heard[live.key])
+                yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
+        if part.has(RouteTable.TOPIC_QUEUES):
+            yield from self._topic_rows(part, end)
+
+    def _topic_rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
+        """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
+        in_force = self.in_force
+        topics = queue_datas = passed_over = 0
+        for topic, queues in self.topics.rows.rows():
+            if part.count > 1 and not part.has_topic(topic):
+                passed_over += 1
+                if passed_over % PASSED_OVER_SLICE == 0:
+                    yield b""
+                continue
+            topics += 1
+            queue_datas += len(queues)
+            yield topic_row(topic, [in_force.get(queue, queue) for queue in queues] if in_force else queues)
+        end.topic_count, end.queue_data_count = topics, queue_datas
+
+
+def topic_row(topic: str, queues: Iterable[bytes]) -> bytes:
+    """A TopicQueues, framed as the field topics of a SnapshotChunk."""
+    body = topic_queues(topic, queues)
+    length = _VARINTS[len(body)] if len(body) < len(_VARINTS) else varint(len(body))
+    return b"".join((_TOPIC_ROW_TAG, length, body))
+
+
+def topic_queues(topic: str, queues: Iterable[bytes]) -> bytes:
+    """An encoded TopicQueues."""
+    name = topic.encode()
+    return b"".join((_TOPIC_NAME_TAG, _VARINTS[len(name)], name, *queues))
+
+
+def chunks(rows: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks of rows; an empty row is handed on as an empty chunk."""
+    chunk: list[bytes] = []
+    size = 0
+    for row in rows:
+        if not row:
+            yield b""
+            continue
+        chunk.append(row)
+        size += len(row)
+        if size >= CHUNK_BYTES:
+            yield b"".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield b"".join(chunk)

@@ -1,0 +1,265 @@
+"""The reader of a snapshot's messages, from a file or from a leader, into empty tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core.edit import TableEdit
+from namesrv.core.model import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    LiveKey,
+    ReportedQueues,
+    ReportedTopic,
+    StaticMapping,
+)
+from namesrv.core.slices import Sliced, run_sync
+
+_Message = route_service_pb2.StreamRouteSnapshotResponse
+_Chunk = route_service_pb2.SnapshotChunk
+_NO_BROKER = BrokerKey("", "")
+"""Sorts before every group."""
+
+OF_LEADER = "of the leader"
+"""Channel of a broker that registered over a channel at the leader. Its id is not known here."""
+
+BROKER_SLICE = 100
+"""Groups or brokers that are read before giving way: less than a millisecond."""
+
+TOPIC_SLICE = 100
+"""Topics that are read before giving way: about a millisecond."""
+
+
+class UnusableSnapshot(Exception):
+    """The messages are not what a name server writes: they do not fit together. The text says where."""
+
+
+@dataclass(slots=True)
+class LoadedSnapshot:
+    """The content of a snapshot, in the form that an edit of the tables takes."""
+
+    taken_at_millis: int = 0
+    """When it was taken, by the wall clock, milliseconds since the Unix epoch."""
+    topic_count: int = 0
+    groups: dict[BrokerKey, BrokerData] = field(default_factory=dict)
+    live: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
+    last_update_millis: dict[LiveKey, int] = field(default_factory=dict)
+    """When each live broker was heard of last, by the wall clock."""
+    filter_servers: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
+    topic_configs: dict[BrokerKey, list[ReportedTopic]] = field(default_factory=dict)
+    """The topics of each group with the permissions that its broker reported, not those in force."""
+
+    def put_into(self, edit: TableEdit) -> None:
+        """Puts everything into an edit of empty tables, whose intents apply to it as they do to a registration."""
+        for group in self.groups.values():
+            edit.put_group(group)
+        for key, live in self.live.items():
+            edit.put_live(live)
+            if key in self.filter_servers:
+                edit.put_filter_servers(key, self.filter_servers[key])
+        for broker, configs in self.topic_configs.items():
+            run_sync(edit.put_topics(broker, configs))
+
+
+def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
+    """Reads the messages that ``RouteSnapshot.messages`` made.
+
+    All or nothing: a file has a checksum, so rows that do not fit together were written so, and then the other rows
+    cannot be trusted either. The values of rows are not checked: registration has checked them.
+
+    Raises:
+        UnusableSnapshot: The messages do not make a whole snapshot whose rows fit together.
+    """
+    reader = SnapshotReader(of_leader=False)
+    for message in messages:
+        try:
+            parsed = _Message.FromString(message)
+        except DecodeError as error:
+            raise UnusableSnapshot("a message cannot be parsed") from error
+        run_sync(reader.take(parsed))
+    return reader.finish()
+
+
+class SnapshotReader:
+    """Takes one message after the other. Brokers come before topics, because they are written in this order."""
+
+    def __init__(self, *, of_leader: bool) -> None:
+        """Starts with the first message.
+
+        Args:
+            of_leader: Whether brokers are as confirmed as the snapshot says. Nobody has confirmed what was in a file.
+        """
+        self._loaded = LoadedSnapshot()
+        self._of_leader = of_leader
+        self._clusters: dict[str, set[str]] = {}
+        self._topics: set[str] = set()
+        self._queue_data_count = 0
+        self._end: route_service_pb2.SnapshotEnd | None = None
+        self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]] = {}
+        """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
+        self._has_header = False
+
+    def take(self, message: _Message) -> Sliced[None]:
+        """Reads a message. Raises UnusableSnapshot if it cannot come here."""
+        _check(self._end is None, "something follows the end marker")
+        if self._has_header:
+            yield from self._take_chunk_or_end(message)
+        else:
+            self._take_header(message)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the end marker has come."""
+        return self._end is not None
+
+    def finish(self) -> LoadedSnapshot:
+        """What was read, once everything fits together."""
+        end, loaded = self._end, self._loaded
+        if end is None:
+            raise UnusableSnapshot("the end marker is missing")
+        loaded.topic_count = len(self._topics)
+        counted = (
+            (end.cluster_count, len(self._clusters), "clusters"),
+            (end.broker_data_count, len(loaded.groups), "broker groups"),
+            (end.live_broker_count, len(loaded.live), "live brokers"),
+            (end.topic_count, loaded.topic_count, "topics"),
+            (end.queue_data_count, self._queue_data_count, "queue datas"),
+        )
+        for stated, read, what in counted:
+            _check(stated == read, f"the end marker counts {stated} {what}, and there are {read}")
+        self._check_brokers()
+        self._queue_datas.clear()  # they hold the lists of topics, which the user of the snapshot frees one by one
+        return loaded
+
+    def _check_brokers(self) -> None:
+        loaded = self._loaded
+        named = {BrokerKey(cluster, name) for cluster, names in self._clusters.items() for name in names}
+        _check(named == loaded.groups.keys(), "the clusters name other broker groups than there are")
+        members = {(key, *member) for key, group in loaded.groups.items() for member in group.addrs.items()}
+        live = {(live.broker, live.broker_id, live.broker_addr) for live in loaded.live.values()}
+        _check(members == live, "the broker groups have other members than there are live brokers")
+        _check(loaded.filter_servers.keys() <= loaded.live.keys(), "there are filter servers of no live broker")
+
+    def _take_header(self, message: _Message) -> None:
+        _check(message.HasField("snapshot_header"), "it does not start with a header")
+        self._loaded.taken_at_millis = message.snapshot_header.taken_at_millis
+        self._has_header = True
+
+    def _take_chunk_or_end(self, message: _Message) -> Sliced[None]:
+        if message.HasField("snapshot_end"):
+            self._end = message.snapshot_end
+            return
+        _check(message.HasField("chunk"), "a message is neither a chunk nor the end marker")
+        chunk = message.chunk
+        for cluster in chunk.clusters:
+            self._clusters[cluster.cluster_name] = set(cluster.broker_names)
+        for count, group in enumerate(chunk.broker_datas, 1):
+            self._take_group(group)
+            if count % BROKER_SLICE == 0:
+                yield
+        for filters in chunk.filter_servers:
+            key = LiveKey(filters.cluster_name, filters.broker_addr)
+            self._loaded.filter_servers[key] = tuple(filters.filter_servers)
+        for count, live in enumerate(chunk.live_brokers, 1):
+            self._take_live(live)
+            if count % BROKER_SLICE == 0:
+                yield
+        yield from self._take_topics(chunk)
+
+    def _take_group(self, row: route_data_pb2.BrokerData) -> None:
+        group = group_of(row)
+        _check(group.key not in self._loaded.groups, f"broker group {group.key} is there twice")
+        _check(bool(group.addrs), f"broker group {group.key} has no members")
+        self._loaded.topic_configs[group.key] = []
+        if not self._of_leader:
+            group = replace(group, unconfirmed=frozenset(group.addrs))
+        self._loaded.groups[group.key] = group
+
+    def _take_live(self, row: route_data_pb2.BrokerLiveInfo) -> None:
+        live = live_of(row)
+        if not self._of_leader:
+            live = replace(live, channel_id=None, unconfirmed=True)
+        self._loaded.live[live.key] = live
+        self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
+
+    def _take_topics(self, chunk: _Chunk) -> Sliced[None]:
+        # This loop takes most of the time of a start, so it makes no call that it can do without.
+        known = self._queue_datas
+        for count, row in enumerate(chunk.topics, 1):
+            if count % TOPIC_SLICE == 0:
+                yield
+            topic = row.topic
+            _check(topic not in self._topics, f"topic {topic!r} is there twice")
+            self._topics.add(topic)
+            before = _NO_BROKER
+            for queue_data in row.queue_datas:
+                encoded = queue_data.SerializeToString()
+                broker, add, reported = known.get(encoded) or self._take_queue_data(encoded, queue_data)
+                if broker <= before:
+                    raise UnusableSnapshot(f"the queues of topic {topic!r} are not in the order of their groups")
+                before = broker
+                add((topic, reported))
+                self._queue_data_count += 1
+            _check(before is not _NO_BROKER, f"topic {topic!r} has no queues")
+
+    def _take_queue_data(
+        self, encoded: bytes, row: route_data_pb2.QueueData
+    ) -> tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]:
+        broker = BrokerKey(row.cluster_name, row.broker_name)
+        _check(broker in self._loaded.groups, f"there are queues of {broker}, which is no broker group")
+        meaning = (broker, self._loaded.topic_configs[broker].append, reported_of(row))
+        self._queue_datas[encoded] = meaning
+        return meaning
+
+
+def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
+    """A broker group from its row on the wire."""
+    return BrokerData(
+        BrokerKey(row.cluster_name, row.broker_name),
+        {member.broker_id: member.broker_addr for member in row.broker_addrs},
+        zone_name=row.zone_name if row.HasField("zone_name") else None,
+        enable_acting_master=row.enable_acting_master if row.HasField("enable_acting_master") else None,
+        unconfirmed=frozenset(row.unconfirmed_broker_ids),
+    )
+
+
+def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
+    """A live broker from its row on the wire."""
+    version = row.data_version
+    return BrokerLiveInfo(
+        broker=BrokerKey(row.cluster_name, row.broker_name),
+        broker_id=row.broker_id,
+        broker_addr=row.broker_addr,
+        ha_server_addr=row.ha_server_addr if row.HasField("ha_server_addr") else None,
+        data_version=DataVersion(version.timestamp_millis, version.counter, version.state_version),
+        channel_id=OF_LEADER if row.has_channel else None,
+        generation=row.generation,
+        timeout_seconds=row.heartbeat_timeout_millis / 1000,
+        unconfirmed=row.unconfirmed,
+        topic_by_topic=row.topic_by_topic,
+    )
+
+
+def reported_of(row: route_data_pb2.QueueData) -> ReportedQueues:
+    """Counts, permission as reported, flags, and a static topic's mapping, from a row on the wire."""
+    perm = row.reported_perm if row.HasField("reported_perm") else row.perm
+    numbers = row.read_queue_nums, row.write_queue_nums, perm, row.topic_sys_flag
+    if not row.HasField("mapping"):
+        return numbers
+    mapping = row.mapping
+    queue_ids = tuple(zip(mapping.topic_queue_ids, mapping.broker_queue_ids, strict=False))
+    return (
+        *numbers,
+        StaticMapping(mapping.scope, mapping.total_queue_nums, mapping.epoch, mapping.dirty, queue_ids),
+    )
+
+
+def _check(condition: bool, problem: str) -> None:
+    if not condition:
+        raise UnusableSnapshot(problem)

@@ -1,0 +1,400 @@
+"""The five tables: how rows are stored, shared, overlaid and joined into a route."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
+from namesrv.core import encoding
+from namesrv.core.encoding import frame
+from namesrv.core.model import (
+    MASTER_ID,
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    LiveKey,
+    QueueData,
+    QueueNumbers,
+    ReportedQueues,
+    TableMark,
+    TopicQueues,
+    WriteRule,
+    perm_under,
+)
+from namesrv.core.slices import Sliced, emptied, run_sync
+
+# The topic table, which takes a large change in one step and merges it afterwards in slices.
+
+MERGE_SLICE = 300
+"""Rows that are merged before giving way: a sixth of a millisecond, most of it freeing the rows that are replaced."""
+
+SHARDS = 1_024
+"""Dictionaries that the rows are spread over: at a million topics one of them is copied, or grows, in 50 µs."""
+
+SHARD_MASK = SHARDS - 1
+"""The bits of a name's hash that tell its shard."""
+
+COPIED_ROWS_OF_A_MERGED_ONE = 8
+"""Rows of a shard that are copied in the time in which one is merged."""
+
+_NOT_CHANGED: TopicQueues = ()
+
+Shards = Sequence[Mapping[str, TopicQueues]]
+
+
+class TopicView(Mapping[str, TopicQueues]):
+    """The rows as they were at one moment. Nothing was copied for it but what was not merged then."""
+
+    __slots__ = ("_len", "_shards", "_unmerged")
+
+    def __init__(
+        self, shards: list[dict[str, TopicQueues]], unmerged: dict[str, TopicQueues | None], length: int
+    ) -> None:
+        self._shards = shards
+        self._unmerged = unmerged
+        self._len = length
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __getitem__(self, topic: str) -> TopicQueues:
+        queues = self._unmerged.get(topic, _NOT_CHANGED)
+        if queues is _NOT_CHANGED:
+            return self._shards[hash(topic) & SHARD_MASK][topic]
+        if queues is None:
+            raise KeyError(topic)
+        return queues
+
+    def __iter__(self) -> Iterator[str]:
+        return (topic for topic, _ in self.rows())
+
+    def rows(self) -> Iterator[tuple[str, TopicQueues]]:
+        """All of them."""
+        settled = itertools.chain.from_iterable(shard.items() for shard in self._shards)
+        unmerged = self._unmerged
+        if not unmerged:
+            return settled
+        later = ((topic, queues) for topic, queues in unmerged.items() if queues is not None)
+        return itertools.chain((row for row in settled if row[0] not in unmerged), later)
+
+    def names(self) -> Sliced[list[str]]:
+        """All names, in slices."""
+        names: list[str] = []
+        given_way_at = 0
+        for shard in self._shards:
+            names += [name for name in shard if name not in self._unmerged] if self._unmerged else shard
+            if len(names) - given_way_at >= MERGE_SLICE:
+                given_way_at = len(names)
+                yield
+        names += [name for name, queues in self._unmerged.items() if queues is not None]
+        return names
+
+    def let_go(self) -> Sliced[None]:
+        """Frees in slices what nobody else holds. The view is of no use afterwards."""
+        rows = 0
+        while self._shards:
+            rows += len(self._shards.pop())
+            if rows >= MERGE_SLICE:
+                rows = 0
+                yield
+        yield from emptied(self._unmerged)
+
+
+NO_TOPICS = TopicView([], {}, 0)
+"""Of who does not ask for topics."""
+
+
+class TopicTable:
+    """Topic name to queues (RocketMQ: topicQueueTable).
+
+    Lookups read a change before the rows that it has not been merged into yet, so publishing costs the same whatever
+    its size. Only one change is unmerged at a time: ``settle`` before the next one.
+
+    The rows are spread over shards. A copy shares all of them with the table, which copies a shard before it changes
+    it. So neither a copy nor growth is a long step, however many rows there are.
+    """
+
+    def __init__(self) -> None:
+        self._shards: list[dict[str, TopicQueues]] = [{} for _ in range(SHARDS)]
+        self._is_shared = bytearray(SHARDS)
+        """1 for each shard that a copy may have, too."""
+        self._unmerged: dict[str, TopicQueues | None] = {}
+        """The last change, or what is left of it; None: the topic is gone."""
+        self._len = 0
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __contains__(self, topic: object) -> bool:
+        if not self._unmerged:
+            return topic in self._shards[hash(topic) & SHARD_MASK]  # quicker: a registration looks all its topics up
+        return self.get(topic) is not None  # type: ignore[arg-type]  # nothing else is in here
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy())
+
+    def __getitem__(self, topic: str) -> TopicQueues:
+        queues = self.get(topic)
+        if queues is None:
+            raise KeyError(topic)
+        return queues
+
+    def get(self, topic: str) -> TopicQueues | None:
+        """A topic's queues; None if it is not there."""
+        if self._unmerged:
+            queues = self._unmerged.get(topic, _NOT_CHANGED)
+            if queues is not _NOT_CHANGED:
+                return queues
+        return self._shards[hash(topic) & SHARD_MASK].get(topic)
+
+    def settled_shards(self) -> Shards:
+        """The rows themselves, to look many up without calls; the table must be settled and stay so."""
+        assert not self._unmerged, "rows are missing that are not merged yet"
+        return self._shards
+
+    def copy(self) -> TopicView:
+        """All rows as they are now."""
+        self._is_shared[:] = b"\1" * SHARDS
+        return TopicView(self._shards.copy(), self._unmerged.copy(), self._len)
+
+    def publish(self, changed: dict[str, TopicQueues | None], came: int, went: int) -> None:
+        """Makes a change show, in one step.
+
+        Args:
+            changed: Topics that come, change or (None) go. The table takes it over.
+            came: How many of them come.
+            went: How many of them go.
+        """
+        assert not self._unmerged, "a change is published before the one before it is merged"
+        self._unmerged = changed
+        self._len += came - went
+
+    def settle(self) -> Sliced[None]:
+        """Merges what is unmerged. If it is not driven to its end, the next one goes on from there.
+
+        It gives way before the first slice, too: that comes after a publication, which is the longest step of a change.
+        """
+        unmerged, shards, is_shared = self._unmerged, self._shards, self._is_shared
+        if len(unmerged) > MERGE_SLICE:
+            yield
+        count = 0
+        while unmerged:
+            topic, queues = unmerged.popitem()
+            number = hash(topic) & SHARD_MASK
+            if is_shared[number]:
+                shards[number] = shards[number].copy()
+                is_shared[number] = 0
+                count += len(shards[number]) // COPIED_ROWS_OF_A_MERGED_ONE
+            if queues is None:
+                shards[number].pop(topic, None)
+            else:
+                shards[number][topic] = queues
+            count += 1
+            if count >= MERGE_SLICE:
+                count = 0
+                yield
+
+
+# All QueueDatas: one instance for each group and what it reports, found again by the fragment that rows hold.
+
+UNUSED_PER_BROKER = 4_096
+"""QueueDatas of one group that may be kept beyond twice those in use: a broker that cycles through counts must not
+grow memory."""
+
+UNUSED_MAPPED_PER_BROKER = 200_000
+"""The same of queues in mappings of static topics, of which one may have tens of thousands: about 25 MB."""
+
+
+class QueueDataTable:
+    """Interned QueueDatas. A fragment names its group, so no two groups share one."""
+
+    def __init__(self) -> None:
+        self.by_fragment: dict[bytes, QueueData] = {}
+        """Every QueueData by the fragment of what is reported."""
+        self.in_force: dict[bytes, bytes] = {}
+        """Fragment to the one in force, only of groups with another rule than REPORTED. Replaced, never changed."""
+        self.mapped: set[BrokerKey] = set()
+        """Groups that have QueueDatas of static topics."""
+        self._by_reported: dict[BrokerKey, dict[ReportedQueues, QueueData]] = {}
+        self._mapped_queues: dict[BrokerKey, int] = {}
+        """Queues in all mappings of a group that are here."""
+        self._mapped_queues_kept: dict[BrokerKey, int] = {}
+        """Those that were in use when it was last looked."""
+        self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
+
+    def of_group(self, broker: BrokerKey) -> dict[ReportedQueues, QueueData]:
+        """The QueueDatas of a group, to look one up without a call; ``added`` adds to it."""
+        return self._by_reported.setdefault(broker, {})
+
+    def intern(self, broker: BrokerKey, reported: ReportedQueues) -> QueueData:
+        """The QueueData of what a group reports; made if there is none."""
+        return self.of_group(broker).get(reported) or run_sync(self.added(broker, reported))
+
+    def added(self, broker: BrokerKey, reported: ReportedQueues) -> Sliced[QueueData]:
+        """Makes the QueueData of what a group has not reported yet; in steps if a mapping has many queues."""
+        read, write, perm, flag, *rest = reported
+        numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
+        encoded = b"" if mapping is None else (yield from encoding.mapping_field(mapping))
+        fragment = encoding.queue_data_fragment(broker, numbers, encoded)
+        queue_data = QueueData(
+            broker,
+            *numbers,
+            fragment=fragment,
+            wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
+            added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
+            mapping=mapping,
+        )
+        self.of_group(broker)[reported] = queue_data
+        self.by_fragment[fragment] = queue_data
+        if mapping is not None:
+            self.mapped.add(broker)
+            self._mapped_queues[broker] = self._mapped_queues.get(broker, 0) + len(mapping.queue_ids)
+        return queue_data
+
+    def set_rule(self, broker: BrokerKey, rule: WriteRule) -> None:
+        """Puts a rule in force for all that a group has; call it again when QueueDatas have been added under one."""
+        reported = rule is WriteRule.REPORTED
+        interned = () if reported else self._by_reported.get(broker, {}).values()
+        after = {queue_data.fragment: queue_data.fragment_under(rule) for queue_data in interned}
+        if after == self._in_force_by_group.get(broker, {}):
+            return
+        self._in_force_by_group[broker] = after
+        if not after:
+            del self._in_force_by_group[broker]
+        self.in_force = {key: value for group in self._in_force_by_group.values() for key, value in group.items()}
+
+    def is_crowded(self, broker: BrokerKey, in_use: int) -> bool:
+        """Whether a group has so many QueueDatas that ``keep_only`` pays, if at most ``in_use`` of them are in use."""
+        if len(self._by_reported.get(broker, ())) > UNUSED_PER_BROKER + 2 * in_use:
+            return True
+        mapped, kept = self._mapped_queues.get(broker, 0), self._mapped_queues_kept.get(broker, 0)
+        return mapped > UNUSED_MAPPED_PER_BROKER + 2 * kept
+
+    def keep_only(self, broker: BrokerKey, used: Iterable[QueueData]) -> None:
+        """Drops the QueueDatas of a group that no row uses."""
+        kept = {queue_data.reported: queue_data for queue_data in used}
+        for reported, queue_data in self._by_reported.get(broker, {}).items():
+            if reported not in kept:
+                del self.by_fragment[queue_data.fragment]
+        self._by_reported[broker] = kept
+        mappings = [queue_data.mapping for queue_data in kept.values() if queue_data.mapping is not None]
+        if not mappings:
+            self._forget_mappings(broker)
+            return
+        self._mapped_queues[broker] = self._mapped_queues_kept[broker] = sum(len(one.queue_ids) for one in mappings)
+
+    def forget_group(self, broker: BrokerKey) -> None:
+        """Drops everything of a group that has no rows any more."""
+        self.set_rule(broker, WriteRule.REPORTED)
+        self._forget_mappings(broker)
+        for queue_data in self._by_reported.pop(broker, {}).values():
+            del self.by_fragment[queue_data.fragment]
+
+    def _forget_mappings(self, broker: BrokerKey) -> None:
+        self.mapped.discard(broker)
+        self._mapped_queues.pop(broker, None)
+        self._mapped_queues_kept.pop(broker, None)
+
+
+def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: bytes, reported: bytes) -> bytes:
+    perm = numbers[2]
+    in_force = perm_under(rule, perm)
+    if in_force == perm:
+        return reported
+    return encoding.queue_data_fragment(broker, (*numbers[:2], in_force, numbers[3]), mapping, reported_perm=perm)
+
+
+# The tables of a name server.
+
+
+@dataclass(slots=True)
+class Tables:
+    """The five tables of RocketMQ's RouteInfoManager, and what belongs to them."""
+
+    topic_queue_table: TopicTable = field(default_factory=TopicTable)
+    broker_addr_table: dict[BrokerKey, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
+    clusters_by_name: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Clusters that have a group of a name, in the order in which these groups came. RocketMQ's protocol, on which a
+    route has no cluster, shows the first."""
+    broker_live_table: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
+    filter_server_table: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
+    topics_by_broker: dict[BrokerKey, dict[str, None]] = field(default_factory=dict)
+    """Topics that have queues on each group, so that losing a broker does not walk all topics. Dictionaries from names
+    to None, because the garbage collector looks at sets and not at these.
+    """
+    held_queue_table: dict[str, dict[BrokerKey, QueueData]] = field(default_factory=dict)
+    """What brokers report of topics that operators hold back, by topic."""
+    held_version: int = 0
+    """Rises with every change of ``held_queue_table``, which no change log has."""
+    table_marks: dict[BrokerKey, TableMark] = field(default_factory=dict)
+    """Groups of which all is here, or held back, that the table of a mark says. Whatever changes a group's queues
+    takes its mark away."""
+    queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
+
+
+# A topic's route, joined from the pieces that its groups have encoded already.
+
+_ORDER_TOPIC_CONF_NUMBER = route_data_pb2.TopicRouteData.ORDER_TOPIC_CONF_FIELD_NUMBER
+
+
+def join_route(
+    tables: Tables,
+    topic: str,
+    queues: TopicQueues,
+    zone_name: str | None = None,
+    order_topic_conf: str | None = None,
+) -> bytes:
+    """An encoded TopicRouteData (RocketMQ: pickupTopicRouteData). The arguments are those of ``route_fragments``."""
+    return b"".join(route_fragments(tables, topic, queues, zone_name, order_topic_conf))
+
+
+def route_fragments(
+    tables: Tables,
+    topic: str,
+    queues: TopicQueues,
+    zone_name: str | None = None,
+    order_topic_conf: str | None = None,
+) -> list[bytes]:
+    """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
+
+    Args:
+        tables: Where the groups are.
+        topic: The topic.
+        queues: Its queues, as reported.
+        zone_name: Leaves groups of other zones out where their master is live (RocketMQ: ZoneRouteRPCHook).
+        order_topic_conf: Its ordered-topic configuration, if the route is to have it.
+    """
+    brokers, find = tables.broker_addr_table, tables.queue_datas.by_fragment
+    groups = [brokers[find[queue].broker] for queue in queues]
+    parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
+    if zone_name is not None:
+        acting = _may_act(topic)
+        kept = [index for index, group in enumerate(groups) if _is_in_zone(group, zone_name, acting=acting)]
+        queues, groups = tuple(queues[index] for index in kept), [groups[index] for index in kept]
+    in_force = tables.queue_datas.in_force
+    if not in_force:
+        parts += queues
+        parts += [group.fragment for group in groups]
+    else:
+        parts += [in_force.get(queue, queue) for queue in queues]
+        acting = _may_act(topic)
+        parts += [(acting and group.acting_fragment) or group.fragment for group in groups]
+    parts += [group.filter_fragment for group in groups if group.filter_fragment]
+    return parts
+
+
+def _may_act(topic: str) -> bool:
+    """No slave stands in where the members of a group look for each other."""
+    return not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+
+
+def _is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:
+    """As in RocketMQ, a group that is shown without a master, real or acting, stays whatever its zone."""
+    if MASTER_ID not in group.addrs and not (acting and group.acting_fragment):
+        return True
+    return group.zone_name is not None and group.zone_name.casefold() == zone_name.casefold()

@@ -1,0 +1,85 @@
+"""The warm-up after a start: until it is over, a name server cannot say that a topic does not exist."""
+
+from __future__ import annotations
+
+from namesrv.core.policy import Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import Unconfirmed
+
+COMING_BACK_SECONDS = 10.0
+"""How long after a start with a snapshot file brokers are waited for that registered after the file was written: agents
+come back within 5 s (reopenLongest), and as much again for their registration."""
+
+ROCKETMQ_COMING_BACK_SECONDS = 35.0
+"""The same where RocketMQ's own brokers register: they look for name servers every 3 s and register every 30 s."""
+
+
+class WarmUp:
+    """The time after a start. It ends once, and looking at it is cheap at any time."""
+
+    def __init__(self, manager: RouteInfoManager, clock: Clock, warm_up_seconds: float) -> None:
+        """Begins with the start of the name server; the snapshot file must be loaded before.
+
+        Args:
+            manager: Knows which brokers of the snapshot file are still unconfirmed.
+            clock: The one that the manager has.
+            warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
+                file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard. A
+                file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.
+                Brokers that are connected by then and have not registered yet are waited for that long again, at most.
+        """
+        self._manager = manager
+        self._clock = clock
+        self._started_at = clock.monotonic()
+        self._granted_before = manager.granted_seconds
+        self._warm_up_seconds = warm_up_seconds
+        self._waits_for_brokers = self._has_brokers_of_file()
+        # A broker may have registered after the file was written, and is no less alive for it.
+        self._shortest_seconds = (
+            min(warm_up_seconds, self._coming_back_seconds()) if self._waits_for_brokers else warm_up_seconds
+        )
+        self._is_warm = False
+
+    def is_warm(self) -> bool:
+        """Whether what is not in the tables does not exist. Once true, true for ever.
+
+        With a snapshot file: every broker of it has registered again or is gone, and those that the file is too old to
+        know have had time to come back. Without: the warm-up time is over. Time in which this process did not run does
+        not count. When a large fleet comes back, its registrations stand in line: whoever is connected is on its way.
+        """
+        if not self._is_warm:
+            running = self._elapsed() - (self._manager.granted_seconds - self._granted_before)
+            over_since = running - self._shortest_seconds
+            some_register = self._manager.channels.unused > 0 and over_since < self._warm_up_seconds
+            self._is_warm = (
+                over_since >= 0 and not some_register and not (self._waits_for_brokers and self._has_brokers_of_file())
+            )
+        return self._is_warm
+
+    def brokers_to_hear(self) -> int:
+        """The number of brokers of the snapshot file that have not registered again and are not gone."""
+        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in self._manager.unconfirmed.values())
+
+    @property
+    def warm_up_seconds(self) -> float:
+        """How long it takes if no snapshot file names the brokers to wait for."""
+        return self._warm_up_seconds
+
+    def must_wait(self) -> bool:
+        """Whether lookups are refused for now (RocketMQ: needWaitForService, without its bug #9182).
+
+        Each call looks at what is in force now, so an operator can end it, or make it longer.
+        """
+        behaviour = self._manager.behaviour
+        return behaviour.need_wait_for_service and self._elapsed() < behaviour.wait_seconds_for_service
+
+    def _elapsed(self) -> float:
+        return self._clock.monotonic() - self._started_at
+
+    def _coming_back_seconds(self) -> float:
+        lives = self._manager.tables.broker_live_table.values()
+        return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for live in lives) else COMING_BACK_SECONDS
+
+    def _has_brokers_of_file(self) -> bool:
+        # They are the first in there, so this does not look at the guard's.
+        return any(why is Unconfirmed.SNAPSHOT_FILE for why in self._manager.unconfirmed.values())
