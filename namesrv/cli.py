@@ -1,13 +1,16 @@
-"""The command line: ``namesrv serve``, ``healthcheck``, ``console`` and ``console-user``."""
+"""The command line of the name server, and its event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+import uvloop
 
 from groundwork.connections.certificates import CertificateError
 from groundwork.connections.channels import ClientFiles, ClientSecurity
@@ -16,14 +19,17 @@ from groundwork.endpoints import Endpoint
 from groundwork.printable import printable
 from groundwork.program.command_line import version_option
 from groundwork.program.descriptors import use_all_descriptors
+from groundwork.program.event_loops import make_observable
 from groundwork.program.json_lines import take_stderr
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command, exit_with
 from groundwork.program.stack_dumps import dump_stacks_on_signal
 from groundwork.program.stop_event import stop_event
 from groundwork.wording import how_to_install
-from namesrv.config.settings import NamesrvSettings
-from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.app.writer import tune_garbage_collection
+from namesrv.settings import NamesrvSettings
+
+# The command line: ``namesrv serve``, ``healthcheck``, ``console`` and ``console-user``.
 
 PROGRAM = "namesrv"
 
@@ -41,8 +47,7 @@ def serve(settings: NamesrvSettings) -> None:
     dump_stacks_on_signal()
     use_all_descriptors()
     # Most of the time of a start, and libraries that the console and the health check do without.
-    from namesrv.process.event_loop import run_in_loop  # noqa: PLC0415
-    from namesrv.process.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415
+    from namesrv.server.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415
 
     async def serve_until_signal() -> None:
         await serve_until(settings, stop_event())
@@ -132,3 +137,19 @@ add_command(app, "serve", NamesrvSettings, serve)
 def main() -> None:
     """Entry point of the console script."""
     app()
+
+
+# The event loop of a name server.
+
+ResultT = TypeVar("ResultT")
+
+
+def run_in_loop(main: Coroutine[Any, Any, ResultT], *, asyncio_debug: bool) -> ResultT:
+    """Runs a program to its end and returns its result: in uvloop, or in asyncio's own loop with its debug mode.
+
+    uvloop is faster, but cannot say which callback held it up.
+    """
+    factory = asyncio.new_event_loop if asyncio_debug else uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        make_observable(runner.get_loop(), debug=asyncio_debug)
+        return runner.run(main)

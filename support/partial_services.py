@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.descriptor import ServiceDescriptor
 
 from groundwork.grpc_handlers.composition import methods_of
-from namesrv.server.rpc.handlers import not_there_yet
+from namesrv.grpc_api.handlers import not_there_yet
 
 
 def whole(service: ServiceDescriptor, *parts: object) -> tuple[object, ...]:

@@ -7,29 +7,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.config_store import ConfigStore
+from namesrv.app.counters import RegistrationCounter
+from namesrv.app.durable_routes import DurableRoutes
+from namesrv.app.intent_store import IntentStore
+from namesrv.app.kv_config_store import KvConfigStore
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.watches import WatchStreams
+from namesrv.app.writer import TableWriter, Turns
 from namesrv.core.errors import CallRefused
 from namesrv.core.slices import Sliced
 from namesrv.core.warm_up import WarmUp
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.remoting.caller import Gate, Grade
-from namesrv.remoting.calls.operators import OperatorChanges
-from namesrv.remoting.calls.registrations import RegistrationCalls
-from namesrv.remoting.calls.table import Calls, calls_of
+from namesrv.remoting.calls import Calls, OperatorChanges, RegistrationCalls, calls_of
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.served import Served
 from namesrv.remoting.wire.frames import Frame, FrameReader
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.background.turns import Turns
-from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.counters import RegistrationCounter
-from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
-from namesrv.server.stores.config_store import ConfigStore
-from namesrv.server.stores.durable_routes import DurableRoutes
-from namesrv.server.stores.intent_store import IntentStore
-from namesrv.server.stores.kv_config_store import KvConfigStore
+from namesrv.settings import NamesrvSettings
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.intents_file import IntentsFile
 from namesrv.storage.kv_config_file import KvConfigFile

@@ -30,10 +30,10 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from groundwork.grpc_handlers.composition import Behaviour, Composition, part_classes
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.registration import RegistrationServicer
+from namesrv.grpc_api.route import RouteServicer
 from namesrv.server.listener import SERVICES
-from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
-from namesrv.server.services.registration.servicer import RegistrationServicer
-from namesrv.server.services.route.servicer import RouteServicer
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PROTOS = DOCS.parent / "protos"

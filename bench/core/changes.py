@@ -19,13 +19,13 @@ from bench.core.steps import (
 from bench.figures import Sample
 from bench.probes.pauses import Pauses
 from bench.workload import registration
+from namesrv.app.writer import collecting
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME
-from namesrv.garbage_collection import collecting
-from namesrv.remoting.registration_body import read_registration
-from namesrv.server.services.registration import requests
+from namesrv.grpc_api import registration as registration_module
+from namesrv.remoting.bodies import read_registration
 from support.virtual_clock import VirtualClock
 
 _BETWEEN_BROKERS_SECONDS = 0.001
@@ -112,7 +112,7 @@ def expiry(sizes: Sizes) -> list[Sample]:
     for request in brokers:
         clock.seconds += _BETWEEN_BROKERS_SECONDS  # equal deadlines would be sorted by name, which is slow and rare
         run_sync(read_and_registered(manager, request))
-        identities.append(requests.broker_identity(request.broker))
+        identities.append(registration_module.broker_identity(request.broker))
     all_registered = clock.seconds
     clock.seconds += BROKER_CHANNEL_EXPIRED_TIME / 2
     for identity in identities[sizes.expiring_brokers :]:

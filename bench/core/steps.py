@@ -12,12 +12,12 @@ from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2
 
+from namesrv.app.writer import collecting, tune_garbage_collection
 from namesrv.core.model import RegisterBrokerResult
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.core.state import NamesrvIdentity
-from namesrv.garbage_collection import collecting, tune_garbage_collection
-from namesrv.server.services.registration import requests
+from namesrv.grpc_api import registration as registration_module
 from support.virtual_clock import VirtualClock
 
 WARM_UP_TOPICS = 100
@@ -40,9 +40,9 @@ def read_and_registered(
     manager: RouteInfoManager, request: registration_service_pb2.RegisterBrokerRequest
 ) -> Sliced[RegisterBrokerResult]:
     """What RegistrationServicer does, with the same checks, but for waiting between reading and registering."""
-    registration = requests.registration(request)
+    registration = registration_module.read_registration(request)
     if manager.reads_topics(registration):
-        read = yield from requests.read_topics(request.topic_configs, manager.tables.topic_queue_table)
+        read = yield from registration_module.read_topics(request.topic_configs, manager.tables.topic_queue_table)
         registration = replace(registration, topic_configs=read)
     return (yield from manager.register_broker(registration))
 

@@ -16,11 +16,11 @@ from bench.core.steps import WARM_UP_TOPICS, frozen, millis_since, new_manager, 
 from bench.figures import Sample
 from bench.probes.pauses import GENERATIONS, Pauses
 from bench.workload import SEED, Profile, registration, topic_name
+from namesrv.app.writer import collecting
 from namesrv.core.encoding import tag, varint
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import run_sync
 from namesrv.core.watch import RouteWatch, Subscription, WatchIndex
-from namesrv.garbage_collection import collecting
 
 _ROUTE_TAG = tag(route_service_pb2.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _MEBIBYTE = 1024 * 1024

@@ -19,7 +19,7 @@ from bench.peers import remoting
 from bench.peers.calls import Grpc, Language, Remoting
 from bench.peers.generator import pinned, program
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
-from namesrv.config.settings import Engine
+from namesrv.settings import Engine
 from support.programs.processes import BIN, Process, eventually
 from support.secured.certificates import Authority
 

@@ -16,9 +16,9 @@ from bench.probes.loop import LoopProbe
 from groundwork.program.logs import configure_logs
 from groundwork.program.settings import add_command
 from groundwork.program.stop_event import stop_event
-from namesrv.config.settings import NamesrvSettings
-from namesrv.garbage_collection import tune_garbage_collection
+from namesrv.app.writer import tune_garbage_collection
 from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
 
 LONGEST_LIFE_SECONDS = 600.0
 """It ends by then even if whoever started it is gone."""

@@ -6,7 +6,7 @@ import gc
 import time
 
 GENERATIONS = ("young", "middle", "full")
-"""What runs are called by the oldest generation that they look at, as in ``namesrv.garbage_collection``."""
+"""What runs are called by the oldest generation that they look at, as in ``namesrv.app.writer``."""
 
 
 class Pauses:

@@ -30,7 +30,7 @@
     +-- NotImplementedYet     a call or a field that this version does not have
     +-- InternalDefect        a defect of ours; the log has the details
 
-``namesrv.server.rpc.status`` maps each to its gRPC code and reason. Whatever raises one has changed nothing.
+``namesrv.error_codes`` maps each to its gRPC code and reason. Whatever raises one has changed nothing.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ from typing import Any, TypeVar, cast
 
 from groundwork.auth.permits import Permission
 from groundwork.shares import sharer_at
+from namesrv.app.access import Authorizer, Context, identify
+from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import CallRefused, NotPermitted
 from namesrv.remoting.wire.headers import Request
-from namesrv.server.auth.admission import Authorizer
-from namesrv.server.auth.callers import Context, identify
-from namesrv.server.background.channel_streams import ChannelStreams
 
 ANONYMOUS = "remoting:anonymous"
 """The name under which permits know a connection that shows no certificate."""

@@ -10,16 +10,16 @@ from uuid import uuid4
 
 import structlog
 
+from namesrv.app.writer import Turns
 from namesrv.core.errors import CallRefused, InternalDefect
 from namesrv.remoting.answers import refusal
 from namesrv.remoting.caller import Caller
-from namesrv.remoting.calls.table import Calls, InTurn
+from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.wire.codes import ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
-from namesrv.server.background.turns import Turns
 
 FRAMES_IN_A_TURN = 200
 """Requests of one connection that are answered before the event loop serves others: about two milliseconds."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from groundwork.program.descriptors import descriptors_of_listener
 from groundwork.shares import Shares
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.access import Authorizer
+from namesrv.app.counters import FrontCounter
 from namesrv.core.errors import RegistryWarming
 from namesrv.remoting.caller import Caller, Gate, Grade
-from namesrv.remoting.calls.operators import OperatorChanges
-from namesrv.remoting.calls.registrations import RegistrationCalls
-from namesrv.remoting.calls.table import Calls, calls_of
+from namesrv.remoting.calls import Calls, OperatorChanges, RegistrationCalls, calls_of
 from namesrv.remoting.limits import MAX_CONNECTIONS
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.served import Served
 from namesrv.remoting.tls import RemotingTls
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.headers import Request
-from namesrv.server.auth.admission import Authorizer
-from namesrv.server.counters import FrontCounter
 from namesrv.server.fronts import FrontParts
+from namesrv.settings import NamesrvSettings
 
 
 class RemotingFront:

@@ -12,15 +12,15 @@ from typing import Literal
 from groundwork.endpoints import Endpoint
 from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
+from namesrv.app.counters import FrontCounter
+from namesrv.app.writer import Turns
 from namesrv.core.errors import CallRefused, LimitExceeded
-from namesrv.remoting.calls.table import Calls
+from namesrv.remoting.calls import Calls
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
 from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
-from namesrv.server.background.turns import Turns
-from namesrv.server.counters import FrontCounter
 
 SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from namesrv.config.limits import MAX_REQUEST_BYTES_UNDER_WAY, SMALL_REQUEST_BYTES
+from namesrv.limits import MAX_REQUEST_BYTES_UNDER_WAY, SMALL_REQUEST_BYTES
 
 Granted = Callable[[int], None]
 """Told the size of the frame that there is room for now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.warm_up import WarmUp
-from namesrv.remoting.routes import RouteJson
+from namesrv.remoting.route_json import RouteJson
 
 
 class Served:

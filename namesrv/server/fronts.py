@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from groundwork.endpoints import Endpoint
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.access import Authorizer
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.cluster_test import ClusterTest
+from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.writer import TableWriter
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.auth.admission import Authorizer
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.counters import FrontCounter, RegistrationCounter
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.server.listener import CannotListen
-from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
-from namesrv.server.services.route.cluster_test import ClusterTest
+from namesrv.settings import NamesrvSettings
 
 
 @dataclass(frozen=True, slots=True)

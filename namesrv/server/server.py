@@ -19,27 +19,31 @@ from groundwork.program.freed_memory import GrownProcess
 from groundwork.program.logs import set_log_level
 from groundwork.program.systemd import tell_systemd
 from groundwork.version import __version__
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.channels import ChannelNotices, ChannelStreams
+from namesrv.app.clearing_up import clear_up
+from namesrv.app.cluster_test import ClusterTest
+from namesrv.app.config_store import ConfigStore
+from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.durable_routes import LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
+from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.quotas import FairShares
+from namesrv.app.requests_in_pieces import RequestsInPieces
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
+from namesrv.app.watches import WatchStreams
+from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.digests import RouteDigests
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.state import NamesrvIdentity
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.auth.security import Security, product_env_security
-from namesrv.server.background.channel_notices import ChannelNotices
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.clearing_up import clear_up
-from namesrv.server.background.digest_samples import DigestSamples
-from namesrv.server.background.expiry_scanner import ExpiryScanner
-from namesrv.server.background.pin_expiry import drop_expired_pins
-from namesrv.server.background.requests_in_pieces import RequestsInPieces
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.counters import FrontCounter, RegistrationCounter
-from namesrv.server.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
-from namesrv.server.engines.factory import build_server
+from namesrv.engines.api import serve_from
+from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
+from namesrv.engines.grpcio import build_server
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.route import RouteServicer
+from namesrv.metrics import NamesrvMetrics, Observability, Sources
 from namesrv.server.fronts import FrontChanges, FrontParts, MakeFront, front_on
 from namesrv.server.listener import (
     ADMIN_SERVICE,
@@ -47,23 +51,14 @@ from namesrv.server.listener import (
     ROUTE_SERVICE,
     SERVICES,
     CannotListen,
+    Security,
     SystemClock,
     add_services,
     bind,
+    product_env_security,
     tls_name,
 )
-from namesrv.server.observability.exports import Observability
-from namesrv.server.observability.metrics import NamesrvMetrics, Sources
-from namesrv.server.route_logging import listen_for_mass_loss, listen_for_names_in_two_clusters
-from namesrv.server.rpc.kept_answers import serve_from
-from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.servicer import RegistrationServicer
-from namesrv.server.services.route.cluster_test import ClusterTest
-from namesrv.server.services.route.servicer import RouteServicer
-from namesrv.server.stores.config_store import ConfigStore
-from namesrv.server.stores.durable_routes import LAST_WRITE_SECONDS, DurableRoutes
-from namesrv.server.stores.warm_start import watch_warm_up
+from namesrv.settings import NamesrvSettings
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.epoch_file import format_epoch, next_epoch

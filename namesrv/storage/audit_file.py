@@ -21,9 +21,9 @@ import structlog
 
 from groundwork.backoff import Backoff
 from groundwork.files import disk
-from namesrv.config.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS
 from namesrv.core.changes import Change
 from namesrv.core.journal_text import summary
+from namesrv.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS
 
 AUDIT_FILE = "audit.jsonl"
 """Name of the file in the data directory. Those before it have .1, .2 and so on behind it."""

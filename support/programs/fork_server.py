@@ -26,8 +26,8 @@ PRELOADED = {
     "namesrv": (
         "namesrv.__main__",
         "namesrv.cli",
-        "namesrv.process.serving",
-        "namesrv.server.engines.native.server",
+        "namesrv.server.serving",
+        "namesrv.engines.native",
         "namesrv_console.cli",
     ),
     "broker-agent": ("broker_agent.__main__", "broker_agent.cli"),

@@ -22,16 +22,16 @@ from groundwork.connections.tokens import read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.rich_errors import DETAILS_KEY, RichError
 from groundwork.topic_rules import check_topic
-from namesrv.config.keys import with_texts
-from namesrv.config.settings import NamesrvSettings
 from namesrv.core.changes import Cause, ChangeLog, KvPut
 from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.remoting.registration_body import read_registration
+from namesrv.grpc_api.paging import last_of_page_before
+from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import answer, request_of
-from namesrv.server.services.paging import last_of_page_before
+from namesrv.runtime_settings import with_texts
+from namesrv.settings import NamesrvSettings
 from namesrv.storage import config_file, epoch_file, intents_file, kv_config_file
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.storage.durable_file import BrokenFile

@@ -14,12 +14,12 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import InternalDefect
 from namesrv.remoting.limits import MAX_FRAME_BYTES
 from namesrv.remoting.wire.codes import RequestCode, ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
+from namesrv.settings import NamesrvSettings
 from support.socketless_front import SocketlessClient, SocketlessFront
 from tests.fuzz.corpora import EXAMPLES, samples
 from tests.fuzz.remoting_frames import Spoiler, with_other_kinds

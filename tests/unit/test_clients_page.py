@@ -11,7 +11,7 @@ import grpc
 import pytest
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
-from namesrv.server.rpc.status import CODES
+from namesrv.error_codes import CODES
 from tools import generate_clients as generator
 
 

@@ -57,7 +57,7 @@ MUTANTS = (
         "a name server that did not run itself blames the brokers",
         (
             Line(
-                "namesrv/server/background/channel_streams.py",
+                "namesrv/app/channels.py",
                 "elif self._stall_detector.channel_ends_are_doubtful():",
                 "elif False:",
             ),
@@ -73,7 +73,7 @@ MUTANTS = (
         "the end of a channel removes nobody",
         (
             Line(
-                "namesrv/server/background/channel_streams.py",
+                "namesrv/app/channels.py",
                 "lost = [channel_id for channel_id in ended if not self._may_come_back(channel_id)]",
                 "lost = [channel_id for channel_id in () if not self._may_come_back(channel_id)]",
             ),
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "a copy that is too old says that it can be relied on",
-        (Line("namesrv/server/replica/server.py", "        if behind > stale_seconds:\n", "        if False:\n"),),
+        (Line("namesrv/server/following.py", "        if behind > stale_seconds:\n", "        if False:\n"),),
         _test("copy", "runs"),
     ),
     Mutant(
@@ -169,7 +169,7 @@ MUTANTS = (
         "the journal does not tell who left",
         (
             Line(
-                "namesrv/server/services/admin/audit.py",
+                "namesrv/grpc_api/admin.py",
                 "gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]",
                 "gone = [row.reason for row in () if isinstance(row, LiveRemoved)]",
             ),

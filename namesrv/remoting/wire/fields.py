@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from namesrv.app import field_rules
 from namesrv.core.errors import InvalidField
 from namesrv.core.model import BrokerKey
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.headers import Request
-from namesrv.server.services import field_rules
 
 _NUMBER = re.compile(r"-?\d{1,19}")
 _MASTERS_TO_COME = -1

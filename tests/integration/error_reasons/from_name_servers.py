@@ -18,14 +18,14 @@ from namesrv_api.v1 import registration_service_pb2 as registrations
 from namesrv_api.v1 import route_service_pb2 as routes
 
 from groundwork.rich_errors import RichError
-from namesrv.config import limits
-from namesrv.config.settings import NamesrvSettings
+from namesrv import limits
+from namesrv.app import field_rules
+from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.grpc_api.route import StatusCalls
+from namesrv.server.following import ReplicaServer
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES
-from namesrv.server.replica.server import ReplicaServer
-from namesrv.server.rpc.handlers import handlers_of_server
 from namesrv.server.server import NamesrvServer
-from namesrv.server.services import field_rules
-from namesrv.server.services.route.namesrv_status import StatusCalls
+from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDir
 from support.partial_services import whole
 from support.registrations import data_version, identity, registration

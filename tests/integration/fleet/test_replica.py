@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
 from namesrv.server.listener import SERVICES
-from namesrv.server.replica.calls import LEADERS_CALLS
+from namesrv.server.replica_calls import LEADERS_CALLS
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, register_group
 from support.secured.fleet import TOKENS, Place

@@ -10,10 +10,10 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.config.settings import NamesrvSettings
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.engines.factory import build_server
-from namesrv.server.rpc.handlers import handlers_of_server
+from namesrv.app.quotas import FairShares
+from namesrv.engines.grpcio import build_server
+from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.settings import NamesrvSettings
 from support.partial_services import whole
 
 CALLS = {

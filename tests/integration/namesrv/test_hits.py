@@ -8,7 +8,7 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config.limits import MAX_METADATA_BYTES
+from namesrv.limits import MAX_METADATA_BYTES
 from support.engines import present
 from support.metrics_page import sample_of
 from support.programs.processes import NamesrvProcess

@@ -14,12 +14,12 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.config.settings import NamesrvSettings
 from namesrv.core.changes import Change
-from namesrv.server.engines.factory import build_server
+from namesrv.engines.api import serve_from
+from namesrv.engines.grpcio import build_server
+from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.rpc.handlers import handlers_of_server
-from namesrv.server.rpc.kept_answers import serve_from
+from namesrv.settings import NamesrvSettings
 from support.engines import present
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups

@@ -14,7 +14,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.config.limits import (
+from namesrv.limits import (
     MAX_HOLDER_LENGTH,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,

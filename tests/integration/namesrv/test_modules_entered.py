@@ -13,8 +13,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from namesrv.config.settings import NamesrvSettings
 from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
 from support.registrations import identity, registration
 
 OF_A_REGISTRATION = 53
@@ -90,7 +90,7 @@ async def entered() -> tuple[set[str], set[str]]:
 
 
 def test_calls_enter_few_modules(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("namesrv.server.engines.native.server", reason="the native engine is not installed")
+    pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
     registration_modules, lookup_modules = asyncio.run(entered())
     with capsys.disabled():
         for what, modules in (("registration to a watch", registration_modules), ("lookup", lookup_modules)):

@@ -14,7 +14,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.config.limits import MAX_MESSAGE_BYTES
+from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv.server.listener import SERVICES
 from support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from support.registrations import data_version, identity, registration

@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
-from namesrv.config.limits import MAX_BATCH_TOPICS, MAX_QUEUE_DATAS_PER_TOPIC
+from namesrv.limits import MAX_BATCH_TOPICS, MAX_QUEUE_DATAS_PER_TOPIC
 from support.programs.processes import Client, addrs_of
 from support.registrations import identity, registration, topic_config
 

@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 
 from groundwork.endpoints import Endpoint
 from groundwork.shares import Shares
+from namesrv.app.counters import FrontCounter
 from namesrv.remoting import listener as listener_module
-from namesrv.remoting.calls.table import Calls
+from namesrv.remoting.calls import Calls
 from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
 from namesrv.remoting.wire.headers import answer
-from namesrv.server.counters import FrontCounter
 from support.programs.rocketmq import frame
 
 MOST = 3

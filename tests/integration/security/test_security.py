@@ -15,7 +15,7 @@ from namesrv_api.v1.route_data_pb2 import QueueData
 from groundwork.connections.channels import ClientFiles, ClientSecurity
 from groundwork.connections.health_check import check_health
 from groundwork.rich_errors import RichError
-from namesrv.server.reflection import SERVICE_NAMES
+from namesrv.grpc_api.reflection import SERVICE_NAMES
 from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration
 from support.secured.fleet import (

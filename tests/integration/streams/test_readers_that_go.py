@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from broker_agent.clients.server import ClientServerOptions, handlers_of_clients
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.telemetry.call_observers import CallObserver
+from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.rpc.handlers import handlers_of_server
 from support.partial_services import whole
 from tools.faults.load.frames import INITIAL_WINDOW_SIZE, call, hello
 

@@ -16,7 +16,7 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rich_errors import RichError
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, register, registration, topic_config, unregister

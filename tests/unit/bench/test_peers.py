@@ -21,7 +21,7 @@ from bench.peers.servers import VARIANTS, all_servers, askable_servers, describe
 from bench.peers.summary import errors_of
 from bench.peers.workloads import all_workloads, clustered_table, spread_table
 from bench.workload import Broker, Profile
-from namesrv.config.settings import Engine
+from namesrv.settings import Engine
 
 
 def opened(frame: remoting.Frame) -> tuple[dict[str, Any], Any]:

@@ -11,7 +11,7 @@ import typer
 
 from broker_agent.settings import AgentSettings
 from namesrv.cli import app as namesrv_app
-from namesrv.config.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings
 from namesrv_console.settings import ConsoleSettings
 from nsctl.cli import app as nsctl_app
 from route_pipeline.commands import app as pipeline_app

@@ -13,7 +13,7 @@ import typer
 
 from broker_agent.settings import AgentSettings
 from groundwork.program.settings import ProgramSettings
-from namesrv.config.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings
 from route_pipeline import commands as route_pipeline_commands
 from tests.unit.deploy.files import (
     DEPLOY,

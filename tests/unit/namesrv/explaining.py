@@ -8,7 +8,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.explain import Explanation, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.slices import run_sync
-from namesrv.server.rpc.handlers import Context
+from namesrv.grpc_api.handlers import Context
 from support.core_fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)

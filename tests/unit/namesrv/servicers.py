@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.watches import WatchStreams
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.services.route.servicer import RouteServicer
+from namesrv.grpc_api.route import RouteServicer
 from support.core_fleet import Fleet
 
 

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from namesrv.app.writer import MIDDLE, collecting
 from namesrv.core.slices import Sliced, run_sync
-from namesrv.garbage_collection import MIDDLE, collecting
 
 
 def test_rows_are_exempt_after_the_step_that_made_them() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.server.replica.leader_stream import SILENCE_SECONDS
+from namesrv.replica.leader_stream import SILENCE_SECONDS
 from tools.faults.fleet.fleet import REPLICAS, STALE_SECONDS
 from tools.faults.history import Record, of_kind
 from tools.faults.invariants.answers import Answer, leader_of

@@ -12,7 +12,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.rich_errors import RichError
-from namesrv.server.services.admin.config import MAX_CONFIG_VALUES
+from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
 from namesrv.storage.config_file import CONFIG_FILE
 from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration

@@ -21,7 +21,7 @@ from groundwork.grpc_handlers.failures import Failures
 from groundwork.grpc_handlers.handlers import CallHandlers
 from groundwork.grpc_handlers.large_requests import MessageT
 from groundwork.rich_errors import RichError
-from namesrv.server.rpc.status import FAILURES as OF_NAME_SERVER
+from namesrv.error_codes import FAILURES as OF_NAME_SERVER
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
 LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: CallRefused(method.name))

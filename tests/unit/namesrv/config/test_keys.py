@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config.keys import (
+from namesrv.core.errors import ConfigKeyDenied, InvalidField
+from namesrv.core.policy import Behaviour
+from namesrv.runtime_settings import (
     AT_ONCE,
     AT_RESTART,
     CONFIG_KEYS,
@@ -19,9 +21,7 @@ from namesrv.config.keys import (
     key_of,
     with_texts,
 )
-from namesrv.config.settings import NamesrvSettings
-from namesrv.core.errors import ConfigKeyDenied, InvalidField
-from namesrv.core.policy import Behaviour
+from namesrv.settings import NamesrvSettings
 
 ROCKETMQ_KEYS = {
     "clusterTest",

@@ -12,20 +12,19 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
 from groundwork.shares import MACHINE
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app import field_rules
+from namesrv.app.access import Entered
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
 from namesrv.core.slices import run_sync
-from namesrv.server.auth.admission import Entered
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.rpc.request_memory import RequestMemory
-from namesrv.server.services import field_rules
-from namesrv.server.services.registration import requests
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.grpc_api import registration as registration_module
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.request_memory import RequestMemory
 from support.core_fleet import Fleet
 from support.registrations import identity, registration
 from tests.unit.namesrv.servicers import route_servicer
@@ -61,9 +60,9 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
         route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
         for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
     ]
-    assert len(run_sync(requests.read_topics(topics[:-1], ()))) == 200_000
+    assert len(run_sync(registration_module.read_topics(topics[:-1], ()))) == 200_000
     with pytest.raises(LimitExceeded) as caught:
-        run_sync(requests.read_topics(topics, ()))
+        run_sync(registration_module.read_topics(topics, ()))
     assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
 

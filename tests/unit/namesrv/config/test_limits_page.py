@@ -11,12 +11,12 @@ import pytest
 
 from groundwork import endpoints, topic_rules
 from groundwork.auth import permits_file
-from namesrv.config import keys, limits
-from namesrv.config.settings import NamesrvSettings
+from namesrv import limits, runtime_settings
+from namesrv.app import config_store
 from namesrv.core import address_claims, changes, pins
+from namesrv.grpc_api import admin
 from namesrv.remoting import limits as remoting_limits
-from namesrv.server.services.admin import config
-from namesrv.server.stores import config_store
+from namesrv.settings import NamesrvSettings
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "limits.md"
 MODULES = (
@@ -27,8 +27,8 @@ MODULES = (
     address_claims,
     changes,
     pins,
-    keys,
-    config,
+    runtime_settings,
+    admin,
     config_store,
     remoting_limits,
 )

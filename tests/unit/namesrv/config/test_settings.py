@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from namesrv.cli import app
-from namesrv.config.settings import NamesrvSettings
+from namesrv.settings import NamesrvSettings
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from typing import Any
 
 from namesrv.core.model import TableMark
 from namesrv.core.slices import run_sync
-from namesrv.remoting.registered_topics import RegistrationBody
-from namesrv.remoting.registration_body import read_registration
+from namesrv.remoting.bodies import RegistrationBody, read_registration
 
 
 def unquoted(value: Any) -> str:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.writer import BEGUN_IN_A_TURN
 from namesrv.core.slices import Sliced
 from namesrv.remoting.connection import FRAMES_IN_A_TURN
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
-from namesrv.server.background.turns import BEGUN_IN_A_TURN
+from namesrv.settings import NamesrvSettings
 from support.programs.rocketmq import broker_fields, frame, registration_body
 from support.socketless_front import SocketlessClient, SocketlessFront
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, StaticMapping
 from namesrv.core.slices import run_sync
-from namesrv.remoting import registered_topics
-from namesrv.remoting.registration_body import inflated
+from namesrv.remoting import bodies
+from namesrv.remoting.bodies import inflated
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted
 
@@ -97,7 +97,7 @@ def test_one_odd_topic_is_passed_over_and_counted(odd: Any) -> None:
 
 
 def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered_topics, "MAX_MAPPED_QUEUES", 3)
+    monkeypatch.setattr(bodies, "MAX_MAPPED_QUEUES", 3)
     mappings = {name: {"currIdMap": {"0": 0, "1": 1}, "totalQueues": 2} for name in ("T", "U")}
     with pytest.raises(LimitExceeded) as caught:
         read(json.dumps(body({}, topicQueueMappingInfoMap=mappings)).encode())

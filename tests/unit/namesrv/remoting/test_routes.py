@@ -14,7 +14,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Intent, IntentKind, KvConfigTable
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.remoting.routes import RouteJson
+from namesrv.remoting.route_json import RouteJson
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 TOPICS = ("T0", "T1", "T2", "rmq_sys_SYNC_BROKER_MEMBER_broker-0")

@@ -8,8 +8,8 @@ import pytest
 
 from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.remoting import static_mapping
-from namesrv.remoting.registration_body import read_registration
+from namesrv.remoting import bodies
+from namesrv.remoting.bodies import read_registration
 from tests.unit.namesrv.remoting.bodies import body, read, topic
 
 
@@ -25,7 +25,7 @@ def test_a_mapping_of_tens_of_thousands_of_queues_is_read_in_steps(form: str, or
     ids = [(queue, queue + 1) for queue in range(20_000)]
     data = mapped("{" + ",".join(form % one for one in ids[::order]) + "}")
     assert read(data).mappings["TS"].queue_ids == tuple(ids)
-    assert sum(1 for _ in read_registration(data, 0, ())) >= 20_000 // static_mapping.PLAIN_SLICE
+    assert sum(1 for _ in read_registration(data, 0, ())) >= 20_000 // bodies.MAPPING_SLICE
 
 
 @pytest.mark.parametrize("odd", ["1.5", "-1", "9999999999", '"1"', "null", "[1]", "{2:3}"])

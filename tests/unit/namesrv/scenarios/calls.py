@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin.intents import IntentChanges
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.servicer import RegistrationServicer
-from namesrv.server.stores.intent_store import IntentStore
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.intent_store import IntentStore
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
+from namesrv.grpc_api.admin import IntentChanges
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from support.core_fleet import Fleet
 from tests.unit.namesrv.servicers import route_servicer
 

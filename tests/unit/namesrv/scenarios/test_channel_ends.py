@@ -9,9 +9,9 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
+from namesrv.app.channels import DOUBTED_SECONDS
 from namesrv.core.errors import ChannelGone
 from namesrv.core.model import RemovalReason
-from namesrv.server.background.channel_streams import DOUBTED_SECONDS
 from support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
 

@@ -17,12 +17,12 @@ from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from namesrv.config.settings import NamesrvSettings
 from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
 from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.services.registration import requests
+from namesrv.grpc_api import registration as registration_module
+from namesrv.settings import NamesrvSettings
 from namesrv.storage.kv_config_file import KvConfigFile
 from support.core_fleet import CLUSTER, A, Fleet
 from support.registrations import identity, registration
@@ -212,7 +212,7 @@ def test_versions_are_equal_only_in_all_their_parts() -> None:
     message = registration().data_version
     message.ClearField("counter")
     with pytest.raises(InvalidField, match=r"data_version\.counter"):
-        requests.data_version("data_version", message)
+        registration_module.data_version("data_version", message)
 
 
 def test_a_registration_of_10000_topics_arrives_as_it_was_sent(fleet: Fleet, calls: Calls) -> None:

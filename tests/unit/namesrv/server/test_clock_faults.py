@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.core.model import DataVersion
-from namesrv.server.background.stall_detector import TICK_SECONDS, StallDetector
 from support.core_fleet import A, B, Fleet
 
 HOUR = 3_600.0

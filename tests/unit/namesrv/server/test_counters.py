@@ -6,7 +6,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.server.counters import DurationCounter, RegistrationCounter, kind_of
+from namesrv.app.counters import DurationCounter, RegistrationCounter, kind_of
 
 BASE = route_data_pb2.DataVersion(counter=1)
 TOPICS = [route_data_pb2.TopicConfig(topic_name="T")]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters, log_topics_skipped
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.core.policy import Behaviour
-from namesrv.server.route_logging import listen_for_mass_loss, listen_for_names_in_two_clusters, log_topics_skipped
 from support.core_fleet import A, B, Fleet
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from namesrv.server.task_count import COUNT_SECONDS, TaskCount
+from namesrv.grpc_api.route import COUNT_SECONDS, TaskCount
 
 
 def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:

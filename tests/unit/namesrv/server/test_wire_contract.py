@@ -10,11 +10,11 @@ from namesrv_api.v1 import route_data_pb2
 from groundwork.grpc_handlers.composition import Composition, part_classes
 from namesrv.core import errors
 from namesrv.core.model import RemovalReason
+from namesrv.error_codes import CODES
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.registration import RegistrationServicer
+from namesrv.grpc_api.route import RouteServicer
 from namesrv.server.listener import SERVICES
-from namesrv.server.rpc.status import CODES
-from namesrv.server.services.admin.servicer import AdminChanges, AdminQueries
-from namesrv.server.services.registration.servicer import RegistrationServicer
-from namesrv.server.services.route.servicer import RouteServicer
 
 REGISTRATION, ROUTE, ADMIN = SERVICES
 

@@ -14,8 +14,8 @@ from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker, RouteDigests
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
 from namesrv.core.slices import run_sync
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.route.digests import DigestCalls
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.route import DigestCalls
 from support.core_fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.changes import Cause
-from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.stores.intent_store import (
+from namesrv.app.intent_store import (
     IntentChange,
     IntentStore,
 )
+from namesrv.app.writer import TableWriter
+from namesrv.core.changes import Cause
+from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable
 from namesrv.storage.intents_file import IntentsFile
 from support.core_fleet import CLUSTER, Fleet
 from support.fakes.held_disk import HeldDisk

@@ -11,12 +11,11 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
+from namesrv.app.intent_store import IntentStore
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import CallRefused
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin.intent_pages import IntentQueries
-from namesrv.server.services.admin.intents import IntentChanges
-from namesrv.server.stores.intent_store import IntentStore
+from namesrv.grpc_api.admin import IntentChanges, IntentQueries
+from namesrv.grpc_api.handlers import Context
 from namesrv.storage.intents_file import IntentsFile
 from support.core_fleet import Fleet
 

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.rich_errors import RichError
-from namesrv.server.services.route.cluster_test import (
+from namesrv.app.cluster_test import (
     ClusterTest,
     asked_by_cluster_test,
 )

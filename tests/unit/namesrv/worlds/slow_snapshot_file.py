@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from namesrv.app.durable_routes import SnapshotWrites, load_routes
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.stores.warm_start import SnapshotWrites, load_routes
 from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
 from support.core_fleet import Fleet
 

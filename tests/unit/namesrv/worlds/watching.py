@@ -12,16 +12,16 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.app.quotas import FairShares
+from namesrv.app.watches import WatchStreams
 from namesrv.core.errors import (
     CallRefused,
 )
 from namesrv.core.slices import run_sync
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin.watcher_list import WatcherListCalls
-from namesrv.server.services.route.watches import WatchCalls
+from namesrv.grpc_api.admin import WatcherListCalls
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.streams import WatchCalls
 from support.core_fleet import Fleet
 
 Messages = AsyncIterator[bytes]

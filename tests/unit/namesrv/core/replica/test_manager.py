@@ -12,7 +12,6 @@ from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config.keys import CONFIG_KEYS
 from namesrv.core.change_stream import follow_messages, replica_message, route_changes
 from namesrv.core.changes import Cause, ChangeLog, ConfigPut
 from namesrv.core.digests import FRONT, RouteDigests
@@ -27,6 +26,7 @@ from namesrv.core.snapshot import WHOLE
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
 from namesrv.core.watch import Follower
+from namesrv.runtime_settings import CONFIG_KEYS
 from support.core_fleet import A, Fleet
 from support.routes.route_rows import RouteRows
 from support.virtual_clock import VirtualClock

@@ -6,12 +6,12 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
 from namesrv.core.model import BrokerKey
 from namesrv.core.registrations import GROUP_SLICE
 from namesrv.core.slices import run_sync
-from namesrv.server.services.registration import requests
+from namesrv.grpc_api import registration
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
@@ -40,7 +40,7 @@ def with_mapping(row: route_data_pb2.QueueData) -> route_data_pb2.QueueData:
 
 
 def checked(*queue_datas: route_data_pb2.QueueData, topic: str = "New") -> dict[BrokerKey, tuple[int, int, int, int]]:
-    return requests.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
+    return registration.topic_queues(pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas))
 
 
 def test_a_topic_comes_to_the_groups_that_are_named_with_one_revision(fleet: Fleet) -> None:

@@ -12,13 +12,12 @@ from structlog.testing import capture_logs
 from groundwork.auth.permits import GroupPattern, Permits, Principal
 from groundwork.auth.refusals import REFUSAL_LOG_SECONDS
 from groundwork.shares import MACHINE, Sharer
+from namesrv.app import access
+from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of
+from namesrv.app.quotas import FairShares
 from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
 from namesrv.core.model import BrokerKey
-from namesrv.server.auth import callers
-from namesrv.server.auth.admission import Admission, Authorizer, Entered
-from namesrv.server.auth.callers import Context, caller_of
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.rpc.status import FAILURES
+from namesrv.error_codes import FAILURES
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
 WATCH = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["WatchTopicRoutes"]
@@ -32,9 +31,9 @@ BROKER = Principal("broker", register=(GroupPattern.parse("c/a"),))
 @pytest.fixture(autouse=True)
 def _own_context() -> Iterator[None]:
     """Each call has a context of its own; tests share one."""
-    token = callers._caller.set(None)
+    token = access._caller.set(None)
     yield
-    callers._caller.reset(token)
+    access._caller.reset(token)
 
 
 class Call:

@@ -10,16 +10,15 @@ from typing import Self
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.config.limits import MAX_CHANNEL_EVENTS
+from namesrv.app import channels
+from namesrv.app.channels import CHANNEL_SLICE, ChannelNotices, ChannelStreams
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.server.background import channel_notices
-from namesrv.server.background.channel_notices import CHANNEL_SLICE, ChannelNotices
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
+from namesrv.limits import MAX_CHANNEL_EVENTS
 from support.core_fleet import CLUSTER, A, B, Fleet
 
 C = "127.0.0.1:30911"
@@ -226,7 +225,7 @@ def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> None:
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notices follow one another as soon as the event loop has run."""
-    monkeypatch.setattr(channel_notices, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(channels, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
 
 
 def run_telling(test: Callable[[Told], Awaitable[None]], **behaviour: bool) -> None:

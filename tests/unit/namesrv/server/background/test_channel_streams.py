@@ -6,9 +6,9 @@ import asyncio
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from support.core_fleet import Fleet
 
 

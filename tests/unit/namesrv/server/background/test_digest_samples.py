@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from namesrv.app.upkeep import DigestSamples
 from namesrv.core.digests import RouteDigests
-from namesrv.server.background.digest_samples import DigestSamples
 from support.core_fleet import A, B, Fleet
 
 FULL_MINUTE_MILLIS = 1_795_392_000_000

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
+from namesrv.app.requests_in_pieces import EndOfPiece, RequestsInPieces, in_one_piece
+from namesrv.app.writer import TableWriter
 from namesrv.core.slices import Sliced
-from namesrv.server.background.requests_in_pieces import EndOfPiece, RequestsInPieces, in_one_piece
-from namesrv.server.background.table_writer import TableWriter
 
 TOPICS = st.builds(
     route_data_pb2.TopicConfig,
@@ -97,7 +97,7 @@ def test_without_the_native_engine_too_a_request_is_what_was_sent_and_a_damaged_
 
 
 def test_a_native_server_says_where_a_large_request_may_be_cut() -> None:
-    server = pytest.importorskip("namesrv.server.engines.native.server", reason="the native engine is not installed")
+    server = pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
     topics = [route_data_pb2.TopicConfig(topic_name=f"topic-{number}") for number in range(10_000)]
     request = pb.RegisterBrokerRequest(topic_configs=topics).SerializeToString()
     pieces = 0

@@ -8,12 +8,12 @@ from typing import cast
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.app import watches
 from namesrv.core.errors import (
     ShuttingDown,
 )
 from namesrv.core.model import DataVersion
-from namesrv.server.background import watch_streams
-from namesrv.server.rpc.handlers import Context
+from namesrv.grpc_api.handlers import Context
 from support.core_fleet import Fleet
 from tests.unit.namesrv.worlds.watching import Caller, Server, next_of, run
 
@@ -98,7 +98,7 @@ def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_its_own_
 
 
 def test_a_watch_with_many_changed_topics_is_told_by_its_own_task() -> None:
-    topics = [f"T{number}" for number in range(watch_streams.TOLD_TOPICS + 1)]
+    topics = [f"T{number}" for number in range(watches.TOLD_TOPICS + 1)]
     fleet = Fleet()
     fleet.register(topics=topics)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from namesrv.server.background.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
+from namesrv.app.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
 from support.virtual_clock import VirtualClock
 
 

@@ -7,10 +7,9 @@ import itertools
 
 import pytest
 
+from namesrv.app.writer import BEGUN_IN_A_TURN, MOST_TURNS, TableWriter, run_cooperatively
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import Sliced
-from namesrv.server.background.table_writer import MOST_TURNS, TableWriter, run_cooperatively
-from namesrv.server.background.turns import BEGUN_IN_A_TURN
 from support.virtual_clock import VirtualClock
 
 

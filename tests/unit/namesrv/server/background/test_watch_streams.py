@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app import watches
+from namesrv.app.quotas import FairShares
+from namesrv.app.watches import WatchStreams
+from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import (
     InvalidField,
     LimitExceeded,
@@ -22,14 +26,10 @@ from namesrv.core.model import DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch import Subscription
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background import watch_streams
-from namesrv.server.background.table_writer import run_cooperatively
-from namesrv.server.background.watch_streams import WatchStreams
+from namesrv.error_codes import FAILURES
+from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
-from namesrv.server.rpc.handlers import handlers_of_server
-from namesrv.server.rpc.status import FAILURES
-from namesrv.server.services.route.watches import WatchCalls
 from support.core_fleet import Fleet
 from support.partial_services import whole
 from tests.unit.namesrv.worlds.watching import Caller, Messages, Server, failure_of, next_of, run
@@ -50,9 +50,7 @@ def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
 def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
     async def work(server: Server) -> None:
         async with AsyncExitStack() as stack:
-            streams = [
-                await stack.enter_async_context(server.watch("T1")) for _ in range(watch_streams.WAKE_SLICE * 2 + 1)
-            ]
+            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 2 + 1)]
             for stream in streams:
                 await next_of(stream)
             waiting = [asyncio.ensure_future(next_of(stream)) for stream in streams]
@@ -67,7 +65,7 @@ def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
     async def work(server: Server) -> None:
         fleet = server.fleet
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watch_streams.WAKE_SLICE * 3)]
+            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 3)]
 
             async def read_up_to(stream: Messages, revision: int) -> None:
                 while (message := await next_of(stream)).header.revision < revision:
@@ -115,8 +113,8 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
             assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
             seconds = [error.retry_after_seconds or 0.0 for error in errors]
             assert len(set(seconds)) > 40
-            assert min(seconds) >= watch_streams.FIRST_RETURN_SECONDS
-            assert max(seconds) <= watch_streams.FIRST_RETURN_SECONDS + 1.0 + 50 / watch_streams.RETURNS_PER_SECOND
+            assert min(seconds) >= watches.FIRST_RETURN_SECONDS
+            assert max(seconds) <= watches.FIRST_RETURN_SECONDS + 1.0 + 50 / watches.RETURNS_PER_SECOND
 
     run(work)
 

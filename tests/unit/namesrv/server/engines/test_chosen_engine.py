@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from groundwork.endpoints import Endpoint
 from groundwork.version import __version__
-from namesrv.server.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
+from namesrv.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.config.settings import NamesrvSettings
-from namesrv.server.engines.factory import build_server
+from namesrv.engines.grpcio import build_server
+from namesrv.settings import NamesrvSettings
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_one_address_may_have_a_share_of_the_connections_and_some_are_kept_for_t
     caller: int, kept: int, of_address: int, kept_connections: int
 ) -> None:
     pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
-    from namesrv.server.engines.native.server import NativeServer  # noqa: PLC0415 - as above
+    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - as above
 
     shares = {"max_connections": 1_000, "caller_share_percent": caller, "kept_share_percent": kept}
     server = build_server("native", NamesrvSettings.load(None, shares))

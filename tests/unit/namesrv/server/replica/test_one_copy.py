@@ -9,15 +9,15 @@ from typing import Any
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.config_store import ConfigStore
+from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
 from namesrv.core.errors import EpochChanged
 from namesrv.core.replica import ReplicaManager
 from namesrv.core.state import NamesrvIdentity
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.engines.chosen_engine import ChosenEngine
-from namesrv.server.replica.one_copy import Copy
-from namesrv.server.stores.config_store import ConfigStore
+from namesrv.engines.chosen_engine import ChosenEngine
+from namesrv.server.following import Copy
+from namesrv.settings import NamesrvSettings
 from support.virtual_clock import VirtualClock
 from tests.unit.namesrv.worlds.watching import CONTEXT, Messages, failure_of, next_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
+from namesrv.app import field_rules
 from namesrv.core.errors import InvalidField, NotImplementedYet
-from namesrv.server.services import field_rules
 
 
 def test_page_sizes_are_defaulted_cut_and_never_negative() -> None:

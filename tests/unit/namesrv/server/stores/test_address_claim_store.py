@@ -10,10 +10,10 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from namesrv.app.address_claim_store import AddressClaimStore
 from namesrv.core.address_claims import AddressClaim, AddressClaims
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.slices import run_sync
-from namesrv.server.stores.address_claim_store import AddressClaimStore
 from namesrv.storage.address_claims_file import AddressClaimsFile
 from support.core_fleet import CLUSTER
 from support.fakes.held_disk import HeldDisk, until

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.config.settings import NamesrvSettings
+from namesrv.app.config_store import ConfigStore
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, NotDurable, Overloaded, ShuttingDown
-from namesrv.server.stores.config_store import ConfigStore
+from namesrv.settings import NamesrvSettings
 from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
 from namesrv.storage.data_dir import DataDirError
 from support.fakes.held_disk import HeldDisk, until

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable
-from namesrv.server.stores.intent_store import (
+from namesrv.app.intent_store import (
     INTENT_ENDED,
     LONGEST_RETRY_SECONDS,
     POLL_SECONDS,
     IntentStore,
 )
+from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.storage.intents_file import IntentsFile
 from support.fakes.held_disk import until
 from tests.unit.namesrv.worlds.intent_world import CAUSE, GROUP, World, put, world

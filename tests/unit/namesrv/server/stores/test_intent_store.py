@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app.intent_store import (
+    IntentChange,
+    IntentStore,
+)
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown, TopicNotFound
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.stores.intent_store import (
-    IntentChange,
-    IntentStore,
-)
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
 from support.fakes.failing_disk import Failure, failing_disk

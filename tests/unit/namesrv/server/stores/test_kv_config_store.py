@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app.kv_config_store import KvChange, KvConfigStore
 from namesrv.core.changes import Cause
 from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded, ShuttingDown
 from namesrv.core.model import EMPTY, KvConfigTable
 from namesrv.core.registrations import RouteInfoManager
-from namesrv.server.stores.kv_config_store import KvChange, KvConfigStore
 from namesrv.storage.kv_config_file import KvConfigFile
 from support.core_fleet import Fleet
 from support.fakes.held_disk import HeldDisk, until

@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
+from namesrv.app.durable_routes import SnapshotWrites
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.stores.warm_start import SnapshotWrites
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile
 from support.core_fleet import A, B, Fleet

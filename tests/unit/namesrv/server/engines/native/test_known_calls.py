@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
 
-from namesrv.server.engines.native.known_calls import KnownCalls
+from namesrv.engines.native import KnownCalls
 
 
 class _Engine:

@@ -9,14 +9,14 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.changes import Cause, Change, ChangeLog, KvPut, QueuesPut, Row
 from namesrv.core.errors import InvalidField
 from namesrv.core.model import BrokerKey, QueueData, WriteRule
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.admin import audit
-from namesrv.server.services.admin.audit import AuditCalls
-from namesrv.server.services.paging import page_token
+from namesrv.grpc_api import admin
+from namesrv.grpc_api.admin import AuditCalls
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.paging import page_token
 from support.core_fleet import Fleet
 
 CONTEXT = cast("Context", None)
@@ -198,12 +198,12 @@ def test_a_filter_over_a_full_journal_gives_way_again_and_again(journal: Journal
 
     turns, found = turns_and_revisions(journal, pb.ListAuditEntriesRequest(topic="TopicA"))
     assert found == [1]
-    assert turns >= 2 * 20_000 // audit.FILTER_SLICE  # each has one row
+    assert turns >= 2 * 20_000 // admin._FILTER_SLICE  # each has one row
 
 
 def test_a_filter_gives_way_within_a_change_of_very_many_groups(journal: Journal) -> None:
     slices = 5
-    rows = [queues(f"broker-{number}", "TopicB") for number in range(slices * audit.FILTER_SLICE)]
+    rows = [queues(f"broker-{number}", "TopicB") for number in range(slices * admin._FILTER_SLICE)]
     journal.log.append(1_000, CAUSE, (queues("broker-a", "TopicB"), *rows, queues("broker-b", "TopicA")))
     request = pb.ListAuditEntriesRequest(topic="TopicA", broker_name="broker-a")
     turns, found = turns_and_revisions(journal, request)

@@ -8,13 +8,13 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import HoldKey, Intent, IntentKind
 from namesrv.core.slices import run_sync
-from namesrv.server.services.admin.explain import ExplainCalls
+from namesrv.grpc_api.admin import ExplainCalls
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
 

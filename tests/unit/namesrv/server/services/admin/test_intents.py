@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.errors import (
     BrokerNotRegistered,
     IntentNotFound,
@@ -17,7 +17,7 @@ from namesrv.core.errors import (
     NoDataDir,
     TopicNotFound,
 )
-from namesrv.server.services.admin.intents import CLUSTERS_NAMED
+from namesrv.grpc_api.admin import _CLUSTERS_NAMED
 from support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
@@ -124,7 +124,7 @@ def test_a_group_of_two_clusters_must_be_told_apart(operator: Operator) -> None:
 
 
 def test_an_error_names_only_some_of_very_many_clusters(operator: Operator) -> None:
-    for number in range(CLUSTERS_NAMED + 3):
+    for number in range(_CLUSTERS_NAMED + 3):
         operator.fleet.register(cluster=f"c{number:02}")
     assert "c09 and 3 more: " in operator.refused(wipe(), InvalidField).problem
 

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app import watches
+from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import (
     InvalidField,
 )
-from namesrv.server.background import watch_streams
-from namesrv.server.background.table_writer import run_cooperatively
 from support.core_fleet import B
 from tests.unit.namesrv.worlds.watching import Server, next_of, run
 
@@ -96,10 +96,8 @@ def test_a_bookmark_is_not_a_lag() -> None:
     async def work(server: Server) -> None:
         async with server.watch("T1") as stream:
             await next_of(stream)
-            for part in range(watch_streams.BOOKMARK_SECONDS):
-                await run_cooperatively(
-                    server.watchers.watches.make_bookmarks_due(part, watch_streams.BOOKMARK_SECONDS)
-                )
+            for part in range(watches.BOOKMARK_SECONDS):
+                await run_cooperatively(server.watchers.watches.make_bookmarks_due(part, watches.BOOKMARK_SECONDS))
             asking = asyncio.ensure_future(next_of(stream))
             for _ in range(5):
                 await asyncio.sleep(0)

@@ -11,8 +11,8 @@ from groundwork.topic_rules import MAX_MAPPED_QUEUES
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.model import ReportedQueues, StaticMapping
 from namesrv.core.slices import run_sync
-from namesrv.server.services.registration import requests
-from namesrv.server.services.registration.mappings import MAPPED_SLICE
+from namesrv.grpc_api import registration
+from namesrv.grpc_api.registration import MAPPED_SLICE
 from support.registrations import topic_config
 
 
@@ -39,7 +39,7 @@ GOOD = Said()
 
 
 def read(*topics: route_data_pb2.TopicConfig) -> dict[str, ReportedQueues]:
-    return run_sync(requests.read_topics(topics, ()))
+    return run_sync(registration.read_topics(topics, ()))
 
 
 def test_a_mapping_is_read_with_the_topic_that_has_it() -> None:
@@ -93,5 +93,5 @@ def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
 def test_many_queues_are_read_in_slices_whether_they_are_of_one_mapping_or_of_many(topics: int, each: float) -> None:
     ids = tuple(range(round(each * MAPPED_SLICE)))
     said = replace(GOOD, total=len(ids), topic_ids=ids, broker_ids=ids)
-    steps = requests.read_topics([said.topic(f"T{number}") for number in range(topics)], ())
+    steps = registration.read_topics([said.topic(f"T{number}") for number in range(topics)], ())
     assert len(list(steps)) >= 5

@@ -7,15 +7,14 @@ import itertools
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from namesrv.config import limits
-from namesrv.config.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
+from namesrv import limits
+from namesrv.app.quotas import FairShares
 from namesrv.core.errors import ChannelGone, InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.liveness import ChannelTable
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.core.slices import Sliced, run_sync
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.requests import READ_SLICE, TopicsRead
+from namesrv.grpc_api.registration import READ_SLICE, RegistrationParts, TopicsRead
+from namesrv.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
 from support.core_fleet import VERSION
 from support.registrations import topic_config
 from support.virtual_clock import VirtualClock

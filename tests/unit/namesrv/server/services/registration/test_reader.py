@@ -10,18 +10,15 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import InvalidField, Overloaded
 from namesrv.core.model import BrokerKey, RemovalReason
 from namesrv.core.slices import Sliced
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.reader import RegistrationReader
-from namesrv.server.services.registration.requests import READ_SLICE
-from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.registration import READ_SLICE, RegistrationParts, RegistrationReader, RegistrationServicer
 from support.core_fleet import Fleet
 from support.registrations import identity, registration
 
@@ -93,7 +90,7 @@ def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch
         namesrv = NameServer(fleet)
         await namesrv.register(registration(LARGE))
         with monkeypatch.context() as patch:
-            patch.delattr("namesrv.server.services.registration.requests.read_topics")
+            patch.delattr("namesrv.grpc_api.registration.read_topics")
             assert not (await namesrv.register(registration(LARGE))).changed
 
     asyncio.run(run())

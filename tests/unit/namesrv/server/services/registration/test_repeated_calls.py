@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.counters import RegistrationCounter
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.model import DataVersion, LiveKey
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.counters import RegistrationCounter
-from namesrv.server.rpc.repeated_calls import Again
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.engines.api import Again
+from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from support.core_fleet import CLUSTER, A, B, Fleet
 from support.registrations import data_version, identity
 

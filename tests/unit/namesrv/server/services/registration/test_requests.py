@@ -8,11 +8,11 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import ReportedTopic
 from namesrv.core.slices import run_sync
-from namesrv.server.services.registration import requests
+from namesrv.grpc_api import registration
 
 
 def identity(
@@ -30,7 +30,7 @@ def topic(
 
 
 def checked(*topics: route_data_pb2.TopicConfig) -> list[ReportedTopic]:
-    return list(run_sync(requests.read_topics(topics, ())).items())
+    return list(run_sync(registration.read_topics(topics, ())).items())
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_bad_broker_identity_names_the_field_and_the_rule(
     message: route_data_pb2.BrokerIdentity, field: str, problem: str
 ) -> None:
     with pytest.raises(InvalidField) as caught:
-        requests.broker_identity(message)
+        registration.broker_identity(message)
     assert caught.value.field == field
     assert problem in caught.value.problem
 
 
 def test_a_broker_identity_at_its_limits_is_accepted() -> None:
     message = identity("c" * 127, "host-1.example.com", 2**63 - 1, "[::1]:65535")
-    assert requests.broker_identity(message) == (
+    assert registration.broker_identity(message) == (
         ("c" * 127, "host-1.example.com"),
         2**63 - 1,
         "[::1]:65535",
@@ -132,7 +132,7 @@ def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPa
 )
 def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.DataVersion, field: str) -> None:
     with pytest.raises(InvalidField) as caught:
-        requests.data_version("v", message)
+        registration.data_version("v", message)
     assert caught.value.field == field
 
 
@@ -140,36 +140,37 @@ def test_filter_servers_are_absent_empty_or_checked() -> None:
     absent = pb.RegisterBrokerRequest()
     empty = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList())
     most = ["h:1"] * limits.MAX_FILTER_SERVERS
-    assert requests.filter_servers(absent) is None
-    assert requests.filter_servers(empty) == ()
+    assert registration.filter_servers(absent) is None
+    assert registration.filter_servers(empty) == ()
     full = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=most))
-    assert requests.filter_servers(full) == tuple(most)
+    assert registration.filter_servers(full) == tuple(most)
     with pytest.raises(LimitExceeded):
-        requests.filter_servers(
+        registration.filter_servers(
             pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=[*most, "h:1"]))
         )
     with pytest.raises(InvalidField, match=r"filter_servers\[0\]"):
-        requests.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
+        registration.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
 
 
 @pytest.mark.parametrize("millis", [1_000, 3_600_000])
 def test_a_heartbeat_timeout_within_its_bounds_is_taken(millis: int) -> None:
     assert (
-        requests.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis)) == millis / 1000
+        registration.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
+        == millis / 1000
     )
 
 
 @pytest.mark.parametrize("millis", [-1, 0, 999, 3_600_001])
 def test_a_heartbeat_timeout_beyond_its_bounds_is_refused(millis: int) -> None:
     with pytest.raises(InvalidField, match="1000 to 3600000"):
-        requests.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
+        registration.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
 
 
 def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
-    assert requests.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
-    assert requests.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
+    assert registration.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
+    assert registration.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
     with pytest.raises(InvalidField, match="reason"):
-        requests.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
+        registration.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
 
 
 def crc32(text: str) -> int:
@@ -185,9 +186,9 @@ def crc32(text: str) -> int:
     ],
 )
 def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
-    run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
+    run_sync(registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
     with pytest.raises(Crc32NotMatch) as caught:
-        run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
+        run_sync(registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
     assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
 
 
@@ -196,16 +197,16 @@ def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None
         topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
     )
     with pytest.raises(Crc32NotMatch):
-        run_sync(requests.check_body_crc32(request))
+        run_sync(registration.check_body_crc32(request))
 
 
 @pytest.mark.parametrize("checksum", [None, 0])
 def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
-    run_sync(requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
+    run_sync(registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
 
 
 def test_a_checksum_of_many_topics_is_taken_in_steps() -> None:
-    topics = [topic(f"T{number}") for number in range(3 * requests.CRC32_SLICE)]
+    topics = [topic(f"T{number}") for number in range(3 * registration.CRC32_SLICE)]
     lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
-    steps = requests.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
+    steps = registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
     assert sum(1 for _ in steps) == 3

@@ -8,13 +8,12 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import ChannelGone, InvalidField
-from namesrv.server.background.channel_streams import ChannelStreams
-from namesrv.server.background.stall_detector import StallDetector
-from namesrv.server.background.table_writer import TableWriter
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.registration.parts import RegistrationParts
-from namesrv.server.services.registration.servicer import RegistrationServicer
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from support.core_fleet import Fleet
 from support.registrations import registration
 

@@ -16,14 +16,14 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from groundwork.rich_errors import RichError
-from namesrv.config import limits
-from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
-from namesrv.server.rpc.status import FAILURES
-from namesrv.server.services.route.cluster_test import (
+from namesrv import limits
+from namesrv.app.cluster_test import (
     ASK_LAST_SECONDS,
     CLUSTER_TEST_KEY,
     ROUTES_BETWEEN_PAUSES,
 )
+from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
+from namesrv.error_codes import FAILURES
 from tests.unit.namesrv.worlds.product_environment import (
     PROMPT_SECONDS,
     ROUTE_SERVICE,

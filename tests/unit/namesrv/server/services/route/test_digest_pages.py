@@ -6,11 +6,11 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.digests import Position
 from namesrv.core.errors import InvalidField
 from namesrv.core.model import DataVersion
-from namesrv.server.services.paging import page_token
+from namesrv.grpc_api.paging import page_token
 from support.core_fleet import CLUSTER, A, Fleet
 from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from namesrv.config import limits
+from namesrv import limits
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.server.services.route import requests
+from namesrv.grpc_api import streams
 
 
 def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
     request = route_service_pb2.BatchGetTopicRoutesRequest(topics=["b", "a", "b", "c"])
-    assert list(requests.batch_topics(request)) == [
+    assert list(streams.batch_topics(request)) == [
         ("topics[0]", "b"),
         ("topics[1]", "a"),
         ("topics[3]", "c"),
@@ -22,9 +22,9 @@ def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
 def test_a_batch_has_1_to_1000_topics() -> None:
     most = [str(number) for number in range(limits.MAX_BATCH_TOPICS)]
     batch = route_service_pb2.BatchGetTopicRoutesRequest
-    assert len(list(requests.batch_topics(batch(topics=most)))) == 1_000
+    assert len(list(streams.batch_topics(batch(topics=most)))) == 1_000
     with pytest.raises(InvalidField, match="topics: is empty"):
-        list(requests.batch_topics(batch()))
+        list(streams.batch_topics(batch()))
     with pytest.raises(LimitExceeded) as caught:
-        list(requests.batch_topics(batch(topics=[*most, most[0]])))
+        list(streams.batch_topics(batch(topics=[*most, most[0]])))
     assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}

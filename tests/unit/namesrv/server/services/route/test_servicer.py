@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app.stall_detector import TICK_SECONDS
 from namesrv.core.errors import LimitExceeded
-from namesrv.server.background.stall_detector import TICK_SECONDS
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.route.servicer import RouteServicer
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.route import RouteServicer
 from support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.servicers import route_servicer
 

@@ -11,7 +11,9 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.config import limits
+from namesrv import limits
+from namesrv.app.quotas import FairShares
+from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import (
     EpochChanged,
@@ -25,10 +27,8 @@ from namesrv.core.model import DataVersion, TopicQueues
 from namesrv.core.pins import Pins
 from namesrv.core.tables import TopicTable
 from namesrv.core.warm_up import WarmUp
-from namesrv.server.auth.fair_shares import FairShares
-from namesrv.server.background.watch_streams import WatchStreams
-from namesrv.server.rpc.handlers import Context
-from namesrv.server.services.route.snapshots import SnapshotCalls
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.streams import SnapshotCalls
 from support.core_fleet import Fleet
 
 

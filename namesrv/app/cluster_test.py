@@ -1,0 +1,252 @@
+"""Cluster-test mode: who is asked for topics that are unknown here (RocketMQ: ClusterTestRequestProcessor).
+
+Only lookups of routes ask there; in RocketMQ 5 every other call ends up in the lookup as well, which is a defect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.connections.channels import ClientSecurity, open_aio_channel
+from groundwork.endpoints import Endpoint
+from groundwork.rich_errors import RichError
+from namesrv import limits
+from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
+from namesrv.grpc_api.handlers import Context
+from namesrv.settings import NamesrvSettings
+
+CLUSTER_TEST_KEY = "namesrv-cluster-test"
+"""Request metadata of a lookup on behalf of another name server. Whoever sees it answers from its own tables alone, so
+that name servers which name each other as product environment do not ask in circles."""
+
+ASK_LAST_SECONDS = 30.0
+"""How long a name server that failed is asked after the others: asking one that hangs costs its share of the time."""
+
+ROUTES_BETWEEN_PAUSES = 100
+"""Routes that are encoded before giving way: about a millisecond if they have 36 groups each."""
+
+_PATH = f"/{pb.DESCRIPTOR.services_by_name['RouteService'].full_name}/BatchGetTopicRoutes"
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", limits.MAX_PRODUCT_ENV_ANSWER_BYTES),
+    ("grpc.enable_retries", 0),  # the next name server is the retry
+    ("grpc.min_reconnect_backoff_ms", int(limits.PRODUCT_ENV_TIMEOUT_SECONDS * 1000)),
+    # By default gRPC gives a name server that came back up to two minutes before it tries again.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class ClusterTest:
+    """The name servers of another environment, asked one after the other in the order in which they are configured."""
+
+    def __init__(
+        self,
+        name: str,
+        endpoints: Sequence[Endpoint],
+        monotonic: Callable[[], float],
+        timeout_seconds: float = limits.PRODUCT_ENV_TIMEOUT_SECONDS,
+        max_lookups: int = limits.MAX_PRODUCT_ENV_LOOKUPS,
+        *,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        """Connects to nobody yet.
+
+        Args:
+            name: What the environment is called, for messages.
+            endpoints: Its name servers.
+            monotonic: The clock, in seconds.
+            timeout_seconds: How long a lookup may take. Each name server that is asked gets its share of what is left.
+            max_lookups: Lookups at once; more are refused and not queued.
+            security: What to show to its name servers and to check theirs with; None: no TLS.
+        """
+        self._name = name
+        self._namesrvs = [_ProductNamesrv(endpoint, security) for endpoint in endpoints]
+        self._monotonic = monotonic
+        self._timeout_seconds = timeout_seconds
+        self._max_lookups = max_lookups
+        self._lookups = 0
+        self._closed = False
+
+    @classmethod
+    def of(
+        cls, settings: NamesrvSettings, monotonic: Callable[[], float], security: ClientSecurity | None
+    ) -> ClusterTest | None:
+        """What the settings say; None if lookups stay here."""
+        if not settings.cluster_test:
+            return None
+        return cls(settings.product_env_name, settings.product_env_endpoints, monotonic, security=security)
+
+    async def route(self, topic: str, zone_name: str | None) -> bytes | None:
+        """The encoded TopicRouteData of a topic; None if the environment has no such topic.
+
+        Raises:
+            CallRefused: As ``routes`` does.
+        """
+        return (await self.routes((topic,), zone_name))[topic]
+
+    async def routes(self, topics: Sequence[str], zone_name: str | None) -> dict[str, bytes | None]:
+        """The encoded TopicRouteData of many topics, each of which keeps the rules for names.
+
+        Returns:
+            The routes by topic, None for topics that the environment does not have. Left out are topics about which no
+            name server could tell (they are not warm); at least one topic is there.
+
+        Raises:
+            ProductEnvUnavailable: No name server could tell about any of the topics.
+            LimitExceeded: The routes are over the limits of an answer.
+            Overloaded: Too many lookups are under way.
+            ShuttingDown: This has been closed.
+        """
+        if self._lookups >= self._max_lookups:
+            raise Overloaded(f"{self._lookups} lookups wait for the product environment {self._name!r} already")
+        self._lookups += 1
+        try:
+            return await self._ask_in_turn(topics, zone_name)
+        finally:
+            self._lookups -= 1
+
+    async def close(self) -> None:
+        """Closes all connections, and with them whatever waits for an answer."""
+        self._closed = True
+        for namesrv in self._namesrvs:
+            await namesrv.close()
+
+    async def _ask_in_turn(self, topics: Sequence[str], zone_name: str | None) -> dict[str, bytes | None]:
+        told: dict[str, bytes | None] = {}
+        problems: list[str] = []
+        pending = list(topics)
+        for namesrv, seconds in self._turns():
+            request = pb.BatchGetTopicRoutesRequest(topics=pending, zone_name=zone_name)
+            try:
+                answer = await namesrv.ask(request, seconds)
+            except asyncio.CancelledError:
+                # Or callers that wait for less than a share would never get to the next one.
+                self._note_failure(namesrv, _NoAnswer("CANCELLED", "the caller waited no longer"))
+                raise
+            except _NoAnswer as failure:
+                self._note_failure(namesrv, failure)
+                problems.append(f"{namesrv.endpoint}: {failure}")
+                continue
+            self._note_answer(namesrv)
+            answers = await _told_by(answer)
+            told |= {topic: answers[topic] for topic in pending if topic in answers}
+            pending = [topic for topic in pending if topic not in told]
+            if not pending:
+                break
+            problems.append(f"{namesrv.endpoint}: is not warm")
+        if not told:
+            raise ProductEnvUnavailable(self._name, problems)
+        return told
+
+    def _turns(self) -> Iterator[tuple[_ProductNamesrv, float]]:
+        """Whom to ask next, and for how many seconds. Those that failed of late come last."""
+        now = self._monotonic()
+        deadline = now + self._timeout_seconds
+        order = sorted(self._namesrvs, key=lambda namesrv: namesrv.failure_in_force(now))
+        for place, namesrv in enumerate(order):
+            if self._closed:
+                raise ShuttingDown
+            yield namesrv, (deadline - self._monotonic()) / (len(order) - place)
+
+    def _note_failure(self, namesrv: _ProductNamesrv, failure: _NoAnswer) -> None:
+        if namesrv.failed_at == -math.inf:  # otherwise the log has it
+            _log.warning(
+                "product_env_namesrv_failed",
+                product_env=self._name,
+                namesrv=str(namesrv.endpoint),
+                problem=failure.details,
+            )
+        namesrv.failed_at = self._monotonic()
+
+    def _note_answer(self, namesrv: _ProductNamesrv) -> None:
+        if namesrv.failed_at > -math.inf:
+            _log.info("product_env_namesrv_answers_again", product_env=self._name, namesrv=str(namesrv.endpoint))
+        namesrv.failed_at = -math.inf
+
+
+class _NoAnswer(Exception):
+    """A name server did not answer the question; the next one is asked. The text is short and names no secrets."""
+
+    def __init__(self, text: str, details: str) -> None:
+        super().__init__(text)
+        self.details = details
+        """All that is known, for the log."""
+
+
+class _ProductNamesrv:
+    """One name server of the environment. Connects when it is first asked, and keeps the connection."""
+
+    def __init__(self, endpoint: Endpoint, security: ClientSecurity | None) -> None:
+        self.endpoint = endpoint
+        self._security = security
+        self.failed_at = -math.inf
+        """When it failed, in seconds of the monotonic clock; minus infinity if its last answer was one."""
+        self._connection: grpc.aio.Channel | None = None
+
+    def failure_in_force(self, now: float) -> float:
+        """When it failed if that was of late, otherwise minus infinity."""
+        return self.failed_at if now - self.failed_at < ASK_LAST_SECONDS else -math.inf
+
+    async def ask(self, request: pb.BatchGetTopicRoutesRequest, seconds: float) -> pb.BatchGetTopicRoutesResponse:
+        """Asks and waits so long at most.
+
+        Raises:
+            LimitExceeded: The routes are over the limits of an answer there, as they would be here.
+            _NoAnswer: It did anything else than answer.
+        """
+        if self._connection is None:
+            self._connection = open_aio_channel(self.endpoint, _OPTIONS, self._security)
+        call = self._connection.unary_unary(_PATH, pb.BatchGetTopicRoutesRequest.SerializeToString, None)
+        try:
+            answer = await call(request, timeout=max(0.0, seconds), metadata=((CLUSTER_TEST_KEY, "1"),))
+            # Parsed here and not by gRPC, which would take bytes that are no such message for no answer at all.
+            return pb.BatchGetTopicRoutesResponse.FromString(answer)
+        except grpc.aio.AioRpcError as error:
+            rich = RichError.of(error)
+            raise _limit_exceeded(rich) or _NoAnswer(f"{rich.code.name} {rich.reason}".rstrip(), str(rich)) from None
+        except DecodeError as error:
+            raise _NoAnswer("is no name server", str(error)) from None
+
+    async def close(self) -> None:
+        """Closes the connection, if there is one."""
+        if self._connection is not None:
+            await self._connection.close(None)
+
+
+def asked_by_cluster_test(context: Context) -> bool:
+    """Whether a lookup comes from a name server in cluster-test mode, so that no further one may be asked."""
+    return any(key == CLUSTER_TEST_KEY for key, _ in context.invocation_metadata() or ())
+
+
+async def _told_by(answer: pb.BatchGetTopicRoutesResponse) -> dict[str, bytes | None]:
+    """What an answer tells about topics. Gives way now and then: it may hold megabytes."""
+    told: dict[str, bytes | None] = dict.fromkeys(answer.topics_not_found)
+    for count, named in enumerate(answer.routes):
+        if count % ROUTES_BETWEEN_PAUSES == 0:
+            await asyncio.sleep(0)
+        told[named.topic] = named.route.SerializeToString()
+    return told
+
+
+def _limit_exceeded(error: RichError) -> LimitExceeded | None:
+    """The same error as one of ours; None if it is another."""
+    if error.reason != "LIMIT_EXCEEDED":
+        return None
+    metadata = error.metadata
+    try:
+        name = metadata.get("name") or metadata["what"]  # as name servers of 0.1 say it
+        return LimitExceeded(name, int(metadata["value"]), int(metadata["limit"]))
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,251 @@
+"""Durable state: what a start loads, and when the snapshot file is written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import structlog
+
+from groundwork.program.daemon_executor import DaemonExecutor
+from namesrv.app.address_claim_store import AddressClaimStore
+from namesrv.app.intent_store import IntentStore
+from namesrv.app.kv_config_store import KvConfigStore
+from namesrv.app.writer import TableWriter
+from namesrv.core.policy import Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.warm_up import WarmUp
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.address_claims_file import AddressClaimsFile
+from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
+from namesrv.storage.data_dir import DataDir
+from namesrv.storage.intents_file import IntentsFile
+from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.snapshot_file import SnapshotFile
+
+# The use of the snapshot file: read at the start, written while the name server runs, written last at its end.
+
+WARM_CHECK_SECONDS = 0.1
+"""Pause between two looks at whether the name server is warm."""
+
+WRITE_SECONDS = 120.0
+"""How long the disk may take for a whole file. After that it is given up, as if the disk were full."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+def load_routes(manager: RouteInfoManager, file: SnapshotFile, clock: Clock) -> None:
+    """Puts the routes of the snapshot file into an empty manager, whose intents must be in force already.
+
+    A file that cannot be used is logged, and the start is a cold one. Blocks, so call it before anybody listens.
+    """
+    messages = file.load()
+    if messages is None:
+        return
+    try:
+        loaded = manager.load_snapshot(messages)
+    except UnusableSnapshot as problem:
+        _log.warning("snapshot_not_loaded", problem=str(problem))
+        return
+    _log.info(
+        "snapshot_loaded",
+        brokers=len(loaded.live),
+        topics=loaded.topic_count,
+        age_seconds=round((clock.wall_millis() - loaded.taken_at_millis) / 1000, 3),
+    )
+
+
+async def watch_warm_up(warm_up: WarmUp, on_warm: Callable[[], Awaitable[None]], sleep: Sleep = asyncio.sleep) -> None:
+    """Waits until the name server is warm, announces it once, and ends. The log says what it waits for."""
+    if not warm_up.is_warm():
+        brokers = warm_up.brokers_to_hear()
+        _log.info("namesrv_warming", **({"brokers": brokers} if brokers else {"seconds": warm_up.warm_up_seconds}))
+    while not warm_up.is_warm():
+        await sleep(WARM_CHECK_SECONDS)
+    _log.info("namesrv_warm")
+    await on_warm()
+
+
+class SnapshotWrites:
+    """Writes the snapshot file, from a thread of its own.
+
+    Nothing is written before the name server is warm: until then the file holds more than the tables do. When the disk
+    refuses the file, nothing else suffers: the problem is logged once, and the next interval tries again.
+    """
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        warm_up: WarmUp,
+        file: SnapshotFile,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            manager: What is written.
+            warm_up: Knows when the name server is warm.
+            file: The file to write.
+            monotonic: The clock, seconds.
+        """
+        self._manager = manager
+        self._warm_up = warm_up
+        self._file = file
+        self._written_revision = 0
+        """What the file in place holds; revision 0 is what was loaded from it, or nothing."""
+        self._monotonic = monotonic
+        self._held_at: float | None = None
+        """When the file was last known to hold what the tables held, or else when it first should have."""
+        self.problem: str | None = None
+        """Why the last file could not be written; None if it could."""
+        self._thread = DaemonExecutor(1, "snapshot-file")
+        self._closing: asyncio.Future[None] | None = None
+        """Done when the last write has ended, which a hanging disk may delay."""
+
+    def age_seconds(self) -> float | None:
+        """Time since the file last held what the tables held, or since one was first wanted; None before."""
+        return None if self._held_at is None else self._monotonic() - self._held_at
+
+    async def write_periodically(self, interval_seconds: float, sleep: Sleep = asyncio.sleep) -> None:
+        """Writes the file after each interval in which something has changed. Runs until cancelled."""
+        while True:
+            await sleep(interval_seconds)
+            await self.write_if_changed(WRITE_SECONDS)
+
+    async def write_last(self, deadline_seconds: float) -> None:
+        """Writes what has changed since the last file, and ends the thread. The tables must be frozen before."""
+        await self.write_if_changed(deadline_seconds)
+        self._thread.shutdown(wait=False)  # a disk that hangs must not hold up the shutdown
+
+    async def write_if_changed(self, deadline_seconds: float) -> None:
+        """Writes the file if the name server is warm and the file in place is not what the tables hold now."""
+        revision, now = self._manager.revision, self._monotonic()
+        if not self._warm_up.is_warm():
+            return
+        if revision == self._written_revision:
+            self._held_at = now
+            return
+        if self._held_at is None:
+            self._held_at = now  # so that a disk that never took one is seen to fall behind, too
+        try:
+            async with asyncio.timeout(deadline_seconds) as deadline:
+                await self._write()
+        except OSError as error:  # running out of time is a failure of the disk, too
+            over = f"the disk took longer than {deadline_seconds:g} s"
+            self._note_problem(over if deadline.expired() else error.strerror or str(error))
+        else:
+            self._written_revision = revision
+            self._held_at = now
+            self.problem = None
+            _log.debug("snapshot_written", revision=revision)
+
+    async def _write(self) -> None:
+        """Makes one message after the other on the event loop, and gives way while the thread writes it."""
+        on_thread = partial(asyncio.get_running_loop().run_in_executor, self._thread)
+        messages = self._manager.snapshot().messages()
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+        writing = ExitStack()
+        try:
+            writer = await on_thread(writing.enter_context, self._file.open_writer())
+            for message in messages:
+                if message:
+                    await on_thread(writer.append, message)
+                else:
+                    await asyncio.sleep(0)
+            await on_thread(writer.commit)
+        finally:  # the thread works in order, so the file is closed after any write that is still under way
+            self._closing = on_thread(writing.close)
+        await asyncio.shield(self._closing)
+
+    def _note_problem(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            _log.error("snapshot_not_written", problem=problem)
+
+
+# The contents of the data directory beside the routes in memory: loaded, kept and closed.
+
+LAST_WRITE_SECONDS = 5.0
+"""How long the disk may take for the write under way of each file at shutdown."""
+
+
+class DurableRoutes:
+    """KV configuration, intents, claims, the snapshot file, the audit file: none of them without a data directory."""
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        clock: Clock,
+        settings: NamesrvSettings,
+        data_dir: DataDir | None,
+    ) -> None:
+        """Loads everything into an empty manager. Blocks, so call it before anybody is answered.
+
+        Raises:
+            DataDirError: KV configuration, intents or claims cannot be loaded; a snapshot file that cannot is no error.
+        """
+        folder = data_dir.path if data_dir else None
+        self._audit_file: AuditFile | None = None
+        if folder and settings.audit_file_max_bytes:
+            file = RotatingFile(folder / AUDIT_FILE, settings.audit_file_max_bytes, settings.audit_file_count)
+            self._audit_file = AuditFile(file, manager.identity.epoch)
+            manager.change_log.listen(self._audit_file.on_change)  # from the first change on
+        self.kv_config = KvConfigStore(manager, KvConfigFile(folder) if folder else None)
+        self.intents = IntentStore(manager, writer, IntentsFile(folder) if folder else None, clock.wall_millis)
+        self._claims = (
+            AddressClaimStore(
+                manager.address_claims, AddressClaimsFile(folder), manager.behaviour.address_claim_seconds
+            )
+            if folder
+            else None
+        )
+        snapshot_file = SnapshotFile(folder) if folder else None
+        if snapshot_file is not None:
+            load_routes(manager, snapshot_file, clock)  # the intents are in force before
+        self.warm_up = WarmUp(manager, clock, settings.warm_up_millis / 1000)
+        self._snapshots = SnapshotWrites(manager, self.warm_up, snapshot_file) if snapshot_file else None
+        self._snapshot_interval = settings.snapshot_interval_millis / 1000
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """The background work that has to run all the time."""
+        tasks = [self.kv_config.print_all_periodically(), self.intents.lift_ended()]
+        if self._claims is not None:
+            tasks.append(self._claims.write_periodically())
+        if self._audit_file is not None:
+            tasks.append(self._audit_file.keep_writing())
+        if self._snapshots is not None and self._snapshot_interval:
+            tasks.append(self._snapshots.write_periodically(self._snapshot_interval))
+        return tasks
+
+    def snapshot_age_seconds(self) -> float | None:
+        """Time since the snapshot file last held what the tables held; None without one, and before the first."""
+        return None if self._snapshots is None else self._snapshots.age_seconds()
+
+    def data_dir_problem(self) -> str | None:
+        """Why the snapshot file or that of address claims could not be written; None if both could, or are not kept."""
+        if self._snapshots is None or self._claims is None:
+            return None
+        return self._snapshots.problem or self._claims.problem
+
+    async def write_last_snapshot(self) -> None:
+        """Writes the snapshot file once more. The tables must be frozen before, and no stream ended yet."""
+        if self._snapshots is not None:
+            await self._snapshots.write_last(LAST_WRITE_SECONDS)
+
+    async def close(self) -> None:
+        """Waits for the writes under way. The tables must be frozen before."""
+        await self.kv_config.close(LAST_WRITE_SECONDS)
+        await self.intents.close(LAST_WRITE_SECONDS)
+        if self._claims is not None:
+            await self._claims.close(LAST_WRITE_SECONDS)
+        if self._audit_file is not None:
+            await self._audit_file.close(LAST_WRITE_SECONDS)

@@ -1,0 +1,88 @@
+"""Quotas: how much of each limited resource one caller may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from groundwork.shares import Refusal, ShareRules, Shares
+from namesrv import limits
+from namesrv.core.errors import LimitExceeded, Overloaded
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINNED_SECONDS, MAX_PINS, PinShares
+
+
+def overloaded(what: str, value: int, limit: int, caller: str) -> Overloaded:
+    """The error where it helps to come back, because what is held will be given back soon."""
+    return Overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
+
+
+@dataclass(frozen=True, slots=True)
+class FairShares:
+    """All of them, by kind; one for a whole server."""
+
+    lookups: Shares
+    """Unary calls of RouteService under way."""
+    registrations: Shares
+    """Those of RegistrationService."""
+    admin_calls: Shares
+    """Those of AdminService."""
+    streams: Shares
+    """Streams of any service."""
+    request_bytes: Shares
+    """Bytes of large requests from parsing to answer."""
+    registered_topics: Shares
+    """Topics of registrations from before they are read to the answer."""
+    staged_topics: Shares
+    """Topics of parts of registrations that wait for the last one."""
+    channels: Shares
+    watches: Shares
+    """Open watches and followed snapshots."""
+    watched_names: Shares
+    snapshot_streams: Shares
+    """Snapshots, or changes up to a revision, on their way."""
+    pins: Shares
+    pinned_revisions: Shares
+    pinned_seconds: Shares
+
+    @classmethod
+    def of(cls, rules: ShareRules | None = None, **most: int) -> FairShares:
+        """Makes them.
+
+        Args:
+            rules: What one caller may hold of each kind; None: as the settings are by default.
+            most: Other bounds than those of ``limits``, by kind.
+        """
+
+        def passing(what: str, kind: str, usual: int) -> Shares:
+            return Shares(what, most.get(kind, usual), rules, own=overloaded, full=overloaded)
+
+        def lasting(what: str, kind: str, usual: int, full: Refusal = LimitExceeded) -> Shares:
+            return Shares(what, most.get(kind, usual), rules, full=full)
+
+        return cls(
+            lookups=passing("lookups under way", "lookups", limits.MAX_LOOKUPS_UNDER_WAY),
+            registrations=passing("registrations under way", "registrations", limits.MAX_REGISTRATIONS_UNDER_WAY),
+            admin_calls=passing("calls of AdminService under way", "admin_calls", limits.MAX_ADMIN_CALLS_UNDER_WAY),
+            streams=passing("streams under way", "streams", limits.MAX_STREAMS_UNDER_WAY),
+            request_bytes=passing("bytes of requests under way", "request_bytes", limits.MAX_REQUEST_BYTES_UNDER_WAY),
+            registered_topics=passing(
+                "topics of registrations under way", "registered_topics", limits.MAX_TOPICS_UNDER_WAY
+            ),
+            staged_topics=lasting("topics of staged registrations", "staged_topics", limits.MAX_STAGED_TOPICS),
+            channels=lasting("open channels", "channels", limits.MAX_CHANNELS),
+            watches=lasting("open watches", "watches", limits.MAX_WATCHERS, overloaded),
+            watched_names=lasting("topics and prefixes watched", "watched_names", limits.MAX_WATCHED_NAMES),
+            snapshot_streams=lasting("snapshot streams", "snapshot_streams", limits.MAX_SNAPSHOT_STREAMS, overloaded),
+            pins=lasting("pins", "pins", MAX_PINS),
+            pinned_revisions=lasting("pinned revisions", "pinned_revisions", MAX_PINNED_REVISIONS),
+            pinned_seconds=lasting("seconds of pins", "pinned_seconds", MAX_PINNED_SECONDS),
+        )
+
+    @property
+    def of_pins(self) -> PinShares:
+        """Those that a pin takes."""
+        return PinShares(self.pins, self.pinned_revisions, self.pinned_seconds)
+
+    def by_kind(self) -> Mapping[str, Shares]:
+        """All of them by name."""
+        return {kind.name: getattr(self, kind.name) for kind in fields(self)}

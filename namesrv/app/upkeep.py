@@ -1,0 +1,143 @@
+"""Periodic work: expiry scans, expired pins, and the digests of the last minute."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+
+import structlog
+from namesrv_api.v1 import registration_service_pb2
+
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.event_log import log_removed
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.writer import TableWriter, run_cooperatively
+from namesrv.core.digests import FRONT, DigestedBroker, RouteDigests
+from namesrv.core.errors import Overloaded
+from namesrv.core.pins import Pins
+from namesrv.core.registrations import RouteInfoManager
+
+# Scans for brokers and channels that have been silent for too long.
+
+FIRST_SCAN_SECONDS = 5.0
+"""When the first scan runs (RocketMQ: NamesrvController.initialize)."""
+
+_IDLE = registration_service_pb2.ChannelClosing.REASON_IDLE
+
+
+class ExpiryScanner:
+    """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). The pause may change at any time."""
+
+    def __init__(
+        self, manager: RouteInfoManager, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
+    ) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._channels = channels
+        self._stall_detector = stall_detector
+        self._interval = 0.0
+        self._interval_changed = asyncio.Event()
+
+    def set_interval(self, seconds: float) -> None:
+        """Sets the pause between two scans; 0 stops them."""
+        if seconds != self._interval:
+            self._interval = seconds
+            self._interval_changed.set()
+
+    async def run(self) -> None:
+        """Scans until cancelled."""
+        longest = FIRST_SCAN_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(min(self._interval, longest) or None):
+                    await self._interval_changed.wait()
+            except TimeoutError:
+                longest = self._interval
+                await self._scan()
+            else:
+                self._interval_changed.clear()
+                longest = max(longest, self._interval)
+
+    async def _scan(self) -> None:
+        self._stall_detector.check()
+        for gone in await self._writer.apply_unbounded(self._manager.scan_not_active_broker()):
+            log_removed(gone)
+            self._close_if_empty(gone.live.channel_id)
+        for channel_id in await self._writer.apply_unbounded(self._manager.idle_channels()):
+            self._channels.close(channel_id, _IDLE)
+
+    def _close_if_empty(self, channel_id: str | None) -> None:
+        """Closes the channel of an expired broker, so that a living agent behind it reopens and registers."""
+        if channel_id is not None and not self._manager.channels.bound(channel_id):
+            self._channels.close(channel_id, _IDLE)
+
+
+# The expiry of pinned snapshots that nobody asks for any more.
+
+PIN_CHECK_SECONDS = 5.0
+"""Pause between two looks for pins whose lease has ended."""
+
+
+async def drop_expired_pins(pins: Pins) -> None:
+    """Drops those whose lease has ended. Runs until cancelled."""
+    while True:
+        await asyncio.sleep(PIN_CHECK_SECONDS)
+        pins.drop_expired()
+
+
+# A number for all that brokers report, taken at each full minute: so metrics tell whether name servers differ.
+
+MINUTE_MILLIS = 60_000
+KEPT_MINUTES = 2
+"""Scrapes of two name servers may lie on both sides of a full minute: the minute before is in both."""
+
+NUMBER_BYTES = 6
+"""Length of a sample: Prometheus' numbers are exact up to 53 bits."""
+
+_log = structlog.get_logger(__name__)
+
+
+class DigestSamples:
+    """The newest samples. Name servers that hold the same of every broker have the same sample of the same minute.
+
+    Each takes them at the same time, that of the wall clock: routes that change between two scrapes are no difference.
+    What operators decided is not in them, as in ``GetRouteDigest``.
+    """
+
+    def __init__(self, digests: RouteDigests, wall_millis: Callable[[], int]) -> None:
+        """Takes what makes digests, and the wall clock."""
+        self._digests = digests
+        self._wall_millis = wall_millis
+        self.by_minute: Mapping[int, int] = {}
+        """Samples by the minute of the hour, 0 to 59. Replaced as a whole, for a thread that reads it."""
+
+    def seconds_to_next(self) -> float:
+        """How long it is until the next full minute."""
+        return (MINUTE_MILLIS - self._wall_millis() % MINUTE_MILLIS) / 1000
+
+    async def take(self) -> None:
+        """Takes the sample of the nearest minute, and drops old ones. There is none if routes change too fast."""
+        minute = round(self._wall_millis() / MINUTE_MILLIS)
+        kept = {(minute - age) % 60 for age in range(1, KEPT_MINUTES)}
+        samples = {earlier: value for earlier, value in self.by_minute.items() if earlier in kept}
+        try:
+            samples[minute % 60] = _number(await run_cooperatively(self._digests.after(FRONT, limit=2**63)))
+        except Overloaded as error:
+            _log.info("no_digest_sample", reason=str(error))
+        self.by_minute = samples
+
+    async def run(self) -> None:
+        """Takes one now, which the next replaces, and one at each full minute. Runs until cancelled."""
+        while True:
+            await self.take()
+            await asyncio.sleep(self.seconds_to_next())
+
+
+def _number(brokers: list[DigestedBroker]) -> int:
+    sha256 = hashlib.sha256()
+    for broker in brokers:
+        cluster_name, broker_name, broker_id = broker.position
+        sha256.update(f"{cluster_name} {broker_name} {broker_id} {broker.live.broker_addr}\n".encode())
+        sha256.update(broker.digest)
+    return int.from_bytes(sha256.digest()[:NUMBER_BYTES])

@@ -1,0 +1,334 @@
+"""The open streams of changes: they are woken a few at a time, and ended when the name server shuts down."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from random import Random, SystemRandom
+
+from groundwork.shares import MACHINE, Sharer
+from namesrv import limits
+from namesrv.app.counters import DurationCounter
+from namesrv.app.quotas import FairShares
+from namesrv.app.writer import collecting, run_cooperatively
+from namesrv.core.changes import Change
+from namesrv.core.errors import CallRefused, LimitExceeded, ShuttingDown
+from namesrv.core.policy import Clock
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.replica_feed import ReplicaFeed
+from namesrv.core.warm_up import WarmUp
+from namesrv.core.watch import Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
+from namesrv.engines.api import SharedWriter
+
+WAKE_SLICE = 8
+"""Readers whose tasks are woken before giving way: sending to so many takes a millisecond or two."""
+
+TOLD_SLICE = 256
+"""Readers that are sent a message without their tasks before giving way: a millisecond or two."""
+
+TOLD_TOPICS = 16
+"""Most changed topics of a reader whose task is not woken for them."""
+
+BOOKMARK_SECONDS = 30
+"""Period of bookmarks for a watch without changes, so that it can resume from a late revision."""
+
+RETURNS_PER_SECOND = 1_000
+"""Readers that shall come back in one second when all are told at once to go elsewhere."""
+
+FIRST_RETURN_SECONDS = 0.1
+"""The earliest."""
+
+
+@dataclass(slots=True, eq=False)
+class WatchStream:
+    """One open stream of changes."""
+
+    number: int
+    """Higher is later."""
+    peer: str
+    """Address of the reader."""
+    call: str
+    opened_at_millis: int
+    reader: Follower
+    """Its position among the changes; a RouteWatch if it is of some topics."""
+    woken: asyncio.Event
+    """Set when there may be something to send."""
+    writer: SharedWriter | None = None
+    """Sends what others are sent, too, without the stream's task; None: the engine cannot."""
+    is_idle: bool = False
+    """Whether its task waits to be woken, with everything sent."""
+
+    async def idle(self) -> None:
+        """Waits to be woken. The task has no message in its hands."""
+        self.is_idle = True
+        await self.woken.wait()
+        self.is_idle = False
+
+
+class WatchStreams:
+    """Opens, wakes and ends them. Must be made inside the event loop."""
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        warm_up: WarmUp,
+        clock: Clock,
+        rng: Random | None = None,
+        shares: FairShares | None = None,
+        *,
+        is_copy: bool = False,
+    ) -> None:
+        """Starts without streams.
+
+        Args:
+            manager: Whose changes they are of.
+            warm_up: Knows whether the name server is warm: what is not in the tables does not exist.
+            clock: Tells when a stream was opened.
+            rng: Spreads returns after a shutdown.
+            shares: What callers hold; None: nobody else hands any out.
+            is_copy: Whether the manager is one of several copies.
+        """
+        self._is_warm = warm_up.is_warm
+        self._rng = rng or SystemRandom()
+        self._manager = manager
+        self._clock = clock
+        self._shares = shares or FairShares.of()
+        self.watches = WatchIndex(
+            manager,
+            is_warm=warm_up.is_warm(),
+            max_waiting=limits.MAX_WAITING_TOPICS,
+            is_copy=is_copy,
+        )
+        self.messages = WatchMessages(manager, self.watches, warm_up.is_warm)
+        self.lag = DurationCounter()
+        """How long changes took until the transport had them, once for each reader."""
+        self._published_at: float | None = None
+        """When the oldest change was published that has not been read."""
+        self._watch_streams: dict[int, WatchStream] = {}
+        self._by_reader: dict[Follower, WatchStream] = {}
+        """Those that can be told without their tasks."""
+        self._ends_with: Callable[[Follower], CallRefused] | None = None
+        """Makes the error with which streams end as they begin; None: they go on."""
+        self._numbers = itertools.count(1)
+        self._changed = asyncio.Event()
+        self._passing_over = asyncio.Lock()
+        self._beginning = asyncio.Lock()
+        manager.change_log.listen(self._on_change)
+
+    def __len__(self) -> int:
+        return len(self._watch_streams)
+
+    @asynccontextmanager
+    async def watching(
+        self,
+        subscription: Subscription,
+        after_revision: int | None,
+        peer: str,
+        writer: SharedWriter | None = None,
+        sharer: Sharer = MACHINE,
+    ) -> AsyncIterator[WatchStream]:
+        """A watch of topics for as long as the context lasts, ready to be sent its first message.
+
+        Args:
+            subscription: Which topics.
+            after_revision: Begin with what changed after it; None: begin with the current routes.
+            peer: Who reads.
+            writer: Sends what others are sent, too, without the caller's task, while that is idle.
+            sharer: Whose shares it takes.
+
+        Raises:
+            Overloaded: Too many watches are open.
+            LimitExceeded: Those of its caller are too many, or they ask for too many names, or all together do.
+            RevisionCompacted: The change log does not reach back to the revision.
+            ShuttingDown: The name server takes no more.
+        """
+        self._check_not_frozen()
+        names, count = self._shares.watched_names, subscription.name_count
+        await self._take_names(sharer, count)
+        woken = asyncio.Event()
+        watch = self.watches.open(subscription, woken.set)
+        try:
+            listed = self._listed("WatchTopicRoutes", peer, watch, woken)
+            with self._shares.watches.holding(sharer), listed as watcher:
+                if writer is not None:
+                    watcher.writer = writer
+                    self._by_reader[watch] = watcher
+                async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
+                    await self._settle()
+                    await run_cooperatively(collecting(self.watches.join(watch)))
+                    await self._settle()
+                    if after_revision is None:
+                        await run_cooperatively(self.watches.fill(watch))
+                    else:
+                        await run_cooperatively(self.watches.catch_up(watch, after_revision))
+                yield watcher
+        finally:
+            self._by_reader.pop(watch, None)
+            self.watches.close(watch, lambda: names.give_back(sharer, count))
+
+    @contextmanager
+    def following(self, peer: str, sharer: Sharer = MACHINE) -> Iterator[WatchStream]:
+        """A reader of all changes for as long as the context lasts.
+
+        Raises:
+            Overloaded: Too many watches are open.
+            LimitExceeded: Those of its caller are too many.
+            ShuttingDown: The name server takes no more.
+        """
+        self._check_not_frozen()
+        woken = asyncio.Event()
+        follower = Follower(woken.set, 0)
+        self.watches.follow(follower)
+        try:
+            listed = self._listed("StreamRouteSnapshot", peer, follower, woken)
+            with self._shares.watches.holding(sharer), listed as watcher:
+                yield watcher
+        finally:
+            self.watches.unfollow(follower)
+
+    def replica_feed(self) -> ReplicaFeed:
+        """The feed beyond the tables, for a reader that is a read-only copy of this name server."""
+        return ReplicaFeed(self._manager, self._is_warm, self._clock.monotonic)
+
+    def after(self, number: int, limit: int) -> list[WatchStream]:
+        """The watchers that were opened after the one with a number, oldest first, at most so many."""
+        # Numbers rise, and the dictionary keeps the order in which they came.
+        later = (watcher for watcher in self._watch_streams.values() if watcher.number > number)
+        return list(itertools.islice(later, limit))
+
+    def events_behind(self, watcher: WatchStream) -> int:
+        """Changed topics that wait to be sent; for a follower, changes."""
+        if isinstance(watcher.reader, RouteWatch):
+            return len(watcher.reader.waiting)
+        return self._manager.revision - watcher.reader.revision
+
+    async def tell_changes(self) -> None:
+        """Reads changes and wakes the readers that they concern. Runs until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            published_at, self._published_at = self._published_at, None
+            await self._settle()
+            await self._tell(self.watches.take_to_wake(), published_at)
+
+    async def _tell(self, readers: list[Follower], published_at: float | None) -> None:
+        """Tells readers that there is something to read, or sends it to them if that is quick."""
+        together: dict[bytes, list[WatchStream]] = {}
+        done = 0.0
+        for reader in readers:
+            if reader.behind_since is None:
+                reader.behind_since = published_at
+            watcher = self._by_reader.get(reader)
+            if watcher is not None and self._makes_message(watcher, together):
+                done += 1 / TOLD_SLICE
+            else:
+                reader.wake()
+                done += 1 / WAKE_SLICE
+            if done >= 1:
+                self._send(together)
+                done = 0.0
+                await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
+                await self._settle()
+        self._send(together)
+
+    def _makes_message(self, watcher: WatchStream, together: dict[bytes, list[WatchStream]]) -> bool:
+        """Makes the next message for a reader whose task is not needed for it; ``_send`` must follow in this step."""
+        reader, writer = watcher.reader, watcher.writer
+        assert isinstance(reader, RouteWatch), "others are not told so"
+        assert writer is not None, "others are not told so"
+        quick = watcher.is_idle and writer.is_free and reader.failure is None and len(reader.waiting) <= TOLD_TOPICS
+        if not quick:
+            return False
+        message = self.messages.next_message(reader)
+        if message is not None:
+            together.setdefault(message, []).append(watcher)
+            if reader.waiting:  # what had no room in it needs the task, which waits for the client
+                reader.wake()
+        return True
+
+    def _send(self, together: dict[bytes, list[WatchStream]]) -> None:
+        """Sends each message to all who are to have it."""
+        for message, watchers in together.items():
+            writers = [watcher.writer for watcher in watchers if watcher.writer is not None]
+            writers[0].write_to_all(writers, message)
+            for watcher in watchers:
+                self.sent(watcher)
+        together.clear()
+
+    def sent(self, watcher: WatchStream) -> None:
+        """A message has left for a reader: it has the changes that the reader was woken for."""
+        if watcher.reader.behind_since is not None:
+            self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
+            watcher.reader.behind_since = None
+
+    async def give_bookmarks(self) -> None:
+        """Sends bookmarks to watches without changes, some each second. Runs until cancelled."""
+        for part in itertools.cycle(range(BOOKMARK_SECONDS)):
+            await asyncio.sleep(1.0)
+            await run_cooperatively(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
+            self._changed.set()
+
+    async def say_what_is_absent(self) -> None:
+        """The name server is warm: tells watches which of their topics are not there."""
+        await run_cooperatively(self.watches.say_what_is_absent())
+        self._changed.set()
+
+    async def close(self) -> None:
+        """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
+        longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
+        await self._end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
+
+    async def retire(self, failure_of: Callable[[Follower], CallRefused]) -> None:
+        """Ends all streams, and those that begin from now on, each with an error made for its reader.
+
+        Others serve now. Whatever a stream holds a share of is given back by its end, and needs no clearing up.
+        """
+        self._ends_with = failure_of
+        self.watches.is_retired = True
+        await self._end_all(failure_of)
+        await run_cooperatively(collecting(self._manager.leftovers.clear_up()))  # of streams that ended before
+
+    async def _end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
+        for count, watcher in enumerate(list(self._watch_streams.values()), 1):
+            watcher.reader.failure = failure_of(watcher.reader)
+            watcher.woken.set()
+            if count % WAKE_SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _on_change(self, _change: Change) -> None:
+        if self._published_at is None:
+            self._published_at = self._clock.monotonic()
+        self._changed.set()
+
+    async def _take_names(self, sharer: Sharer, count: int) -> None:
+        names = self._shares.watched_names
+        try:
+            names.take(sharer, count)
+        except LimitExceeded:
+            if not self._manager.leftovers:
+                raise
+            await run_cooperatively(self._manager.leftovers.clear_up())  # names of watches that have ended still count
+            names.take(sharer, count)
+
+    def _check_not_frozen(self) -> None:
+        if self._manager.frozen:
+            raise ShuttingDown
+
+    @contextmanager
+    def _listed(self, call: str, peer: str, reader: Follower, woken: asyncio.Event) -> Iterator[WatchStream]:
+        number = next(self._numbers)
+        watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
+        self._watch_streams[number] = watcher
+        if self._ends_with is not None:
+            reader.failure = self._ends_with(reader)
+        try:
+            yield watcher
+        finally:
+            del self._watch_streams[number]
+
+    async def _settle(self) -> None:
+        async with self._passing_over:
+            await run_cooperatively(self.watches.settle())

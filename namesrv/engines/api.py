@@ -1,0 +1,118 @@
+"""What the name server needs of any engine: options, cacheable answers, repeated calls and shared writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, cast
+
+from namesrv.core.model import BrokerKey
+from namesrv.core.registrations import RouteInfoManager
+
+# Answers that an engine may give again by itself, as the servicers see it: they say what an answer rests on.
+#
+# A tag is a topic, a broker group, or all clusters. Engines without a cache pass over all of it.
+
+CLUSTERS_TAG = "\0"
+"""What an answer rests on that tells of all clusters and groups."""
+
+KEPT_METHODS = frozenset(
+    f"/namesrv_api.v1.RouteService/{name}" for name in ("GetTopicRoute", "BatchGetTopicRoutes", "GetBrokerClusterInfo")
+)
+"""Calls whose answers may be kept."""
+
+
+def serve_from(server: object, manager: RouteInfoManager) -> None:
+    """Has a server keep answers of these tables, if it can."""
+    if hasattr(server, "keep_answers_of"):
+        server.keep_answers_of(manager)
+
+
+def may_keep(context: object, tags: Callable[[], Sequence[str]]) -> None:
+    """Says what the answer to a call rests on, if its engine keeps answers. It must be given in this very step."""
+    if hasattr(context, "may_keep"):
+        context.may_keep(tags())
+
+
+def route_tags(manager: RouteInfoManager, topic: str) -> list[str]:
+    """What a topic's route rests on: the topic, and the groups that have queues of it."""
+    queues = manager.tables.topic_queue_table.get(topic) or ()
+    find = manager.tables.queue_datas.by_fragment
+    return [topic, *(group_tag(find[queue].broker) for queue in queues)]
+
+
+def group_tag(broker: BrokerKey) -> str:
+    """The tag of a group; no topic begins so."""
+    return f"\0{broker.cluster_name}\0{broker.broker_name}"
+
+
+# Calls that come again and again, byte for byte, from the same caller, as the servicers see them.
+#
+# An engine that knows such a call asks for its answer again, without a parse, a context and the checks that only look
+# at the bytes and at who sent them. Whatever can have changed since is looked at anew. Other engines pass over all of
+# it.
+
+Again = Callable[[], bytes | None]
+"""Does all that the call asks for once more, and counts it, and returns the answer. None, with nothing done: the call
+has to be looked at as a whole, because it may not end well. Never waits."""
+
+
+def may_repeat(context: object, again: Again) -> None:
+    """Says how the call that is answered well in this very step is answered when it comes again."""
+    if hasattr(context, "may_repeat"):
+        context.may_repeat(again)
+
+
+# Streams that an engine can send the same message to, many at once, as those see it who tell them of changes.
+#
+# A stream's own task sends what it makes for this stream alone, and waits for a reader who is slow. Engines without
+# such streams have each task woken instead.
+
+
+class SharedWriter(Protocol):
+    """The context of such a stream."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the client has taken the last message, so that another one can leave at once."""
+
+    def write_to_all(self, streams: Sequence[Self], message: bytes) -> None:
+        """Sends a message to free streams of the same server, without their tasks."""
+
+
+def shared_writer(context: object) -> SharedWriter | None:
+    """The context of a stream, if its engine can send the same message to many at once."""
+    return cast("SharedWriter", context) if hasattr(context, "write_to_all") else None
+
+
+# How the native engine is to be.
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the engine is to be; see ``engine/src/limits.rs`` for what each bound prevents."""
+
+    threads: int
+    permits: bool
+    cache_bytes: int
+    max_message: int
+    max_metadata: int
+    max_streams: int
+    max_connections: int
+    max_connections_of_address: int
+    kept_connections: int
+    max_pending: int
+    max_assembling: int
+    max_waiting: int
+    max_connection_rate: int
+    keepalive: float
+    keepalive_timeout: float
+    handshake_timeout: float = 10.0
+    body_timeout: float = 20.0
+    linger: float = 5.0
+    max_connection_age: float = 0.0
+
+    @property
+    def max_cancels(self) -> int:
+        """Two full sets of calls may be cancelled within a keepalive time."""
+        return 2 * self.max_streams

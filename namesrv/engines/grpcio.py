@@ -1,0 +1,73 @@
+"""The gRPC engines: one factory, and nothing else knows which one runs."""
+
+from __future__ import annotations
+
+import grpc
+
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.listening import listener_options
+from groundwork.program.descriptors import descriptors_of_listener
+from namesrv.limits import (
+    MAX_ANSWER_BYTES_WAITING,
+    MAX_CALLS_UNDER_WAY,
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_REQUEST_BYTES_UNDER_WAY,
+)
+from namesrv.settings import NamesrvSettings
+
+CHANNELS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
+"""Streams that stand for a connection: the end of one is the end of its broker."""
+
+
+def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None = None) -> grpc.aio.Server:
+    """A server without services and ports.
+
+    Args:
+        engine: The engine that was chosen.
+        settings: Its bounds.
+        tls: The listener's certificates; None: no TLS.
+    """
+    if engine == "native":
+        return _native_server(settings, tls)
+    options = listener_options(
+        max_connections=_connections(settings),
+        max_message_bytes=MAX_MESSAGE_BYTES,
+        max_metadata_bytes=MAX_METADATA_BYTES,
+        max_concurrent_streams=settings.max_concurrent_streams,
+        max_pending_requests=settings.max_pending_requests,
+        keepalive_time_millis=settings.keepalive_time_millis,
+        keepalive_timeout_millis=settings.keepalive_timeout_millis,
+    )
+    return grpc.aio.server(options=options)
+
+
+def _connections(settings: NamesrvSettings) -> int:
+    """Most connections of gRPC: as many as there are descriptors for. RocketMQ's protocol has half of them."""
+    return min(settings.max_connections, descriptors_of_listener(2 if settings.remoting_listen else 1))
+
+
+def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.aio.Server:
+    from namesrv.engines.api import Options  # noqa: PLC0415 - the package of native may be missing
+    from namesrv.engines.native import NativeServer  # noqa: PLC0415
+
+    connections, rules = _connections(settings), settings.share_rules
+    options = Options(
+        threads=settings.engine_threads,
+        permits=settings.permits_file is not None,
+        cache_bytes=settings.cache_bytes,
+        max_message=MAX_MESSAGE_BYTES,
+        max_metadata=MAX_METADATA_BYTES,
+        max_streams=settings.max_concurrent_streams,
+        max_connections=connections,
+        max_connections_of_address=rules.of_caller(connections),
+        kept_connections=rules.kept(connections),
+        max_pending=MAX_CALLS_UNDER_WAY,
+        max_assembling=MAX_REQUEST_BYTES_UNDER_WAY,
+        max_waiting=MAX_ANSWER_BYTES_WAITING,
+        max_connection_rate=settings.max_connections_per_second,
+        keepalive=settings.keepalive_time_millis / 1000,
+        keepalive_timeout=settings.keepalive_timeout_millis / 1000,
+        max_connection_age=settings.max_connection_age_millis / 1000,
+    )
+    return NativeServer(options, CHANNELS, tls)

@@ -1,0 +1,146 @@
+"""Listening sockets: bound by the name server, or handed over by systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+
+import namesrv_engine
+import structlog
+
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.endpoints import Endpoint
+from groundwork.files import disk
+from groundwork.files.hot_reload import CHECK_SECONDS
+
+# Sockets that a server listens on: TCP at every address of a host, or a Unix socket.
+
+BACKLOG = 4_096
+"""Connections that may wait to be accepted; the system may allow fewer."""
+
+_UNIX = "unix:"
+
+
+def listen(target: str) -> tuple[list[socket.socket], int]:
+    """Listens at ``HOST:PORT`` or ``unix:PATH``.
+
+    Args:
+        target: Where; port 0 takes any free one.
+
+    Returns:
+        The sockets, and the port; 1 for a Unix socket, as grpcio has it.
+
+    Raises:
+        OSError: The address is in use, or not of this machine.
+    """
+    if target.startswith(_UNIX):
+        return [_unix(target.removeprefix(_UNIX))], 1
+    with contextlib.ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        host, port = Endpoint.parse(target, allow_port_zero=True)
+        for family, kind, protocol, _, address in _addresses(host, port):
+            one = opened.enter_context(socket.socket(family, kind, protocol))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            one.bind((address[0], port, *address[2:]))
+            port = port or one.getsockname()[1]
+            one.listen(BACKLOG)
+            sockets.append(one)
+        opened.pop_all()
+    return sockets, port
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(found))  # type: ignore[arg-type]  # of TCP, none has another address
+
+
+def _unix(path: str) -> socket.socket:
+    disk.remove(Path(path))
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.bind(path)
+        one.listen(BACKLOG)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+# The entrance of a server: the sockets that it listens on until the engine has them, and the certificates it shows.
+
+_log = structlog.get_logger(__name__)
+
+
+class Entrance:
+    """Sockets and certificates, before the engine has them and, for certificates, whenever they have changed."""
+
+    def __init__(self, tls: ListenerTls | None) -> None:
+        """Makes one without a socket.
+
+        Args:
+            tls: The certificates to show; None: no TLS.
+        """
+        self._tls = tls
+        self._sockets: list[socket.socket] = []
+        self._secured = False
+
+    def listen(self, address: str, *, with_tls: bool) -> int:
+        """Listens at one more address; returns the port. Raises OSError."""
+        sockets, port = listen(address)
+        self._sockets += sockets
+        self._secured = self._secured or with_tls
+        return port
+
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that."""
+        self._secured = with_tls
+        self._sockets += sockets
+        port: int = sockets[0].getsockname()[1]
+        return port
+
+    def hand_over(self, engine: namesrv_engine.Engine) -> asyncio.Task[None] | None:
+        """Gives the engine the sockets and the certificates.
+
+        Returns:
+            The task that passes on certificates that come later; None without TLS.
+
+        Raises:
+            ValueError: The certificates cannot be used.
+        """
+        with socket.socket(fileno=engine.handover()) as door:
+            for one in self._sockets:
+                socket.send_fds(door, [b"\0"], [one.fileno()])
+                engine.listen()
+        self.close()
+        if self._tls is None or not self._secured:
+            return None
+        _show(self._tls, engine)
+        return asyncio.create_task(_pass_on(self._tls, engine))
+
+    def close(self) -> None:
+        """Closes what the engine does not have."""
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
+
+
+def _show(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
+    shown = tls.shown
+    engine.set_tls(shown.pair.certificate, shown.pair.key, shown.authorities)
+
+
+async def _pass_on(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
+    """Gives the engine certificates that have been read again and found good. Runs until cancelled."""
+    passed_on = tls.generation
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if (generation := tls.generation) != passed_on:
+            passed_on = generation
+            try:
+                _show(tls, engine)
+            except ValueError as error:
+                _log.error("tls_files_refused", problem=str(error), in_force="those read before")

@@ -1,0 +1,867 @@
+"""The native engine: how Python drives it, which answers it caches, and which changes make them stale."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import itertools
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import grpc
+import namesrv_engine
+import structlog
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
+
+from groundwork.connections.listener_tls import ListenerTls
+from groundwork.grpc_handlers import inline_calls
+from groundwork.program.freed_memory import FreedMemory, malloc_trim, resident_bytes
+from groundwork.rich_errors import DETAILS_KEY
+from namesrv.core.changes import (
+    AddressClaimReleased,
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+    Row,
+)
+from namesrv.core.errors import Overloaded
+from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.engines.api import CLUSTERS_TAG, KEPT_METHODS, Again, Options, group_tag
+from namesrv.engines.listening import Entrance
+from namesrv.error_codes import FAILURES
+
+# Who a client is by its certificate, which the engine has checked.
+
+KNOWN_CERTIFICATES = 4_096
+"""Certificates that are kept read, about 3 kB each: reading one takes longer than a lookup."""
+
+
+@lru_cache(maxsize=KNOWN_CERTIFICATES)
+def names_of(certificate: bytes) -> Mapping[str, Sequence[bytes]]:
+    """The names in a client's certificate (DER), keyed as grpcio keys them."""
+    try:
+        return _names_in(x509.load_der_x509_certificate(certificate))
+    except ValueError:  # an authority signed what is no X.509: whoever shows it has no name
+        return {}
+
+
+def _names_in(certificate: x509.Certificate) -> Mapping[str, Sequence[bytes]]:
+    common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = {"x509_common_name": [str(attribute.value).encode() for attribute in common]}
+    try:
+        others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return names
+    return names | {
+        "peer_dns": [name.encode() for name in others.get_values_for_type(x509.DNSName)],
+        "peer_uri": [name.encode() for name in others.get_values_for_type(x509.UniformResourceIdentifier)],
+    }
+
+
+# Metadata of calls, between what servicers know and the fields of HTTP/2.
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+_BINARY = "-bin"
+
+
+def metadata_of(fields: Iterable[tuple[str, bytes]]) -> Metadata:
+    """The metadata that a client sent. Binary values that are not base64 are left out."""
+    return tuple((name, value) for name, raw in fields for value in _values(name, raw))
+
+
+def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
+    if not name.endswith(_BINARY):
+        return (raw.decode("latin-1"),)
+    try:
+        return [binascii.a2b_base64(part.strip() + b"==") for part in raw.split(b",")]
+    except binascii.Error:
+        return ()
+
+
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[str, bytes]]:
+    """Metadata as fields."""
+    return [(name, _field(value)) for name, value in metadata]
+
+
+def _field(value: str | bytes) -> bytes:
+    return value.encode("ascii") if isinstance(value, str) else base64.b64encode(value).rstrip(b"=")
+
+
+# One call: what servicers ask of their context, and what the engine is told for it.
+
+END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know of it
+"""What ``read`` returns after the last message."""
+
+_OK = grpc.StatusCode.OK
+
+
+class Wire(Protocol):
+    """Where the commands for calls go."""
+
+    engine: namesrv_engine.Engine
+
+    @property
+    def generation(self) -> int:
+        """Of the tables: how often they have changed, as the engine counts."""
+
+    def flush_soon(self) -> None:
+        """Has what was told to the engine reach it before the event loop waits."""
+
+    def answered(self, call: Call, message: bytes) -> None:
+        """A call was answered with this message, and what the message rests on is known."""
+
+    def learned(self, call: Call, again: Again) -> None:
+        """A call was answered well, and it is known how to answer it when it comes again."""
+
+    def refused(self, call: Call) -> None:
+        """A call was ended with a status, and what the status rests on is known."""
+
+
+class Call(grpc.aio.ServicerContext[Any, Any]):
+    """A call under way, and its servicer's context.
+
+    One message of a stream may be on its way to the client while the next one is made; the one after that waits.
+    """
+
+    # Here and not in __init__: few calls have any of them, and each would cost every call.
+    task: asyncio.Task[None] | None = None
+    """What answers it; None if it is answered at once."""
+    rests_on: tuple[Sequence[str], int] | None = None
+    """What its answer rests on, by tags, and the generation that it is computed at. None: it is not to be kept."""
+    again: Again | None = None
+    """Answers the same call when it comes again. None: it is looked at as a whole each time."""
+    _begun = _done = _gone = _stuck = _writing = False
+    _code, _details = _OK, ""
+    _initial: tuple[tuple[str, str | bytes], ...] = ()
+    _trailing: tuple[tuple[str, str | bytes], ...] = ()
+    _callbacks: tuple[Callable[[Any], None], ...] = ()
+    _taken: asyncio.Future[None] | None = None
+    _message: asyncio.Future[bytes | None] | None = None
+
+    def __init__(self, wire: Wire, call: namesrv_engine.Call, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
+        self.call = call
+        """What the engine knows of it."""
+        self.handler = handler
+        """Encodes and decodes its messages."""
+        self._wire = wire
+
+    # What the engine tells.
+
+    def went(self) -> None:
+        """The client has gone, or the deadline has passed."""
+        self._gone = True
+        self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
+
+    def end_early(self, code: grpc.StatusCode, details: str) -> None:
+        """Cancels the handler; the client is told the status if it can still be told."""
+        if not self._done and self.task is not None:
+            self.set_status(code, details)
+            self.task.cancel()
+
+    def writable(self) -> None:
+        """The client has taken the last message."""
+        self._writing = False
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
+
+    def received(self, message: bytes | None) -> None:
+        """A message of the request came; None: there is no other."""
+        if self._message is not None and not self._message.done():
+            self._message.set_result(message)
+
+    # What the server does with it.
+
+    def set_status(self, code: grpc.StatusCode, details: str) -> None:
+        """What the client is told at the end."""
+        self._code, self._details = code, details
+
+    def request(self) -> Any:
+        """The only message of the request, or all of them."""
+        if self.handler.request_streaming:
+            return self._requests()
+        return self._decoded(self.call.request)
+
+    async def _requests(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not END_OF_STREAM:
+            yield message
+
+    def finish(self, answer: Any = None) -> None:
+        """Sends the answer of a unary call, if it ended well, and how it ended."""
+        self._done = True
+        if not self._gone:
+            engine, number = self._wire.engine, self.call.id
+            if self._code is _OK and answer is not None:
+                message = self._encoded(answer)
+                if self._begun or self._initial or self._trailing:
+                    self._begin()
+                    engine.write(number, message)
+                    engine.finish(number, 0, "", fields_of(self._trailing))
+                else:
+                    engine.answer(number, message)
+                    if self.rests_on is not None:
+                        self._wire.answered(self, message)
+                    if self.again is not None:
+                        self._wire.learned(self, self.again)
+            else:
+                code: int = self._code.value[0]
+                engine.finish(number, code, self._details, fields_of(self._trailing), cut=self._stuck)
+                if self.rests_on is not None:
+                    self._wire.refused(self)
+            self._wire.flush_soon()
+        for callback in self._callbacks:
+            callback(self)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            if self._initial:
+                self._wire.engine.begin(self.call.id, fields_of(self._initial))
+
+    def _encoded(self, message: Any) -> bytes:
+        encode: Any = self.handler.response_serializer
+        encoded: bytes = message if encode is None else encode(message)
+        return encoded
+
+    def _decoded(self, message: bytes | None) -> Any:
+        decode: Any = self.handler.request_deserializer
+        return message if decode is None else decode(message)
+
+    # What servicers ask of their context.
+
+    def may_keep(self, tags: Sequence[str]) -> None:
+        """The answer, which is computed in this very step, rests on these tags and on nothing else."""
+        self.rests_on = (tags, self._wire.generation)
+
+    def may_repeat(self, again: Again) -> None:
+        """This is how the same call is answered when it comes again."""
+        self.again = again
+
+    async def read(self) -> Any:
+        """The next message of the request; EOF after the last."""
+        self._message = asyncio.get_running_loop().create_future()
+        self._wire.engine.read(self.call.id)
+        self._wire.flush_soon()
+        message = await self._message
+        return END_OF_STREAM if message is None else self._decoded(message)
+
+    async def write(self, message: Any) -> None:
+        """Sends one message of a stream. Waits while the client has not taken the one before."""
+        if self._writing:
+            self._taken = asyncio.get_running_loop().create_future()
+            self._stuck = True
+            await self._taken
+            self._stuck = False
+        self._begin()
+        self._writing = True
+        self._wire.engine.write(self.call.id, self._encoded(message))
+        self._wire.flush_soon()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the client has taken the last message of the stream, so that another one can leave at once."""
+        return self._begun and not (self._writing or self._gone or self._done)
+
+    def write_to_all(self, streams: Sequence[Call], message: bytes) -> None:
+        """Sends one message to streams that are free: one step for all of them."""
+        for stream in streams:
+            stream._writing = True  # noqa: SLF001 - it is one of us
+        self._wire.engine.write_all([stream.call.id for stream in streams], message)
+        self._wire.flush_soon()
+
+    async def send_initial_metadata(self, initial_metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Sends metadata before the first message."""
+        self._initial = tuple(initial_metadata)
+        self._begun = True
+        self._wire.engine.begin(self.call.id, fields_of(self._initial))
+        self._wire.flush_soon()
+
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: Iterable[tuple[str, str | bytes]] = (),
+    ) -> NoReturn:
+        """Ends the call with an error. Raises AbortError, which nobody but the engine should catch."""
+        self.set_status(code, details)
+        self._trailing = tuple(trailing_metadata)
+        raise grpc.aio.AbortError
+
+    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        """The same, from a status object."""
+        await self.abort(status.code, status.details, status.trailing_metadata or ())
+
+    def set_trailing_metadata(self, trailing_metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Metadata that goes with the status."""
+        self._trailing = tuple(trailing_metadata)
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """The status, if the handler returns."""
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        """Its text."""
+        self._details = details
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Nothing: answers are not compressed, which every client takes."""
+
+    def disable_next_message_compression(self) -> None:
+        """Nothing: answers are not compressed."""
+
+    def invocation_metadata(self) -> Metadata:  # type: ignore[override]
+        """What the client sent."""
+        return metadata_of(self.call.metadata())
+
+    def peer(self) -> str:
+        """The client's address, as grpcio writes it."""
+        return self.call.peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """The names in the client's certificate; nothing without one."""
+        certificate = self.call.certificate
+        return {} if certificate is None else names_of(certificate)
+
+    def peer_identity_key(self) -> str | None:
+        """Under which key ``auth_context`` has who the client is."""
+        return next((key for key in ("peer_uri", "peer_dns", "x509_common_name") if self.auth_context().get(key)), None)
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        """Who the client is."""
+        key = self.peer_identity_key()
+        return None if key is None else self.auth_context()[key]
+
+    def time_remaining(self) -> float | None:  # type: ignore[override]  # as grpcio does it
+        """Seconds until the deadline; None without one."""
+        return self.call.time_remaining
+
+    def trailing_metadata(self) -> Any:
+        """What goes with the status."""
+        return self._trailing
+
+    def code(self) -> grpc.StatusCode:
+        """The status so far."""
+        return self._code
+
+    def details(self) -> str:
+        """Its text."""
+        return self._details
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Calls back when the call has ended."""
+        self._callbacks = (*self._callbacks, callback)
+
+    def cancelled(self) -> bool:
+        """Whether the client cancelled it or went, or its deadline has passed."""
+        return self._gone
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._done
+
+
+# Answers that the engine may give again by itself: what they rest on, and which changes make them stale.
+#
+# An answer is handed over in the step of the event loop that computed it, and a change in the step that published it.
+# So the engine never has an answer that is older than a change it knows of, and nobody hears of a change before the
+# engine.
+
+_PERMITTED = 1
+"""The class of callers who may look up; what they are answered does not depend on who they are."""
+
+
+class KeptAnswers:
+    """What the engine answers by itself, for the tables that are served."""
+
+    def __init__(self, engine: namesrv_engine.Engine, *, permits: bool) -> None:
+        self._engine = engine
+        self._permits = permits
+        self._manager: RouteInfoManager | None = None
+        self._header = b""
+        self._generation = 0
+
+    def serve(self, manager: RouteInfoManager) -> None:
+        """Answers are of these tables from now on; those of others are forgotten."""
+        self._manager = manager
+        self._engine.clear()
+        self._change([])
+        manager.change_log.listen(lambda change: self._on_change(manager, change))
+
+    @property
+    def generation(self) -> int:
+        """Of what is computed now."""
+        return self._generation
+
+    def put(self, call: Call, message: bytes) -> None:
+        """Keeps an answer."""
+        if self._manager is None or call.rests_on is None or not message.startswith(self._header):
+            return
+        tags, generation = call.rests_on
+        self._remember(call)
+        self._engine.put(call.call, message[len(self._header) :], tags, generation)
+
+    def put_refusal(self, call: Call) -> None:
+        """Keeps a status."""
+        if self._manager is None or call.rests_on is None:
+            return
+        tags, generation = call.rests_on
+        code: int = call.code().value[0]
+        self._remember(call)
+        metadata = fields_of(call.trailing_metadata())
+        self._engine.put_status(call.call, code, call.details(), metadata, tags, generation)
+
+    def _remember(self, call: Call) -> None:
+        # It has passed the gate of its service in this very step.
+        if self._permits:
+            self._engine.set_class(call.call, _PERMITTED)
+
+    def _on_change(self, manager: RouteInfoManager, change: Change) -> None:
+        if manager is not self._manager:
+            return
+        if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
+            self._engine.clear()
+        tags: list[str] = []
+        for row in change.rows:
+            tags += tags_of(row)
+        self._change(tags)
+
+    def _change(self, tags: list[str]) -> None:
+        assert self._manager is not None, "only what is served changes"
+        self._header = self._manager.header_fragment()
+        self._generation = self._engine.change(tags, self._header)
+
+
+def tags_of(row: Row) -> Iterable[str]:
+    """What a row of a change touches. A row may have ten thousand topics, and is read in the step that publishes it."""
+    tags: Iterable[str] = ()
+    match row:
+        case QueuesPut(queues=queues):
+            tags = queues
+        case QueuesRemoved(broker=broker, reason=RemovalReason.GROUP_GONE):
+            tags = (group_tag(broker),)  # each route that loses queues rests on it, and there may be 100,000
+        case QueuesRemoved(topics=topics):
+            tags = topics
+        case GroupPut(after=group) | GroupRemoved(before=group):
+            tags = group_tag(group.key), CLUSTERS_TAG
+        case FilterServersPut(broker=broker):
+            tags = (group_tag(broker),)
+        case KvPut(namespace=namespace, key=key) if namespace == ORDER_TOPIC_CONFIG:
+            tags = (key,)
+        case ClusterPut() | ClusterRemoved():
+            tags = (CLUSTERS_TAG,)
+        case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
+            pass  # what of it is in routes is a row of its own
+    return tags
+
+
+# Calls that the engine knows by a number, since they were answered before: what answers them when they come again.
+
+MAX_KNOWN = 32_768
+"""Calls that are known at once; then all are forgotten, and learned anew. Some 30 MB at most: heartbeats and questions
+of 10,000 brokers, and some more."""
+
+_log = structlog.get_logger(__name__)
+
+
+class KnownCalls:
+    """The calls by their numbers. A number is given once, so that what is forgotten stays so."""
+
+    def __init__(self, engine: namesrv_engine.Engine, most: int = MAX_KNOWN) -> None:
+        self._engine = engine
+        self._most = most
+        self._numbers = itertools.count(1)
+        self._again: dict[int, Again] = {}
+        self._has_room: set[Callable[[], bool]] = set()
+        """What admits calls of the kinds that are known."""
+
+    def learn(self, call: Call, again: Again, has_room: Callable[[], bool]) -> None:
+        """A call was answered well; when it comes again, it comes by a number.
+
+        Args:
+            call: The call.
+            again: Answers it.
+            has_room: Whether nobody would be refused one more of its kind.
+        """
+        if (before := call.call.known) is not None:
+            self._again.pop(before, None)
+        if len(self._again) >= self._most:
+            self.forget()
+        number = next(self._numbers)
+        if self._engine.know(call.call, number):
+            self._again[number] = again
+            self._has_room.add(has_room)
+
+    def forget(self) -> None:
+        """Every call is looked at as a whole again. Thread-safe."""
+        self._again.clear()
+        self._engine.forget_known()
+
+    def answers(self, numbers: Sequence[int]) -> list[bytes | None]:
+        """The answers to calls that came by their numbers; None where a call has to be looked at as a whole."""
+        if not all(has_room() for has_room in self._has_room):  # it matters who calls; none of them takes what is there
+            return [None] * len(numbers)
+        find, answers = self._again.get, list[bytes | None]()
+        for number in numbers:
+            again = find(number)
+            try:
+                answers.append(None if again is None else again())
+            except Exception:  # noqa: BLE001 - the others of its turn have nothing to do with it
+                _log.exception("known_call_failed")
+                answers.append(None)
+        return answers
+
+
+# The server of the native engine: hands the engine's events to calls, and the calls' answers to the engine.
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+CUT_SECONDS = 1.0
+"""How long calls that are cut at the end may take to end, and then the engine to send what they said last."""
+
+DRAIN, END, LEAVE = 1, 2, 3
+"""Stages of the engine's end."""
+
+
+class NativeServer(grpc.aio.Server):
+    """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
+
+    def __init__(self, options: Options, holding: frozenset[str], tls: ListenerTls | None) -> None:
+        """Makes it.
+
+        Args:
+            options: How the engine is to be.
+            holding: Streams that keep their connection from growing too old.
+            tls: The certificates to show; None: no TLS.
+        """
+        self.options = options
+        """As it was made."""
+        self._holding = holding
+        self._entrance = Entrance(tls)
+        self._registered: dict[str, Handler] = {}
+        self._handlers: list[tuple[Handler, bool]] = []
+        """By the engine's number of the method, and whether it never waits."""
+        self._paths: list[str] = []
+        self._manager: RouteInfoManager | None = None
+        self._answers: KeptAnswers | None = None
+        self._known: KnownCalls
+        """There are some once it has been started."""
+        self._calls: dict[int, Call] = {}
+        self._flushing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self.engine: namesrv_engine.Engine
+        """There is one once it has been started."""
+
+    # What a grpc.aio server has.
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """Nothing: whoever calls this adds each method, too."""
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        """Adds the methods of a service."""
+        self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listens without TLS. Raises OSError."""
+        return self._entrance.listen(address, with_tls=False)
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:  # noqa: ARG002 - the certificates are here already, and grpcio's credentials tell nothing
+        """Listens with TLS. Raises OSError."""
+        return self._entrance.listen(address, with_tls=True)
+
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that."""
+        return self._entrance.adopt(sockets, with_tls=with_tls)
+
+    async def start(self) -> None:
+        """Begins to accept. Raises ValueError if the certificates cannot be used."""
+        self._paths = list(self._registered)
+        self._handlers = [(handler, inline_calls.is_marked(handler)) for handler in self._registered.values()]
+        self.engine = self._new_engine()
+        if (passing_on := self._entrance.hand_over(self.engine)) is not None:
+            self._background.append(passing_on)
+        self._answers = KeptAnswers(self.engine, permits=self.options.permits)
+        self._known = KnownCalls(self.engine)
+        if self._manager is not None:
+            self._answers.serve(self._manager)
+        self._background.append(asyncio.create_task(FreedMemory(self.stats, resident_bytes, malloc_trim).run()))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.engine.fileno(), self._on_events)
+        self.engine.start()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Takes no more connections, lets calls under way end, then cuts them."""
+        if self._answers is None:
+            self._entrance.close()
+            self._stopped.set()
+            return
+        self.engine.stop(DRAIN)
+        until = asyncio.get_running_loop().time() + (grace or 0.0)
+        await self._until_calls_ended(grace or 0.0)
+        for call in list(self._calls.values()):
+            call.end_early(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
+        await self._until_calls_ended(CUT_SECONDS)
+        self._flush()
+        await self._until_connections_ended(until)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        asyncio.get_running_loop().remove_reader(self.engine.fileno())
+        await asyncio.to_thread(self.engine.join)
+        self._stopped.set()
+
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature
+        """Waits until it has stopped; whether the time was over before."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._stopped.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    # What a server has that looks into messages.
+
+    @staticmethod
+    def end_of_piece(request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
+        """Where a piece of a request ends that can be parsed before the others."""
+        return end_of_piece(request, begin, least_bytes, most_fields)
+
+    # What a server has that keeps answers.
+
+    def keep_answers_of(self, manager: RouteInfoManager) -> None:
+        """Answers are of these tables from now on."""
+        self._manager = manager
+        if self._answers is not None:
+            self._answers.serve(manager)
+
+    def forget_callers(self) -> None:
+        """Whoever calls must show again that he may. Thread-safe."""
+        if self._answers is not None and self._loop is not None:
+            self._forget_callers()
+            # A call may have passed by the permits of before, and be remembered only now.
+            self._loop.call_soon_threadsafe(self._forget_callers)
+
+    @property
+    def generation(self) -> int:
+        """Of the tables: how often they have changed, as the engine counts."""
+        return 0 if self._answers is None else self._answers.generation
+
+    def hits(self) -> dict[tuple[str, grpc.StatusCode], tuple[int, float]]:
+        """What the engine has answered by itself, by method and code: how many, and the seconds they took."""
+        if self._answers is None:
+            return {}
+        counts, nanos = self.engine.hits()
+        of_method: dict[int, int] = {}
+        for method, _, count in counts:
+            of_method[method] = of_method.get(method, 0) + count
+        return {
+            (self._paths[method].removeprefix("/"), _CODES[code]): (
+                count,
+                nanos[method] / 1e9 * count / of_method[method],
+            )
+            for method, code, count in counts
+        }
+
+    def stats(self) -> Mapping[str, int]:
+        """Counters and gauges of the engine."""
+        return {} if self._answers is None else self.engine.stats()
+
+    # What calls need.
+
+    def flush_soon(self) -> None:
+        """Has what was told to the engine reach it before the event loop waits."""
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def answered(self, call: Call, message: bytes) -> None:
+        """A call was answered with this message, and what the message rests on is known."""
+        if self._answers is not None:
+            self._answers.put(call, message)
+
+    def refused(self, call: Call) -> None:
+        """A call was ended with a status, and what the status rests on is known."""
+        if self._answers is not None:
+            self._answers.put_refusal(call)
+
+    def learned(self, call: Call, again: Again) -> None:
+        """A call was answered well, and it is known how to answer it when it comes again."""
+        if self._manager is not None:  # else any call may be traced, and has to be looked at
+            self._known.learn(call, again, inline_calls.room_of(call.handler))
+
+    # Details.
+
+    def _forget_callers(self) -> None:
+        self.engine.forget_classes()
+        self._known.forget()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self.engine.flush()
+
+    def _on_events(self) -> None:
+        self._flushing = True  # what these events lead to leaves together
+        for kind, number, what in self.engine.take():
+            if kind == CALL:
+                self._on_call(number, what)
+            elif kind == KNOWN:
+                self._on_known(what)
+            elif kind == NOTICE:
+                event, peer, problem, not_told = what
+                _log.warning(event, peer=peer, problem=problem, not_told=not_told)
+            elif kind == STOPPED:
+                self._ended.set()
+            elif (call := self._calls.get(number)) is not None:
+                _tell(call, kind, what)
+        self._flush()
+
+    def _on_known(self, known: namesrv_engine.KnownCalls) -> None:
+        for called in self.engine.answer_known(known, self._known.answers(known.numbers)):
+            self._on_call(called.id, called)
+
+    def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
+        handler, never_waits = self._handlers[called.method]
+        call = Call(self, called, handler)
+        if never_waits:
+            answering: Any = handler.unary_unary  # the stubs know of the blocking kind only
+            inline_calls.run(self._conclude(call, answering(call.request(), call)))
+            return
+        self._calls[number] = call
+        call.task = asyncio.get_running_loop().create_task(self._run(number, call))
+
+    async def _run(self, number: int, call: Call) -> None:
+        try:
+            await self._conclude(call, _handled(call))
+        finally:
+            del self._calls[number]
+
+    async def _conclude(self, call: Call, answering: Awaitable[Any]) -> None:
+        """Ends a call with what comes of answering it: the answer of a unary call, or an error. Raises nothing."""
+        answer = None
+        try:
+            answer = await answering
+        except grpc.aio.AbortError:
+            pass  # the call knows with what
+        except asyncio.CancelledError:
+            if call.code() is grpc.StatusCode.OK:
+                call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
+        except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
+            _log.exception("handler_failed", call=self._paths[call.call.method])
+            call.set_status(grpc.StatusCode.INTERNAL, "an internal error, which the server's log tells of")
+        finally:
+            call.finish(answer)
+
+    def _new_engine(self) -> namesrv_engine.Engine:
+        options = self.options
+        methods = [
+            (path, handler.request_streaming, path in KEPT_METHODS, path in self._holding)
+            for path, handler in self._registered.items()
+        ]
+        return namesrv_engine.Engine(
+            methods,
+            threads=options.threads,
+            permits=options.permits,
+            cache_bytes=options.cache_bytes,
+            max_message=options.max_message,
+            max_metadata=options.max_metadata,
+            max_streams=options.max_streams,
+            max_connections=options.max_connections,
+            max_connections_of_address=options.max_connections_of_address,
+            kept_connections=options.kept_connections,
+            max_pending=options.max_pending,
+            max_assembling=options.max_assembling,
+            max_waiting=options.max_waiting,
+            max_cancels=options.max_cancels,
+            max_connection_rate=options.max_connection_rate,
+            keepalive=options.keepalive,
+            keepalive_timeout=options.keepalive_timeout,
+            handshake_timeout=options.handshake_timeout,
+            body_timeout=options.body_timeout,
+            linger=options.linger,
+            max_connection_age=options.max_connection_age,
+            overloaded=_overloaded(),
+        )
+
+    async def _until_calls_ended(self, seconds: float) -> None:
+        tasks = {call.task for call in self._calls.values() if call.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _until_connections_ended(self, until: float) -> None:
+        """Lets connections go as long as some do, which takes thousands seconds; then ends them, then leaves them.
+
+        Args:
+            until: When the time of their own is over, by the event loop's clock.
+        """
+        stages = [END, LEAVE]
+        connections = self.stats()["connections"]
+        while not await self._has_ended(CUT_SECONDS) and stages:
+            before, connections = connections, self.stats()["connections"]
+            if connections == before or asyncio.get_running_loop().time() >= until:
+                self.engine.stop(stages.pop(0))
+        self.engine.stop(LEAVE)
+
+    async def _has_ended(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _overloaded() -> tuple[str, bytes]:
+    """What the engine tells a call for which there is no room now: the text, and the details as they travel."""
+    rich = FAILURES.table.rich(Overloaded("too much is under way or coming in; try again in a moment"))
+    return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+
+
+def _tell(call: Call, kind: int, what: Any) -> None:
+    """Tells a call what has become of it."""
+    if kind == WRITABLE:
+        call.writable()
+    elif kind == CANCELLED:
+        call.went()
+    elif kind == MESSAGE:
+        call.received(what)
+
+
+def _handled(call: Call) -> Coroutine[Any, Any, Any]:
+    """What answers a call."""
+    handler, request = call.handler, call.request()
+    if handler.response_streaming:
+        answering: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        return _streamed(call, answering(request, call))
+    once: Any = handler.stream_unary if handler.request_streaming else handler.unary_unary
+    answered: Coroutine[Any, Any, Any] = once(request, call)
+    return answered
+
+
+async def _streamed(call: Call, answers: Any) -> None:
+    if not hasattr(answers, "__aiter__"):
+        await answers
+        return
+    async for answer in answers:
+        await call.write(answer)

@@ -1,0 +1,841 @@
+"""AdminService: operators' calls as messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple, Protocol, Self
+
+import structlog
+from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv import limits
+from namesrv.app import field_rules
+from namesrv.app.access import caller_of
+from namesrv.app.config_store import ConfigStore
+from namesrv.app.durable_routes import DurableRoutes
+from namesrv.app.event_log import log_removed, log_topic_deleted
+from namesrv.app.intent_store import IntentChange, IntentStore
+from namesrv.app.kv_config_store import KvChange, KvConfigStore
+from namesrv.app.watches import WatchStream, WatchStreams
+from namesrv.app.writer import TableWriter, run_cooperatively
+from namesrv.core.changes import Cause, Change, LiveRemoved
+from namesrv.core.encoding import intent_message
+from namesrv.core.errors import (
+    BrokerNotRegistered,
+    ConfigKeyDenied,
+    IntentNotFound,
+    InvalidField,
+    KvNotFound,
+    LimitExceeded,
+    TopicNotFound,
+)
+from namesrv.core.explain import Explanation, Question, explain_route
+from namesrv.core.journal_text import summary, touches_broker, touches_topic
+from namesrv.core.model import (
+    BlastRadius,
+    BrokerKey,
+    BrokerLiveInfo,
+    HoldKey,
+    Intent,
+    IntentKind,
+    IntentTable,
+    KvConfigTable,
+    names_after,
+)
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.slices import Sliced
+from namesrv.core.state import Unconfirmed
+from namesrv.core.watch import RouteWatch
+from namesrv.grpc_api.address_claims import AddressClaimChanges, AddressClaimQueries
+from namesrv.grpc_api.handlers import Context
+from namesrv.grpc_api.paging import last_of_page_before, page_token
+from namesrv.runtime_settings import CONFIG_KEYS, Effect
+from namesrv.settings import NamesrvSettings
+
+# The call of AdminService that pages through the journal.
+
+_FILTER_SLICE = 2_000
+"""Changes and rows that a filter looks at before giving way: about a millisecond."""
+
+_ENTRY_COST = 50
+"""How many of those making an entry counts as."""
+
+_MAX_REVISION_DIGITS = 18
+"""Digits of a revision in a page token: such a number fits into 64 bits."""
+
+
+class AuditCalls:
+    """Answers from the change log, which is the journal."""
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ListAuditEntriesRequest, _context: Context
+    ) -> pb.ListAuditEntriesResponse:
+        """The journal, newest first; RocketMQ has none."""
+        wanted = _Wanted.of(request)
+        size = min(
+            field_rules.page_size(request.page_size or limits.DEFAULT_AUDIT_PAGE_SIZE),
+            limits.MAX_AUDIT_PAGE_SIZE,
+        )
+        before = _revision_to_go_on_before(request.page_token)
+        page = await run_cooperatively(_page_of(self._newest_first(before), wanted, size))
+        return pb.ListAuditEntriesResponse(
+            header=self._manager.header(), entries=page.entries, next_page_token=page.next_page_token
+        )
+
+    def _newest_first(self, before: int | None) -> list[Change]:
+        """What the journal holds of the revisions before one; None: all of it."""
+        changes = self._manager.change_log.newest_first()
+        if before is None or not changes:
+            return changes
+        return changes[max(0, changes[0].revision - before + 1) :]  # revisions have no gaps
+
+
+class _Wanted(NamedTuple):
+    """Which changes a request is about."""
+
+    topic: str | None
+    broker_name: str | None
+    from_millis: int | None
+    to_millis: int | None
+
+    @classmethod
+    def of(cls, request: pb.ListAuditEntriesRequest) -> _Wanted:
+        """Checks the filters of a request. Raises InvalidField."""
+        if request.HasField("topic"):
+            field_rules.check_topic("topic", request.topic)
+        if request.HasField("broker_name"):
+            field_rules.check_name("broker_name", request.broker_name)
+        for field in ("from_millis", "to_millis"):
+            millis = getattr(request, field)
+            if millis < 0:
+                raise InvalidField(field, f"is {millis}, must not be negative")
+        if request.HasField("from_millis") and request.HasField("to_millis"):
+            first, end = request.from_millis, request.to_millis
+            if first >= end:
+                raise InvalidField("to_millis", f"is {end}, must be after from_millis, which is {first}")
+        return cls(
+            request.topic if request.HasField("topic") else None,
+            request.broker_name if request.HasField("broker_name") else None,
+            request.from_millis if request.HasField("from_millis") else None,
+            request.to_millis if request.HasField("to_millis") else None,
+        )
+
+    def matches(self, change: Change) -> Sliced[bool]:
+        """Whether a change passes all filters. Gives way within one of very many rows: a lost data centre has them."""
+        at = change.applied_at_millis
+        if (self.from_millis is not None and at < self.from_millis) or (
+            self.to_millis is not None and self.to_millis <= at
+        ):
+            return False
+        topic_missing, broker_missing = self.topic is not None, self.broker_name is not None
+        for start in range(0, len(change.rows), _FILTER_SLICE):
+            rows = change.rows[start : start + _FILTER_SLICE]
+            part = change if len(rows) == len(change.rows) else replace(change, rows=rows, next=None)
+            topic_missing = topic_missing and not touches_topic(part, self.topic or "")
+            broker_missing = broker_missing and not touches_broker(part, self.broker_name or "")
+            if not (topic_missing or broker_missing):
+                break
+            if part is not change:
+                yield
+        return not (topic_missing or broker_missing)
+
+
+class _Page(NamedTuple):
+    entries: list[pb.AuditEntry]
+    next_page_token: str
+
+
+def _page_of(changes: list[Change], wanted: _Wanted, size: int) -> Sliced[_Page]:
+    """The first entries that are wanted. Looks also at changes after one that is too old: clocks step back."""
+    entries: list[pb.AuditEntry] = []
+    cost = 0
+    for change in changes:
+        cost += 1 + len(change.rows)
+        if (yield from wanted.matches(change)):
+            if len(entries) == size:
+                return _Page(entries, page_token(str(entries[-1].revision)))
+            entries.append(_audit_entry(change))
+            cost += _ENTRY_COST
+        if cost >= _FILTER_SLICE:
+            cost = 0
+            yield
+    return _Page(entries, "")
+
+
+def _audit_entry(change: Change) -> pb.AuditEntry:
+    gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]
+    return pb.AuditEntry(
+        revision=change.revision,
+        applied_at_millis=change.applied_at_millis,
+        caller=change.cause.caller,
+        cause=change.cause.call,
+        summary=summary(change),
+        comment=change.cause.comment,
+        removed_broker_count=len(gone),
+        removal_reason=route_data_pb2.RemovalReason.Name(gone[0].value if gone else 0),
+    )
+
+
+def _revision_to_go_on_before(token: str) -> int | None:
+    """None for the first page. Raises InvalidField."""
+    text = last_of_page_before(token)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_REVISION_DIGITS):
+        raise InvalidField("page_token", "is not a next_page_token of this call")
+    return int(text)
+
+
+# The calls of AdminService that read and change the settings.
+
+MAX_CONFIG_VALUES = 100
+"""Most settings in one update: more than there are. Each of them is checked on one step of the event loop."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ConfigQueries:
+    """Settings are kept by ConfigStore."""
+
+    def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
+        self._manager = manager
+        self._config = store
+
+    async def GetNamesrvConfig(  # noqa: N802 - calls have the names of the wire contract
+        self, _request: pb.GetNamesrvConfigRequest, _context: Context
+    ) -> pb.GetNamesrvConfigResponse:
+        """GET_NAMESRV_CONFIG, 319."""
+        entries = [_config_entry(name, self._config.pending(name), self._config.settings) for name in CONFIG_KEYS]
+        return pb.GetNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+
+
+class ConfigChanges:
+    """Settings are checked and kept by ConfigStore; the answers are made here."""
+
+    def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
+        self._manager = manager
+        self._config = store
+
+    async def UpdateNamesrvConfig(  # noqa: N802
+        self, request: pb.UpdateNamesrvConfigRequest, context: Context
+    ) -> pb.UpdateNamesrvConfigResponse:
+        """UPDATE_NAMESRV_CONFIG, 318. RocketMQ passes over unknown keys and over numbers that are none."""
+        if not request.values:
+            raise InvalidField("values", "is empty; name at least one setting")
+        if len(request.values) > MAX_CONFIG_VALUES:
+            raise LimitExceeded("settings of one update", len(request.values), MAX_CONFIG_VALUES)
+        values, caller = dict(request.values), caller_of(context)
+        try:
+            if request.validate_only:
+                rows = self._config.preview(values)
+            else:
+                rows = await self._config.change(values, Cause("UpdateNamesrvConfig", caller))
+        except ConfigKeyDenied as error:
+            _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
+            raise
+        entries = [_config_entry(row.key, row.value, self._config.settings) for row in rows]
+        return pb.UpdateNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+
+
+def _config_entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.ConfigEntry:
+    """A setting that has, or would have from the next start on, a value."""
+    key = CONFIG_KEYS[name]
+    in_force = key.text_of(settings)
+    needs_restart = key.effect is Effect.AT_RESTART
+    return pb.ConfigEntry(
+        key=name,
+        value=in_force if needs_restart else new_value,
+        updatable=key.effect is not Effect.NEVER,
+        needs_restart=needs_restart,
+        pending_value=new_value if needs_restart and new_value != in_force else None,
+    )
+
+
+# The call of AdminService that says why a topic's route is as it is.
+
+_EXPLAIN_SLICE = 200
+"""Explanations that are made messages before giving way: about a millisecond."""
+
+
+class ExplainCalls:
+    """Requests are checked here; the core has the answers."""
+
+    def __init__(self, manager: RouteInfoManager, started_at_millis: int) -> None:
+        self._manager = manager
+        self._started_at_millis = started_at_millis
+
+    async def ExplainTopicRoute(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ExplainTopicRouteRequest, _context: Context
+    ) -> pb.ExplainTopicRouteResponse:
+        """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
+        question = _question(request)
+        header = self._manager.header()  # of the revision that the explanation begins with
+        explanations = await run_cooperatively(explain_route(self._manager, self._started_at_millis, question))
+        if len(explanations) > limits.MAX_EXPLANATIONS:
+            what = "groups to explain in one answer (broker_name asks for one)"
+            raise LimitExceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
+        return pb.ExplainTopicRouteResponse(
+            header=header, explanations=await run_cooperatively(_messages(explanations))
+        )
+
+
+def _question(request: pb.ExplainTopicRouteRequest) -> Question:
+    """Checks a request. Raises InvalidField."""
+    field_rules.check_topic("topic", request.topic)
+    for field in ("broker_name", "cluster_name", "zone_name"):
+        if request.HasField(field):
+            field_rules.check_name(field, getattr(request, field))
+    if request.HasField("cluster_name") and not request.HasField("broker_name"):
+        raise InvalidField("broker_name", "is missing; cluster_name says which of several groups of one name is meant")
+    return Question(
+        request.topic,
+        request.broker_name if request.HasField("broker_name") else None,
+        request.cluster_name if request.HasField("cluster_name") else None,
+        request.zone_name if request.HasField("zone_name") else None,
+    )
+
+
+def _messages(explanations: Iterable[Explanation]) -> Sliced[list[pb.RouteExplanation]]:
+    messages = []
+    for count, explanation in enumerate(explanations, 1):
+        reason = explanation.removal_reason
+        messages.append(
+            pb.RouteExplanation(
+                cluster_name=explanation.broker.cluster_name,
+                broker_name=explanation.broker.broker_name,
+                in_route=explanation.in_route,
+                explanation=explanation.text,
+                since_millis=explanation.since_millis,
+                removal_reason=None if reason is None else route_data_pb2.RemovalReason.Name(reason.value),
+            )
+        )
+        if count % _EXPLAIN_SLICE == 0:
+            yield
+    return messages
+
+
+# The call of AdminService that lists intents, in pages.
+
+_INTENT_SLICE = 1_000
+"""Intents that are looked at before giving way: about a millisecond."""
+
+_SINCE = re.compile(r"-?[0-9]{1,19}")
+"""Milliseconds since the Unix epoch, as far as 64 bits go."""
+
+
+class IntentQueries:
+    """Intents are listed in the order in which they were decided."""
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ListIntentsRequest, _context: Context
+    ) -> pb.ListIntentsResponse:
+        """What is in force, oldest first."""
+        size = min(
+            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
+            limits.MAX_INTENT_PAGE_SIZE,
+        )
+        after = position_of_token(request.page_token)
+        # One more than fits tells whether there is a next page.
+        found = await run_cooperatively(intents_after(self._manager.intents, after, size + 1))
+        page = found[:size]
+        return pb.ListIntentsResponse(
+            header=self._manager.header(),
+            intents=[intent_message(intent) for intent in page],
+            next_page_token=token_of(page[-1]) if len(found) > size else "",
+        )
+
+
+class Position(NamedTuple):
+    """A place in the list. It names what it is after and not how many, so it outlives changes."""
+
+    since_millis: int
+    name: str
+    """Tells intents of one millisecond apart."""
+
+
+def intents_after(table: IntentTable, after: Position | None, limit: int) -> Sliced[list[Intent]]:
+    """The next intents, at most ``limit``; None starts at the beginning."""
+    found: list[tuple[Position, Intent]] = []
+    for count, intent in enumerate(table.intents.values(), 1):
+        position = _position_of(intent)
+        if after is None or position > after:
+            found.append((position, intent))
+        if count % _INTENT_SLICE == 0:
+            yield
+    found.sort(key=lambda entry: entry[0])  # they are nearly in order: clocks seldom step back
+    return [intent for _, intent in found[:limit]]
+
+
+def token_of(intent: Intent) -> str:
+    """The page token of what comes after an intent."""
+    position = _position_of(intent)
+    return page_token(f"{position.since_millis}\n{position.name}")
+
+
+def position_of_token(token: str) -> Position | None:
+    """None for the first page. Raises InvalidField."""
+    if not token:
+        return None
+    since, newline, name = last_of_page_before(token).partition("\n")
+    if not (newline and _SINCE.fullmatch(since)):
+        raise InvalidField("page_token", "is not a next_page_token of this call")
+    return Position(int(since), name)
+
+
+def _position_of(intent: Intent) -> Position:
+    key = intent.key
+    names = (key.topic, key.cluster_name or "") if isinstance(key, HoldKey) else key
+    return Position(intent.since_millis, "\n".join((intent.kind.name, *names)))
+
+
+# The calls of AdminService by which operators decide about groups and topics.
+
+_CLUSTERS_NAMED = 10
+"""Clusters that an error names: it travels in metadata, whose size HTTP/2 bounds."""
+
+
+class _AboutGroup(Protocol):
+    """A request about one broker group."""
+
+    broker_name: str
+    cluster_name: str
+
+    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
+
+
+class _AboutTopic(Protocol):
+    """A request about one topic, in one cluster or in all."""
+
+    topic: str
+    cluster_name: str
+
+    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
+
+
+class IntentChanges:
+    """Requests are checked here; IntentStore makes decisions durable and puts them in force."""
+
+    def __init__(self, manager: RouteInfoManager, writer: TableWriter, intents: IntentStore) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._intents = intents
+
+    async def WipeWritePermOfBroker(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.WipeWritePermOfBrokerRequest, context: Context
+    ) -> pb.WipeWritePermOfBrokerResponse:
+        """WIPE_WRITE_PERM_OF_BROKER, 205. RocketMQ's wipe ends with the next registration that has a new version."""
+        group, ends_at = self._group(request), self._ends_at(request)
+        cause = _cause("WipeWritePermOfBroker", context, request.comment)
+        wipe = self._intent(IntentKind.WIPE_WRITE_PERM, group, cause, ends_at)
+        outcome = await self._decide(lambda table: _decided(table, wipe), cause, request.validate_only)
+        return pb.WipeWritePermOfBrokerResponse(
+            header=self._manager.header(),
+            wipe_topic_count=self._manager.topic_count(group),
+            blast_radius=_blast_radius(outcome.blast_radius),
+        )
+
+    async def AddWritePermOfBroker(  # noqa: N802
+        self, request: pb.AddWritePermOfBrokerRequest, context: Context
+    ) -> pb.AddWritePermOfBrokerResponse:
+        """ADD_WRITE_PERM_OF_BROKER, 327. RocketMQ sets the permission to 6, whatever it was."""
+        group = self._group(request)
+        cause = _cause("AddWritePermOfBroker", context, request.comment)
+        add = self._intent(IntentKind.ADD_WRITE_PERM, group, cause)
+        outcome = await self._decide(lambda table: _restored(table, group, add), cause, request.validate_only)
+        return pb.AddWritePermOfBrokerResponse(
+            header=self._manager.header(),
+            add_topic_count=self._manager.topic_count(group),
+            blast_radius=_blast_radius(outcome.blast_radius),
+        )
+
+    async def DeleteTopic(  # noqa: N802
+        self, request: pb.DeleteTopicRequest, context: Context
+    ) -> pb.DeleteTopicResponse:
+        """DELETE_TOPIC_IN_NAMESRV, 216."""
+        key = _hold_key(request)
+        cause = _cause("DeleteTopic", context, request.comment)
+        if request.HasField("ends_at_millis") and not request.hold:
+            raise InvalidField("ends_at_millis", "is set without hold: only a hold ends")
+        if request.hold:
+            hold = self._intent(IntentKind.TOPIC_HOLD, key, cause, self._ends_at(request))
+            outcome = await self._decide(lambda table: self._held(table, hold, key), cause, request.validate_only)
+        else:
+            outcome = await self._writer.apply(
+                self._manager.delete_topic(key.topic, key.cluster_name, cause, validate_only=request.validate_only)
+            )
+            if not outcome.queue_data_count:
+                raise TopicNotFound(key.topic, key.cluster_name)
+            if not request.validate_only:
+                log_topic_deleted(key, outcome, cause, self._manager.revision)
+        return pb.DeleteTopicResponse(
+            header=self._manager.header(),
+            removed_queue_data_count=outcome.queue_data_count,
+            blast_radius=_blast_radius(outcome.blast_radius),
+        )
+
+    async def ReleaseTopicHold(  # noqa: N802
+        self, request: pb.ReleaseTopicHoldRequest, context: Context
+    ) -> pb.ReleaseTopicHoldResponse:
+        """Lifts what DeleteTopic with hold decided; RocketMQ has no holds."""
+        key = _hold_key(request)
+        cause = Cause("ReleaseTopicHold", caller_of(context))
+        outcome = await self._decide(lambda table: _released(table, key), cause, request.validate_only)
+        return pb.ReleaseTopicHoldResponse(
+            header=self._manager.header(), restored_queue_data_count=outcome.queue_data_count
+        )
+
+    async def ConfirmBrokerLoss(  # noqa: N802
+        self, request: pb.ConfirmBrokerLossRequest, context: Context
+    ) -> pb.ConfirmBrokerLossResponse:
+        """Removes brokers that only a snapshot file or the mass-loss guard keeps; RocketMQ has neither."""
+        cause = _cause("ConfirmBrokerLoss", context, request.comment)
+        group = self._unconfirmed_group(request)
+
+        def is_meant(live: BrokerLiveInfo) -> bool:
+            if group is None:
+                return self._manager.unconfirmed[live.key] is Unconfirmed.GUARD
+            return live.broker == group
+
+        removed, radius = await self._writer.apply(
+            self._manager.confirm_broker_loss(is_meant, cause, validate_only=request.validate_only)
+        )
+        if not removed:
+            raise _none_unconfirmed(request)
+        if not request.validate_only:
+            for gone in removed:
+                log_removed(gone)
+        return pb.ConfirmBrokerLossResponse(
+            header=self._manager.header(),
+            removed_broker_count=len(removed),
+            blast_radius=_blast_radius(radius),
+        )
+
+    # Details
+
+    async def _decide(self, change: IntentChange, cause: Cause, validate_only: bool) -> OperatorOutcome:
+        """Makes a change, or only says what it would do."""
+        return await (self._intents.preview(change) if validate_only else self._intents.change(change, cause))
+
+    def _intent(
+        self, kind: IntentKind, key: BrokerKey | HoldKey, cause: Cause, ends_at_millis: int | None = None
+    ) -> Intent:
+        return Intent(kind, key, cause.caller, self._intents.wall_millis(), cause.comment, ends_at_millis)
+
+    def _group(self, request: _AboutGroup) -> BrokerKey:
+        """The group that a request is about."""
+        cluster_name = _cluster_name(request)
+        field_rules.check_name("broker_name", request.broker_name)
+        groups = self._manager.groups_named(request.broker_name, cluster_name)
+        if not groups:
+            raise BrokerNotRegistered(cluster_name, request.broker_name)
+        return _only(groups)
+
+    def _unconfirmed_group(self, request: pb.ConfirmBrokerLossRequest) -> BrokerKey | None:
+        """The group of a request, which must have unconfirmed brokers; None if it names none."""
+        cluster_name = _cluster_name(request)
+        if not request.HasField("broker_name"):
+            if cluster_name is not None:
+                raise InvalidField("cluster_name", "is set without broker_name")
+            return None
+        field_rules.check_name("broker_name", request.broker_name)
+        table = self._manager.tables.broker_addr_table
+        named = self._manager.groups_named(request.broker_name, cluster_name)
+        groups = [key for key in named if key in table and table[key].unconfirmed]
+        if not groups:
+            raise _none_unconfirmed(request)
+        return _only(groups)
+
+    def _ends_at(self, request: pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest) -> int | None:
+        if not request.HasField("ends_at_millis"):
+            return None
+        now = self._intents.wall_millis()
+        if request.ends_at_millis <= now:
+            raise InvalidField("ends_at_millis", f"is {request.ends_at_millis}, must be in the future; it is {now} now")
+        return request.ends_at_millis
+
+    def _held(self, table: IntentTable, hold: Intent, key: HoldKey) -> IntentTable:
+        if key not in table.intents and not self._manager.is_reported(key.topic, key.cluster_name):
+            raise TopicNotFound(key.topic, key.cluster_name)
+        return _decided(table, hold)
+
+
+def _cause(call: str, context: Context, comment: str) -> Cause:
+    if len(comment) > limits.MAX_COMMENT_LENGTH:
+        raise InvalidField("comment", f"has {len(comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
+    return Cause(call, caller_of(context), comment)
+
+
+def _cluster_name(request: _AboutGroup | _AboutTopic) -> str | None:
+    if not request.HasField("cluster_name"):
+        return None
+    field_rules.check_name("cluster_name", request.cluster_name)
+    return request.cluster_name
+
+
+def _hold_key(request: _AboutTopic) -> HoldKey:
+    field_rules.check_topic("topic", request.topic)
+    return HoldKey(request.topic, _cluster_name(request))
+
+
+def _only(groups: list[BrokerKey]) -> BrokerKey:
+    """The group of a list of groups of one name. Raises InvalidField if there are several."""
+    if len(groups) > 1:
+        names = ", ".join(group.cluster_name for group in groups[:_CLUSTERS_NAMED])
+        more = f" and {len(groups) - _CLUSTERS_NAMED} more" if len(groups) > _CLUSTERS_NAMED else ""
+        problem = f"is missing; a group {groups[0].broker_name} is in the clusters {names}{more}: name one of them"
+        raise InvalidField("cluster_name", problem)
+    return groups[0]
+
+
+def _decided(table: IntentTable, intent: Intent) -> IntentTable:
+    """With an intent, unless the same was decided before: then that one stays, with who and when."""
+    former = table.intents.get(intent.key)
+    if former is not None and former.kind is intent.kind and not intent.comment:
+        intent = replace(intent, comment=former.comment)  # who says nothing takes back no reason
+    if former is not None and _decision(former) == _decision(intent):
+        return table
+    return table.with_intent(intent)
+
+
+def _decision(intent: Intent) -> tuple[IntentKind, str, int | None]:
+    return intent.kind, intent.comment, intent.ends_at_millis
+
+
+def _restored(table: IntentTable, group: BrokerKey, add: Intent) -> IntentTable:
+    """Without the wipe of a group; with write permission added where nobody has wiped it."""
+    match table.of_group(group):
+        case IntentKind.WIPE_WRITE_PERM:
+            return table.without([group])
+        case IntentKind.ADD_WRITE_PERM:
+            return table
+    return table.with_intent(add)
+
+
+def _released(table: IntentTable, key: HoldKey) -> IntentTable:
+    if key not in table.intents:
+        metadata, where = {"topic": key.topic}, "all clusters"
+        if key.cluster_name is not None:
+            metadata["cluster_name"] = key.cluster_name
+            where = f"cluster {key.cluster_name}"
+        raise IntentNotFound(f"there is no hold of the topic {key.topic} in {where}", metadata)
+    return table.without([key])
+
+
+def _none_unconfirmed(request: pb.ConfirmBrokerLossRequest) -> IntentNotFound:
+    if not request.HasField("broker_name"):
+        return IntentNotFound("the mass-loss guard holds no broker")
+    text = f"no broker of the group {request.broker_name} is unconfirmed"
+    return IntentNotFound(text, {"broker_name": request.broker_name})
+
+
+def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
+    return pb.BlastRadius(
+        topics_changed=radius.topics_changed,
+        topics_losing_last_writable_queue=radius.losing_last_writable_queue,
+        topics_vanishing=radius.vanishing,
+        sample_topics=radius.sample_topics,
+    )
+
+
+# The calls of AdminService that read and change the KV configuration.
+
+
+class KvConfigQueries:
+    """Entries are read from the tables."""
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def GetKvConfig(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.GetKvConfigRequest, _context: Context
+    ) -> pb.GetKvConfigResponse:
+        """GET_KV_CONFIG, 101."""
+        _check_names(request.namespace, request.key)
+        value = self._manager.kv_config.get(request.namespace, request.key)
+        if value is None:
+            raise KvNotFound(request.namespace, request.key)
+        return pb.GetKvConfigResponse(header=self._manager.header(), value=value)
+
+    async def ListKvConfigs(  # noqa: N802
+        self, request: pb.ListKvConfigsRequest, _context: Context
+    ) -> pb.ListKvConfigsResponse:
+        """GET_KVLIST_BY_NAMESPACE, 219."""
+        namespace, size = (
+            request.namespace,
+            min(field_rules.page_size(request.page_size), limits.MAX_KV_PAGE_SIZE),
+        )
+        after = last_of_page_before(request.page_token)
+        if not namespace:
+            names = names_after(self._manager.kv_config.namespaces, after, size + 1)
+            rows = [pb.KvConfig(namespace=name) for name in names[:size]]
+        else:
+            _check_kv_name("namespace", namespace)
+            entries = self._manager.kv_config.entries(namespace)
+            if not entries:
+                raise KvNotFound(namespace)
+            names = names_after(entries, after, size + 1)
+            rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names[:size]]
+        next_page_token = page_token(names[size - 1]) if len(names) > size else ""
+        return pb.ListKvConfigsResponse(header=self._manager.header(), kv_configs=rows, next_page_token=next_page_token)
+
+
+class KvConfigChanges:
+    """Requests are checked and answered here; KvConfigStore makes changes durable and puts them in force."""
+
+    def __init__(self, manager: RouteInfoManager, kv_config: KvConfigStore) -> None:
+        self._manager = manager
+        self._kv_config = kv_config
+
+    async def PutKvConfig(  # noqa: N802
+        self, request: pb.PutKvConfigRequest, context: Context
+    ) -> pb.PutKvConfigResponse:
+        """PUT_KV_CONFIG, 100."""
+        namespace, key, value = request.namespace, request.key, request.value
+        _check_names(namespace, key)
+        if not request.HasField("value"):
+            raise InvalidField("value", "is missing; it may be empty, but must be set")
+        value_bytes = len(value.encode())
+        if value_bytes > limits.MAX_KV_VALUE_BYTES:
+            raise LimitExceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
+        cause = None if request.validate_only else Cause("PutKvConfig", caller_of(context))
+        before = await self._change(lambda table: table.with_value(namespace, key, value), cause)
+        return pb.PutKvConfigResponse(header=self._manager.header(), previous_value=before.get(namespace, key))
+
+    async def DeleteKvConfig(  # noqa: N802
+        self, request: pb.DeleteKvConfigRequest, context: Context
+    ) -> pb.DeleteKvConfigResponse:
+        """DELETE_KV_CONFIG, 102."""
+        namespace, key = request.namespace, request.key
+        _check_names(namespace, key)
+        cause = None if request.validate_only else Cause("DeleteKvConfig", caller_of(context))
+        before = await self._change(lambda table: table.without(namespace, key), cause)
+        removed = before.get(namespace, key) is not None
+        return pb.DeleteKvConfigResponse(header=self._manager.header(), removed=removed)
+
+    async def _change(self, change: KvChange, cause: Cause | None) -> KvConfigTable:
+        """Applies a change, or without a cause only says what it would be applied to; returns the table before it."""
+        return self._kv_config.preview(change) if cause is None else await self._kv_config.apply(change, cause)
+
+
+def _check_names(namespace: str, key: str) -> None:
+    _check_kv_name("namespace", namespace)
+    _check_kv_name("key", key)
+
+
+def _check_kv_name(field: str, name: str) -> None:
+    """Checks a namespace or key of the KV configuration; like RocketMQ, allows all characters. Raises InvalidField."""
+    if not name:
+        raise InvalidField(field, "is empty")
+    length = len(name.encode())
+    if length > limits.MAX_KV_NAME_BYTES:
+        raise InvalidField(field, f"has {length} bytes, at most {limits.MAX_KV_NAME_BYTES}")
+
+
+# The call of AdminService that lists the open streams of changes.
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+class WatcherListCalls:
+    """Watchers are listed in the order in which they came."""
+
+    def __init__(self, manager: RouteInfoManager, watchers: WatchStreams) -> None:
+        self._manager = manager
+        self._watch_streams = watchers
+
+    async def ListWatchers(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ListWatchersRequest, _context: Context
+    ) -> pb.ListWatchersResponse:
+        """Who watches what, and how far behind."""
+        size = min(
+            field_rules.page_size(request.page_size or limits.DEFAULT_WATCHER_PAGE_SIZE),
+            limits.MAX_WATCHER_PAGE_SIZE,
+        )
+        # One more than fits tells whether there is a next page.
+        found = self._watch_streams.after(_number_of(request.page_token), size + 1)
+        return pb.ListWatchersResponse(
+            header=self._manager.header(),
+            watchers=[self._row(watcher) for watcher in found[:size]],
+            next_page_token=page_token(str(found[size - 1].number)) if len(found) > size else "",
+        )
+
+    def _row(self, watcher: WatchStream) -> pb.Watcher:
+        reader = watcher.reader
+        row = pb.Watcher(
+            peer=watcher.peer,
+            call=watcher.call,
+            revision=max(0, reader.revision),
+            events_behind=self._watch_streams.events_behind(watcher),
+            opened_at_millis=watcher.opened_at_millis,
+        )
+        if isinstance(reader, RouteWatch):
+            row.topic_count = len(reader.subscription.topics)
+            row.topic_prefixes.extend(reader.subscription.prefixes)
+        return row
+
+
+def _number_of(token: str) -> int:
+    """The number of the last watcher of the page before; 0 for the first page. Raises InvalidField."""
+    number = last_of_page_before(token) if token else "0"
+    if not _NUMBER.fullmatch(number):
+        raise InvalidField("page_token", "is not a next_page_token of this call")
+    return int(number)
+
+
+# AdminService: what operators call.
+
+
+class AdminQueries(NamedTuple):
+    """Calls of the service that only read, by subject: a copy answers them, too."""
+
+    kv_config: KvConfigQueries
+    config: ConfigQueries
+    intents: IntentQueries
+    audit: AuditCalls
+    explain: ExplainCalls
+    watchers: WatcherListCalls
+    address_claims: AddressClaimQueries
+
+    @classmethod
+    def of(
+        cls, manager: RouteInfoManager, config: ConfigStore, watchers: WatchStreams, *, started_at_millis: int
+    ) -> Self:
+        """Makes it of what a name server, or a copy of one, consists of."""
+        return cls(
+            KvConfigQueries(manager),
+            ConfigQueries(manager, config),
+            IntentQueries(manager),
+            AuditCalls(manager),
+            ExplainCalls(manager, started_at_millis),
+            WatcherListCalls(manager, watchers),
+            AddressClaimQueries(manager),
+        )
+
+
+class AdminChanges(NamedTuple):
+    """Calls of the service that change something, by subject: the owner of the tables answers them."""
+
+    kv_config: KvConfigChanges
+    config: ConfigChanges
+    intents: IntentChanges
+    address_claims: AddressClaimChanges
+
+    @classmethod
+    def of(cls, manager: RouteInfoManager, writer: TableWriter, durable: DurableRoutes, config: ConfigStore) -> Self:
+        """Makes it of what a name server consists of."""
+        return cls(
+            KvConfigChanges(manager, durable.kv_config),
+            ConfigChanges(manager, config),
+            IntentChanges(manager, writer, durable.intents),
+            AddressClaimChanges(manager),
+        )

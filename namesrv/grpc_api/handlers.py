@@ -1,0 +1,58 @@
+"""The handlers of the name server's calls: the shared ones, with the name server's admission, bounds and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from google.protobuf.descriptor import MethodDescriptor
+
+from groundwork.grpc_handlers.admission import Context
+from groundwork.grpc_handlers.composition import RefusedCalls
+from groundwork.grpc_handlers.handlers import CallHandlers
+from groundwork.grpc_handlers.large_requests import LargeRequests
+from groundwork.telemetry.call_observers import CallObserver
+from namesrv.app.access import Admission, Authorizer
+from namesrv.app.quotas import FairShares
+from namesrv.core.errors import NotImplementedYet
+from namesrv.error_codes import FAILURES
+from namesrv.grpc_api.request_memory import RequestMemory
+
+__all__ = ["Context", "handlers_of_server", "not_there_yet"]
+
+
+def handlers_of_server(
+    slow_reader_seconds: float,
+    *,
+    observers: Sequence[CallObserver] = (),
+    shares: FairShares | None = None,
+    doorkeeper: Authorizer | None = None,
+    large_requests: LargeRequests | None = None,
+) -> CallHandlers:
+    """Makes the handlers of a name server's services.
+
+    Args:
+        slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+        observers: Watch the calls.
+        shares: What callers have under way; None: nobody else hands it out.
+        doorkeeper: Knows who may make which call; None: everybody.
+        large_requests: Parses large requests; None: one in a turn of the event loop.
+    """
+    of_all = shares or FairShares.of()
+    return CallHandlers(
+        FAILURES,
+        slow_reader_seconds,
+        gate_of=lambda method: Admission(method, of_all, doorkeeper),
+        memory=RequestMemory(of_all.request_bytes),
+        large_requests=large_requests,
+        observers=observers,
+    )
+
+
+def not_there_yet(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
+    """A part for calls that the contract has and this version does not have yet."""
+    return RefusedCalls(methods, _not_implemented)
+
+
+def _not_implemented(method: MethodDescriptor) -> NotImplementedYet:
+    text = f"{method.full_name}: this version of the name server does not have it yet"
+    return NotImplementedYet(text, {"call": method.full_name})

@@ -1,0 +1,721 @@
+"""RegistrationService: requests as registrations, and results as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2
+from namesrv_api.v1 import registration_service_pb2 as pb
+
+from groundwork.shares import MACHINE, Sharer, Shares
+from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
+from namesrv import limits
+from namesrv.app import field_rules
+from namesrv.app.access import caller_of, owner, sharer_of
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
+from namesrv.app.event_log import log_registered, log_removed, log_topic_registered
+from namesrv.app.field_rules import check_name
+from namesrv.app.quotas import FairShares
+from namesrv.app.writer import TableWriter
+from namesrv.core.changes import Cause
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NeedFullRegistration
+from namesrv.core.liveness import ChannelTable
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
+    BrokerKey,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    Registration,
+    RemovalReason,
+    ReportedQueues,
+    StaticMapping,
+)
+from namesrv.core.registrations import RouteInfoManager, TopicsNotRead
+from namesrv.core.slices import ResultT, Sliced, run_sync
+from namesrv.engines.api import may_repeat
+from namesrv.grpc_api.handlers import Context
+from namesrv.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
+
+# Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
+
+MAPPED_SLICE = 2_500
+"""Queues of mappings that are read before giving way: about a millisecond."""
+
+
+def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMapping) -> Sliced[StaticMapping]:
+    """Checks a mapping, in steps if it has many queues.
+
+    Args:
+        where: Path of the mapping in the request.
+        topic: Whose it is, for errors.
+        message: The mapping.
+
+    Raises:
+        InvalidField: A part breaks its rule.
+    """
+    if message.scope:
+        check_name(f"{where}.scope", message.scope)
+    for part in ("total_queue_nums", "epoch"):
+        if getattr(message, part) < 0:
+            raise InvalidField(f"{where}.{part}", f"is {getattr(message, part)} for {topic!r}, must not be negative")
+    topic_ids, broker_ids = message.topic_queue_ids, message.broker_queue_ids
+    if len(topic_ids) != len(broker_ids):
+        problem = f"has {len(broker_ids)} queues for {topic!r}, must have {len(topic_ids)}, as many as topic_queue_ids"
+        raise InvalidField(f"{where}.broker_queue_ids", problem)
+    queue_ids: list[tuple[int, int]] = []
+    last = -1
+    for count, (topic_id, broker_id) in enumerate(zip(topic_ids, broker_ids, strict=True), 1):
+        if not 0 <= topic_id < message.total_queue_nums:
+            problem = f"has {topic_id} for {topic!r}, must be 0 to {message.total_queue_nums - 1}, total_queue_nums - 1"
+            raise InvalidField(f"{where}.topic_queue_ids", problem)
+        if topic_id <= last:
+            raise InvalidField(f"{where}.topic_queue_ids", f"has {topic_id} after {last} for {topic!r}, must ascend")
+        if not 0 <= broker_id < MAX_QUEUE_NUMS:
+            problem = f"has {broker_id} for {topic!r}, must be 0 to {MAX_QUEUE_NUMS - 1}"
+            raise InvalidField(f"{where}.broker_queue_ids", problem)
+        queue_ids.append((topic_id, broker_id))
+        last = topic_id
+        if count % MAPPED_SLICE == 0:
+            yield
+    return StaticMapping(message.scope, message.total_queue_nums, message.epoch, message.dirty, tuple(queue_ids))
+
+
+# Requests of RegistrationService to records: every rule on input, with an error that names field and limit.
+
+KNOWN_IDENTITIES = 16_384
+"""Brokers whose identity is not checked again: the checks take half the time of a heartbeat. Some 10 MB at most."""
+
+READ_SLICE = 100
+"""Topics that are read before giving way: a sixth of a millisecond."""
+
+CRC32_SLICE = 500
+"""Topics that a checksum is taken of before giving way: about a millisecond."""
+
+
+class BrokerIdentity(NamedTuple):
+    """Which broker a request is about."""
+
+    broker: BrokerKey
+    broker_id: int
+    broker_addr: str
+
+
+class TopicsRead(dict[str, ReportedQueues]):
+    """Topics of one registration that have been read so far, of all its parts."""
+
+    mapped_queues = 0
+    """Queues in the mappings of its static topics."""
+
+    def add_mapped(self, count: int) -> None:
+        """Counts queues of one more mapping. Raises LimitExceeded."""
+        self.mapped_queues += count
+        if self.mapped_queues > MAX_MAPPED_QUEUES:
+            raise LimitExceeded("queues in mappings of one registration", self.mapped_queues, MAX_MAPPED_QUEUES)
+
+
+def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
+    """Checks a BrokerIdentity.
+
+    Raises:
+        InvalidField: A part is missing or breaks its rule.
+    """
+    broker_id = message.broker_id if message.HasField("broker_id") else None
+    return _checked_identity(message.cluster_name, message.broker_name, broker_id, message.broker_addr)
+
+
+@lru_cache(KNOWN_IDENTITIES)
+def _checked_identity(cluster_name: str, broker_name: str, broker_id: int | None, broker_addr: str) -> BrokerIdentity:
+    field_rules.check_name("broker.cluster_name", cluster_name)
+    field_rules.check_name("broker.broker_name", broker_name)
+    if broker_id is None:
+        raise InvalidField("broker.broker_id", "is missing; 0 is the master, a slave has a higher id")
+    if broker_id < 0:
+        raise InvalidField("broker.broker_id", f"is {broker_id}, must not be negative")
+    field_rules.check_address("broker.broker_addr", broker_addr)
+    return BrokerIdentity(BrokerKey(cluster_name, broker_name), broker_id, broker_addr)
+
+
+def data_version(field: str, message: route_data_pb2.DataVersion) -> DataVersion:
+    """Checks a DataVersion.
+
+    Raises:
+        InvalidField: Timestamp or counter is missing or negative.
+    """
+    timestamp_millis, counter = message.timestamp_millis, message.counter
+    if timestamp_millis > 0 and counter > 0:  # so both are there
+        return DataVersion(timestamp_millis, counter, message.state_version)
+    for part in ("timestamp_millis", "counter"):
+        if not message.HasField(part):
+            raise InvalidField(f"{field}.{part}", "is missing; a DataVersion needs timestamp_millis and counter")
+        if getattr(message, part) < 0:
+            raise InvalidField(f"{field}.{part}", f"is {getattr(message, part)}, must not be negative")
+    return DataVersion(timestamp_millis, counter, message.state_version)
+
+
+def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -> Registration:
+    """Checks all of a registration but its topics, which are not in what it returns.
+
+    Raises:
+        InvalidField: A field is missing or breaks its rule.
+        LimitExceeded: There are too many topics or filter servers.
+    """
+    check_topic_count(len(request.topic_configs))  # before anything waits: 4 MiB of empty ones take 80 MiB
+    broker, broker_id, broker_addr = broker_identity(request.broker)
+    if request.HasField("ha_server_addr"):
+        field_rules.check_address("ha_server_addr", request.ha_server_addr)
+    if request.HasField("zone_name"):
+        field_rules.check_name("zone_name", request.zone_name)
+    increment = request.HasField("base_version")
+    return Registration(
+        broker=broker,
+        broker_id=broker_id,
+        broker_addr=broker_addr,
+        data_version=data_version("data_version", request.data_version),
+        topic_configs=None,
+        ha_server_addr=request.ha_server_addr if request.HasField("ha_server_addr") else None,
+        filter_servers=filter_servers(request),
+        channel_id=request.channel_id if request.HasField("channel_id") else None,
+        base_version=data_version("base_version", request.base_version) if increment else None,
+        zone_name=request.zone_name if request.HasField("zone_name") else None,
+        enable_acting_master=request.enable_acting_master if request.HasField("enable_acting_master") else None,
+        timeout_seconds=heartbeat_timeout_seconds(request),
+    )
+
+
+def read_topics(
+    messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str], read: TopicsRead | None = None
+) -> Sliced[TopicsRead]:
+    """Checks topic configurations in steps, and puts what they say to those that have been read.
+
+    Args:
+        messages: The configurations of a request.
+        known_topics: Names that have been checked before: the names in the topic table.
+        read: Topics of the same registration: those of its parts so far; None if it has none. Of no use any more after
+            an error.
+
+    Returns:
+        Those that have been read, with what was added.
+
+    Raises:
+        InvalidField: One breaks a rule, or a topic is there twice.
+        LimitExceeded: There are too many, or queues in their mappings, with those that have been read.
+    """
+    read = TopicsRead() if read is None else read
+    check_topic_count(len(read) + len(messages))
+    shared: dict[QueueNumbers, QueueNumbers] = {}  # checked before; a tuple for each topic would take a hundred bytes
+    for index, message in enumerate(messages):
+        topic = message.topic_name
+        if topic not in known_topics:
+            field_rules.check_topic(f"topic_configs[{index}].topic_name", topic)
+        if topic in read:
+            raise InvalidField(f"topic_configs[{index}].topic_name", f"{topic!r} is there twice")
+        numbers = message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
+        checked = shared.get(numbers)
+        if checked is None:
+            _check_queue_numbers(f"topic_configs[{index}]", f"the topic {topic!r}", message)
+            checked = numbers
+            if 0 not in numbers[:3]:  # zero may mean absent, which is for each message to be looked at
+                shared[numbers] = numbers
+        if message.HasField("mapping"):
+            before = read.mapped_queues
+            read.add_mapped(len(message.mapping.topic_queue_ids))
+            mapping = yield from static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
+            read[topic] = (*checked, mapping)
+            if before // MAPPED_SLICE != read.mapped_queues // MAPPED_SLICE:
+                yield
+        else:
+            read[topic] = checked
+        if index % READ_SLICE == READ_SLICE - 1:
+            yield
+    return read
+
+
+def check_topic_count(count: int) -> None:
+    """Checks the number of topics of a registration. Raises LimitExceeded."""
+    if count > limits.MAX_TOPICS_PER_REGISTRATION:
+        raise LimitExceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
+
+
+def check_given_channel(channel_id: str, why: str) -> None:
+    """Checks that a request names a channel: who named none is not to open another one, as ChannelGone would have it.
+
+    Raises:
+        InvalidField: It names none.
+    """
+    if not channel_id:
+        raise InvalidField("channel_id", f"is missing; {why}")
+
+
+def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Sliced[None]:
+    """Checks in steps that the topic configurations are those that body_crc32 was taken of; 0 or absent checks nothing.
+
+    Raises:
+        Crc32NotMatch: They are not.
+    """
+    if not request.body_crc32:
+        return
+    actual = 0
+    for count, config in enumerate(request.topic_configs, 1):
+        numbers = f"{config.read_queue_nums} {config.write_queue_nums} {config.perm} {config.topic_sys_flag}"
+        actual = zlib.crc32(f"{config.topic_name} {numbers}\n".encode(), actual)
+        if count % CRC32_SLICE == 0:
+            yield
+    if actual != request.body_crc32:
+        raise Crc32NotMatch(request.body_crc32, actual)
+
+
+def filter_servers(request: registration_service_pb2.RegisterBrokerRequest) -> tuple[str, ...] | None:
+    """The filter servers of a registration; None if they are to stay as they are.
+
+    Raises:
+        InvalidField: One is no address.
+        LimitExceeded: There are too many.
+    """
+    if not request.HasField("filter_servers"):
+        return None
+    addresses = tuple(request.filter_servers.filter_servers)
+    if len(addresses) > limits.MAX_FILTER_SERVERS:
+        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
+    for index, address in enumerate(addresses):
+        field_rules.check_address(f"filter_servers.filter_servers[{index}]", address)
+    return addresses
+
+
+def heartbeat_timeout_seconds(request: registration_service_pb2.RegisterBrokerRequest) -> float | None:
+    """How long the broker asks to be given; None if it does not. Raises InvalidField."""
+    if not request.HasField("heartbeat_timeout_millis"):
+        return None
+    millis = request.heartbeat_timeout_millis
+    lowest, highest = limits.MIN_HEARTBEAT_TIMEOUT_MILLIS, limits.MAX_HEARTBEAT_TIMEOUT_MILLIS
+    if not lowest <= millis <= highest:
+        raise InvalidField("heartbeat_timeout_millis", f"is {millis}, must be {lowest} to {highest}")
+    return millis / 1000
+
+
+def topic_queues(request: registration_service_pb2.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbers]:
+    """Checks the topic and the queues of a RegisterTopicRequest, by the rules of a registration.
+
+    Raises:
+        InvalidField: A part breaks its rule, there are no queues, or a group is there twice.
+        LimitExceeded: There are too many groups.
+    """
+    field_rules.check_topic("topic", request.topic)
+    count = len(request.queue_datas)
+    if count == 0:
+        raise InvalidField("queue_datas", "is empty; name the queues of at least one broker group")
+    if count > limits.MAX_QUEUE_DATAS_PER_TOPIC:
+        raise LimitExceeded("groups of one topic", count, limits.MAX_QUEUE_DATAS_PER_TOPIC)
+    queues: dict[BrokerKey, QueueNumbers] = {}
+    for index, message in enumerate(request.queue_datas):
+        where = f"queue_datas[{index}]"
+        broker, numbers = _queue_data(where, message)
+        if broker in queues:
+            name = f"{broker.broker_name!r} of cluster {broker.cluster_name!r}"
+            raise InvalidField(f"{where}.broker_name", f"{name} is there twice")
+        queues[broker] = numbers
+    return queues
+
+
+def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
+    """The reason that a caller may give for an unregistration. Raises InvalidField."""
+    match reason:
+        case route_data_pb2.REMOVAL_REASON_UNSPECIFIED | route_data_pb2.REMOVAL_REASON_UNREGISTERED:
+            return RemovalReason.UNREGISTERED
+        case route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
+            return RemovalReason.BROKER_DOWN
+    raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+
+
+def _queue_data(where: str, message: route_data_pb2.QueueData) -> tuple[BrokerKey, QueueNumbers]:
+    field_rules.check_name(f"{where}.cluster_name", message.cluster_name)
+    field_rules.check_name(f"{where}.broker_name", message.broker_name)
+    _check_queue_numbers(where, f"the group {message.broker_name!r}", message)
+    for part in ("reported_perm", "mapping"):
+        if message.HasField(part):
+            raise InvalidField(f"{where}.{part}", "is set; only answers have it")
+    numbers = message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
+    return BrokerKey(message.cluster_name, message.broker_name), numbers
+
+
+def _check_queue_numbers(
+    where: str, whose: str, message: route_data_pb2.TopicConfig | route_data_pb2.QueueData
+) -> None:
+    for part, highest in (
+        ("read_queue_nums", MAX_QUEUE_NUMS),
+        ("write_queue_nums", MAX_QUEUE_NUMS),
+        ("perm", MAX_PERM),
+    ):
+        if not message.HasField(part):
+            raise InvalidField(f"{where}.{part}", f"is missing for {whose}")
+        if not 0 <= getattr(message, part) <= highest:
+            value = getattr(message, part)
+            raise InvalidField(f"{where}.{part}", f"is {value} for {whose}, 0 to {highest}")
+    if message.topic_sys_flag < 0:
+        raise InvalidField(f"{where}.topic_sys_flag", f"is {message.topic_sys_flag}, must not be negative")
+
+
+# Registrations that travel in several messages: read part by part, and staged until the last one is there.
+
+
+@dataclass(slots=True)
+class _Staged:
+    data_version: DataVersion
+    count: int
+    sharer: Sharer
+    taken: int = 0
+    """Topics and queues of mappings that count."""
+    deadline: float = 0.0
+    topic_configs: TopicsRead = field(default_factory=TopicsRead)
+    """Of all parts so far."""
+    parts: int = 0
+
+
+class RegistrationParts:
+    """Parts that wait for the ones after them, by channel and broker; bounded in topics and in time."""
+
+    def __init__(self, channels: ChannelTable, monotonic: Callable[[], float], topics: Shares | None = None) -> None:
+        self._channels = channels
+        self._monotonic = monotonic
+        self._topics = topics or FairShares.of().staged_topics
+        self._staged: dict[tuple[str, LiveKey], _Staged] = {}
+
+    def add(
+        self,
+        registration: Registration,
+        request: pb.RegisterBrokerRequest,
+        known_topics: Container[str],
+        sharer: Sharer = MACHINE,
+    ) -> Sliced[TopicsRead | int]:
+        """Reads a part in steps. One that is refused takes those before it along: its sender begins again.
+
+        Args:
+            registration: What the part says of all but its topics.
+            request: The part.
+            known_topics: Names that have been checked before.
+            sharer: Whose share of what is staged the first part takes, and those after it.
+
+        Returns:
+            All topic configurations once the last part is there; before, the number of parts staged.
+
+        Raises:
+            ChannelGone: Its channel is not open, or ended meanwhile.
+            InvalidField: The part's numbers are wrong, or a topic is.
+            NeedFullRegistration: It does not follow what is staged; start again from part 0.
+            LimitExceeded: It has too many topics, with the parts before it, or too many are staged, of its caller or
+                of all.
+        """
+        check_given_channel(request.channel_id, "a registration in parts needs a channel")
+        self._channels.check_open(request.channel_id)
+        self.drop_overdue()
+        index, count = _checked_numbers(request)
+        place, data_version = (request.channel_id, registration.live_key), registration.data_version
+        staged = self._drop(place)  # not to be gone on with from elsewhere while this is read
+        if index == 0:
+            staged = _Staged(data_version, count, sharer)
+        if staged is None or (staged.parts, staged.count, staged.data_version) != (index, count, data_version):
+            raise NeedFullRegistration(f"part {index} of {count} does not follow what is staged; start from part 0")
+        yield from read_topics(request.topic_configs, known_topics, staged.topic_configs)
+        self._channels.check_open(request.channel_id)
+        staged.parts += 1
+        if staged.parts == count:
+            return staged.topic_configs
+        mapped_queues = staged.topic_configs.mapped_queues
+        amount = max(1, len(staged.topic_configs) + mapped_queues)  # one that names no topic takes a place, too
+        self._topics.take(staged.sharer, amount)
+        staged.taken = amount
+        staged.deadline = self._monotonic() + STAGED_PART_SECONDS
+        self._staged[place] = staged
+        return staged.parts
+
+    def drop_overdue(self) -> None:
+        """Drops what has waited too long for its next part."""
+        now = self._monotonic()
+        while self._staged:
+            place, oldest = next(iter(self._staged.items()))  # each is put behind those before it
+            if oldest.deadline >= now:
+                return
+            self._drop(place)
+
+    def drop_channel(self, channel_id: str) -> None:
+        """Drops what is staged on a channel that has ended."""
+        for place in [place for place in self._staged if place[0] == channel_id]:
+            self._drop(place)
+
+    def _drop(self, place: tuple[str, LiveKey]) -> _Staged | None:
+        staged = self._staged.pop(place, None)
+        if staged is not None:
+            self._topics.give_back(staged.sharer, staged.taken)
+            staged.taken = 0
+        return staged
+
+
+def _checked_numbers(request: pb.RegisterBrokerRequest) -> tuple[int, int]:
+    part = request.part
+    if not 1 <= part.count <= MAX_REGISTRATION_PARTS:
+        raise InvalidField("part.count", f"is {part.count}, must be 1 to {MAX_REGISTRATION_PARTS}")
+    if not part.HasField("index") or not 0 <= part.index < part.count:
+        raise InvalidField("part.index", f"is {part.index}, must be set and 0 to {part.count - 1}")
+    return part.index, part.count
+
+
+# The reader of registrations: it reads each whole before it waits for the tables, so that a bad one never waits.
+
+
+class RegistrationReader:
+    """Makes records of registrations. Large ones are read one at a time, in slices that take turns with the writer's.
+
+    Several at once would each have a slice in every turn of the event loop, and a lookup would wait for all of these.
+    """
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        parts: RegistrationParts,
+        topics: Shares | None = None,
+    ) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._parts = parts
+        self._turn = asyncio.Lock()
+        self._topics = topics or FairShares.of().registered_topics
+
+    def room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> AbstractContextManager[None]:
+        """Counts the topics of a request for as long as the context lasts: from before they are read until the answer.
+
+        Raises:
+            Overloaded: There are too many, with those of other requests of its caller or of all.
+        """
+        count = len(request.topic_configs)
+        return self._topics.holding(sharer, count) if count else nullcontext()
+
+    async def read(self, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> Registration | int:
+        """Checks a request whole. Topics that do not count, as their version is held, are not read.
+
+        Returns:
+            The registration; for a part that is not the last, the number of parts staged.
+
+        Raises:
+            CallRefused: The request breaks a rule; nothing has changed, but that parts of it are not staged any more.
+        """
+        registration = read_registration(request)
+        self._check_live_brokers(registration)
+        steps = self._whole(request, registration, sharer)
+        if not (request.HasField("part") or request.body_crc32 or self._manager.reads_topics(registration)):
+            return run_sync(steps)  # nearly every registration: none of its topics is looked at
+        return await self._in_turn(request, steps)
+
+    async def with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Registration:
+        """A registration with its topics, which did not count when it was read.
+
+        Raises:
+            InvalidField: A topic breaks a rule.
+        """
+        return await self._in_turn(request, self._with_topics(request, registration))
+
+    async def _in_turn(self, request: pb.RegisterBrokerRequest, steps: Sliced[ResultT]) -> ResultT:
+        topics = request.topic_configs
+        if len(topics) < READ_SLICE and not any(topic.HasField("mapping") for topic in topics):
+            return run_sync(steps)  # one slice, which need not wait for large ones
+        async with self._turn:
+            return await self._writer.beside_changes(steps)
+
+    def _whole(
+        self, request: pb.RegisterBrokerRequest, registration: Registration, sharer: Sharer
+    ) -> Sliced[Registration | int]:
+        yield from check_body_crc32(request)
+        if request.HasField("part"):
+            known_topics = self._manager.tables.topic_queue_table
+            topics = yield from self._parts.add(registration, request, known_topics, sharer)
+            return topics if isinstance(topics, int) else replace(registration, topic_configs=topics)
+        if not self._manager.reads_topics(registration):
+            return registration
+        return (yield from self._with_topics(request, registration))
+
+    def _with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Sliced[Registration]:
+        read = yield from read_topics(request.topic_configs, self._manager.tables.topic_queue_table)
+        return replace(registration, topic_configs=read)
+
+    def _check_live_brokers(self, registration: Registration) -> None:
+        live = self._manager.tables.broker_live_table
+        if len(live) >= limits.MAX_LIVE_BROKERS and registration.live_key not in live:
+            raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
+
+
+# RegistrationService: what brokers and their agents call.
+
+
+class RegistrationServicer:
+    """Checks requests, has the tables changed, answers."""
+
+    inline_calls = ("QueryDataVersion", "BrokerHeartbeat")
+    """Calls that never wait."""
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        channels: ChannelStreams,
+        parts: RegistrationParts,
+        idle_timeout_millis: int,
+        *,
+        tally: RegistrationCounter | None = None,
+        registered_topics: Shares | None = None,
+    ) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._channels = channels
+        self._parts = parts
+        self._reader = RegistrationReader(manager, writer, parts, registered_topics)
+        self._idle_timeout_millis = idle_timeout_millis
+        self._tally = tally or RegistrationCounter()
+
+    async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.RegisterBrokerRequest, context: Context
+    ) -> pb.RegisterBrokerResponse:
+        """REGISTER_BROKER, 103."""
+        room = self._reader.room_for(request, sharer_of(context))
+        with self._tally.counting(kind_of(request)) as outcome, room:
+            answer = await self._register(request, context)
+            outcome.result = "staged" if answer.staged_parts else _result(changed=answer.changed)
+            return answer
+
+    async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
+        registration = await self._reader.read(request, sharer_of(context))
+        if isinstance(registration, int):
+            return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=registration)
+        cause = Cause("RegisterBroker", caller_of(context))
+        try:
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+        except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
+            registration = await self._reader.with_topics(request, registration)
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+        log_registered(registration, result, self._manager.revision)
+        return pb.RegisterBrokerResponse(
+            header=self._manager.header(),
+            ha_server_addr=result.ha_server_addr,
+            master_addr=result.master_addr,
+            generation=result.generation,
+            changed=result.changed,
+            order_topic_config=self._order_topic_config(),
+        )
+
+    async def UnregisterBroker(  # noqa: N802
+        self, request: pb.UnregisterBrokerRequest, context: Context
+    ) -> pb.UnregisterBrokerResponse:
+        """UNREGISTER_BROKER, 104."""
+        identity = broker_identity(request.broker)
+        reason = unregister_reason(request.reason)
+        generation = request.generation if request.HasField("generation") else None
+        cause = Cause("UnregisterBroker", caller_of(context))
+        change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
+        removed = await self._writer.apply(change)
+        if removed is not None:
+            log_removed(removed)
+        return pb.UnregisterBrokerResponse(header=self._manager.header(), removed=removed is not None)
+
+    async def QueryDataVersion(  # noqa: N802
+        self, request: pb.QueryDataVersionRequest, context: Context
+    ) -> bytes:
+        """QUERY_DATA_VERSION, 322."""
+        with self._tally.counting("query") as outcome:
+            identity = broker_identity(request.broker)
+            version = data_version("data_version", request.data_version)
+            changed, held = self._manager.query_data_version(*identity, version)
+            outcome.result = _result(changed=changed)
+        after_header = _after_header(held, changed=changed)
+        if not changed:  # else it registers now, and asks with another version
+            self._may_repeat(context, identity, "query", after_header)
+        return self._manager.header_fragment() + after_header
+
+    async def BrokerHeartbeat(  # noqa: N802
+        self, request: pb.BrokerHeartbeatRequest, context: Context
+    ) -> bytes:
+        """BROKER_HEARTBEAT, 904."""
+        with self._tally.counting("heartbeat") as outcome:
+            identity = broker_identity(request.broker)
+            self._manager.broker_heartbeat(*identity)
+            outcome.result = "unchanged"
+        self._may_repeat(context, identity, "heartbeat", b"")
+        return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
+
+    async def RegisterTopic(  # noqa: N802
+        self, request: pb.RegisterTopicRequest, context: Context
+    ) -> pb.RegisterTopicResponse:
+        """REGISTER_TOPIC_IN_NAMESRV, 217."""
+        queues = topic_queues(request)
+        changed = await self._writer.apply(
+            self._manager.register_topic(request.topic, queues, Cause("RegisterTopic", caller_of(context)))
+        )
+        if changed:
+            log_topic_registered(request.topic, len(queues), self._manager.revision)
+        return pb.RegisterTopicResponse(header=self._manager.header(), changed=changed)
+
+    async def OpenChannel(  # noqa: N802
+        self, request: pb.OpenChannelRequest, context: Context
+    ) -> AsyncIterator[pb.OpenChannelResponse]:
+        """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
+        if len(request.holder) > limits.MAX_HOLDER_LENGTH:
+            raise InvalidField("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
+        async with self._channels.open(request.holder, sharer_of(context)) as (channel_id, events):
+            try:
+                opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self._idle_timeout_millis)
+                yield pb.OpenChannelResponse(opened=opened)
+                while True:
+                    event = await events.get()
+                    yield event
+                    if event.HasField("closing"):
+                        return
+            finally:
+                self._parts.drop_channel(channel_id)
+
+    async def HandOverChannel(  # noqa: N802
+        self, request: pb.HandOverChannelRequest, _context: Context
+    ) -> pb.HandOverChannelResponse:
+        """The end of a channel is announced; RocketMQ has nothing like it."""
+        check_given_channel(request.channel_id, "a handover is of a channel")
+        brokers = self._manager.hand_over_channel(request.channel_id)
+        return pb.HandOverChannelResponse(
+            header=self._manager.header(),
+            channel_grace_millis=round(self._manager.behaviour.channel_grace_seconds * 1000),
+            broker_count=brokers,
+        )
+
+    def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
+        """A broker was heard of; as long as its row is the same, so is the answer, but for the header."""
+        manager, tally, live = self._manager, self._tally, self._manager.row_of(*identity)
+
+        def again() -> bytes | None:
+            if live is None or not manager.heard_again(live):
+                return None
+            tally.count(kind, "unchanged")
+            return manager.header_fragment() + after_header
+
+        may_repeat(context, again)
+
+    def _order_topic_config(self) -> Mapping[str, str]:
+        wanted = self._manager.behaviour.return_order_topic_config_to_broker
+        return self._manager.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
+
+
+def _result(*, changed: bool) -> Result:
+    return "changed" if changed else "unchanged"
+
+
+@lru_cache(KNOWN_IDENTITIES)
+def _after_header(held: DataVersion | None, *, changed: bool) -> bytes:
+    """A QueryDataVersionResponse without its header. Each broker gets the same again and again."""
+    if held is None:
+        return pb.QueryDataVersionResponse(changed=changed).SerializeToString()
+    version = route_data_pb2.DataVersion(
+        timestamp_millis=held.timestamp_millis, counter=held.counter, state_version=held.state_version
+    )
+    return pb.QueryDataVersionResponse(changed=changed, data_version=version).SerializeToString()

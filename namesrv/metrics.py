@@ -1,0 +1,353 @@
+"""Metrics of the name server: names, help texts and the values that a scrape reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from namesrv_api.v1 import route_service_pb2
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from groundwork.connections.certificates import Validity
+from groundwork.endpoints import Endpoint
+from groundwork.telemetry.call_metrics import CallMetrics
+from groundwork.telemetry.call_observers import CallObserver
+from groundwork.telemetry.exports import Exports
+from groundwork.telemetry.metrics_server import MetricsServer, metrics_registry
+from groundwork.telemetry.signals import open_telemetry
+from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.upkeep import DigestSamples
+from namesrv.app.watches import WatchStreams
+from namesrv.core.changes import Change, LiveRemoved
+from namesrv.core.pins import Pins
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.replica import ReplicaManager
+from namesrv.core.state import Unconfirmed
+from namesrv.core.warm_up import WarmUp
+from namesrv.engines.chosen_engine import ChosenEngine
+from namesrv.settings import NamesrvSettings
+
+# Metrics of a name server: its changes, its readers, its tables.
+
+Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+
+ALIVE_SECONDS = 10.0
+"""An event loop that has been held up for so long will not come back by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the gauges come from. They are read from the scrape's thread: single values only."""
+
+    manager: RouteInfoManager
+    warm_up: WarmUp
+    stall_detector: StallDetector
+    pins: Pins
+    watchers: WatchStreams
+    registrations: RegistrationCounter
+    certificates: Callable[[], Mapping[str, Validity]]
+    """Certificates by their use: listener or client."""
+    snapshot_age: Callable[[], float | None]
+    """Seconds since the snapshot file last held what the tables held; None before the first is wanted."""
+    digest_samples: DigestSamples
+    front: FrontCounter | None = None
+    """Counts RocketMQ's protocol; None where nobody listens for it."""
+    shares: FairShares = field(default_factory=FairShares.of)
+    """What callers hold."""
+
+
+class NamesrvMetrics(Collector):
+    """The gauges, and the counters of changes."""
+
+    def __init__(self, registry: CollectorRegistry, sources: Sources) -> None:
+        self._sources = sources
+        self._changes = Counter("namesrv_changes", "Changes of the tables, by cause.", ["cause"], registry=registry)
+        self._removals = Counter("namesrv_removals", "Brokers that left, by reason.", ["reason"], registry=registry)
+        registry.register(self)
+        sources.manager.change_log.listen(self._on_change)
+
+    def alive(self) -> str | None:
+        """What is wrong if the event loop does not run; None if it does."""
+        delay = self._sources.stall_detector.longest_delay()
+        return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
+
+    def ready(self) -> str | None:
+        """Why lookups cannot rely on the tables yet; None if they can."""
+        if self._sources.manager.frozen:
+            return "shutting down"
+        return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"
+
+    def collect(self) -> Iterator[Family]:
+        """Everything as it is now."""
+        yield from self._gauges()
+        yield from self._certificates()
+        age = self._sources.snapshot_age()
+        if age is not None:
+            text = "Time since the snapshot file last held what the tables held."
+            yield GaugeMetricFamily("namesrv_snapshot_age_seconds", text, value=age)
+        yield _of_digests(self._sources.digest_samples)
+        registrations = CounterMetricFamily(
+            "namesrv_registrations", "What agents sent to keep brokers registered.", labels=["kind", "result"]
+        )
+        for labels, count in list(self._sources.registrations.counts.items()):
+            registrations.add_metric(labels, count)
+        yield registrations
+        yield CounterMetricFamily(
+            "namesrv_topics_skipped",
+            "Topics of registrations that were passed over.",
+            value=self._sources.registrations.topics_skipped,
+        )
+        if self._sources.front is not None:
+            yield from _of_front(self._sources.front)
+        yield from share_metrics(self._sources.shares)
+        lag = self._sources.watchers.lag
+        text = "Time from a change to the message about it, to each watch."
+        yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
+
+    def _gauges(self) -> Iterator[GaugeMetricFamily]:
+        manager, tables = self._sources.manager, self._sources.manager.tables
+        unconfirmed = list(manager.unconfirmed.values())
+        log = manager.change_log
+        for name, text, value in (
+            ("live_brokers", "Brokers in the live table, unconfirmed ones included.", len(tables.broker_live_table)),
+            ("unconfirmed_brokers", "Brokers that have not registered since a start or a loss.", len(unconfirmed)),
+            ("guard_held_brokers", "Brokers that the mass-loss guard holds.", unconfirmed.count(Unconfirmed.GUARD)),
+            ("topics", "Topics with a route.", len(tables.topic_queue_table)),
+            ("broker_groups", "Broker groups.", len(tables.broker_addr_table)),
+            (
+                "groups_of_a_name_again",
+                "Broker groups of a name that another cluster had first.",
+                len(tables.broker_addr_table) - len(tables.clusters_by_name),
+            ),
+            ("held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)),
+            ("intents", "What operators decided and has not been lifted.", len(manager.intents.intents)),
+            ("revision", "Revision of the last change.", manager.revision),
+            ("change_log_changes", "Changes that can still be read.", len(log)),
+            ("compacted_revision", "Changes after this revision can still be read.", log.compacted_revision),
+            ("pins", "Pinned snapshots.", len(self._sources.pins)),
+            ("watchers", "Open streams of changes.", len(self._sources.watchers)),
+            (
+                "warm",
+                "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.",
+                self._sources.warm_up.is_warm(),
+            ),
+            (
+                "event_loop_delay_seconds",
+                "Longest delay during the last minute.",
+                self._sources.stall_detector.longest_delay(),
+            ),
+            ("expiry_lag_seconds", "How overdue a broker was at the last scan, at most.", manager.expiry_lag_seconds),
+        ):
+            yield GaugeMetricFamily(f"namesrv_{name}", text, value=float(value))
+
+    def _certificates(self) -> Iterator[GaugeMetricFamily]:
+        ends = GaugeMetricFamily(
+            "namesrv_certificate_not_after_seconds",
+            "When a certificate ends, seconds since the Unix epoch.",
+            labels=["use"],
+        )
+        for use, validity in self._sources.certificates().items():
+            ends.add_metric([use], validity.not_after.timestamp())
+        yield ends
+
+    def _on_change(self, change: Change) -> None:
+        self._changes.labels(change.cause.call or "start").inc()
+        for row in change.rows:
+            if isinstance(row, LiveRemoved):
+                self._removals.labels(row.reason.name).inc()
+
+
+def _of_digests(samples: DigestSamples) -> Family:
+    text = "What brokers report as a number, by the minute of the hour."
+    digests = GaugeMetricFamily("namesrv_routes_digest", text, labels=["minute"])
+    for minute, number in samples.by_minute.items():
+        digests.add_metric([str(minute)], number)
+    return digests
+
+
+def share_metrics(shares: FairShares) -> Iterator[Family]:
+    """What callers hold, and how often that was too much."""
+    used = GaugeMetricFamily("namesrv_shares_used", "What all callers hold, by kind.", labels=["kind"])
+    limit = GaugeMetricFamily("namesrv_shares_limit", "Most that they may hold together.", labels=["kind"])
+    refused = CounterMetricFamily(
+        "namesrv_shares_refused", "Refusals because a caller, or all together, held too much.", labels=["kind"]
+    )
+    for kind, held in shares.by_kind().items():
+        used.add_metric([kind], held.used)
+        limit.add_metric([kind], held.most)
+        refused.add_metric([kind], held.refused)
+    yield from (used, limit, refused)
+
+
+def _of_front(front: FrontCounter) -> Iterator[Family]:
+    yield GaugeMetricFamily("namesrv_remoting_connections", "Of RocketMQ's protocol.", value=front.connections)
+    requests = CounterMetricFamily(
+        "namesrv_remoting_requests", "Requests in RocketMQ's protocol that were answered.", labels=["code", "result"]
+    )
+    for code, count in list(front.answered.items()):
+        refused = front.refused.get(code, 0)
+        requests.add_metric([str(code), "refused"], refused)
+        requests.add_metric([str(code), "ok"], count - refused)
+    yield requests
+
+
+# What the engine tells Prometheus: which one it is, and of native how much it holds, refuses and answers by itself.
+
+_GAUGES = {
+    "connections": "Open connections.",
+    "calls_under_way": "Calls that the event loop has, or that wait for it.",
+    "assembling_bytes": "Bytes of requests that are still coming in.",
+    "waiting_bytes": "Bytes of answers that wait for their readers, about.",
+    "cache_bytes": "Bytes of answers that are kept.",
+    "cache_answers": "Answers that are kept, stale ones included.",
+}
+
+_COUNTERS = {
+    "accepted_connections": "Connections that were taken.",
+    "refused_connections": "Connections that were closed at once, in their handshakes, or for what the client speaks.",
+    "refused_of_address": "Connections of these that were closed because their address had too many.",
+    "closed_for_waiting": "Connections that were closed because they held most of what waited for readers.",
+    "closed_for_cancels": "Connections that were closed because they cancelled too many calls.",
+    "closed_for_floods": "Connections that were closed because they sent little but frames of control.",
+    "refused_calls": "Calls that were refused because too many were under way.",
+    "cancelled_calls": "Calls that ended before they were answered.",
+    "asked_calls": "Calls that the event loop was asked.",
+}
+
+
+class EngineMetrics(Collector):
+    """The engine's gauges and counters."""
+
+    def __init__(
+        self, registry: CollectorRegistry, engine: ChosenEngine, stats: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._engine = engine
+        self._stats = stats
+        registry.register(self)
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Everything as it is now."""
+        engine = GaugeMetricFamily("namesrv_engine", "1 for the engine that runs.", labels=["engine", "why"])
+        engine.add_metric(self._engine, 1.0)
+        yield engine
+        stats = self._stats()
+        for name, text in _GAUGES.items() if stats else ():
+            yield GaugeMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
+        for name, text in _COUNTERS.items() if stats else ():
+            yield CounterMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
+
+
+# Exports of metrics and traces: over HTTP, and to a collector.
+
+
+class Readiness(Protocol):
+    """Says what is wrong; None if nothing is."""
+
+    def alive(self) -> str | None: ...  # noqa: D102
+    def ready(self) -> str | None: ...  # noqa: D102
+
+
+class Observability(Exports):
+    """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
+
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        metrics_of: Callable[[CollectorRegistry], Readiness],
+        server: object,
+        engine: ChosenEngine,
+    ) -> None:
+        """Takes the listener's port; answers and sends once started.
+
+        Args:
+            settings: Whether and where.
+            metrics_of: Adds what is told of the server, if anybody wants to know.
+            server: Carries the calls, and may answer some of them by itself.
+            engine: The engine that the server is of.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+            ValueError: The variables OTEL_... cannot be followed.
+        """
+        registry = metrics_registry()
+        super().__init__(open_telemetry("namesrv", os.environ, registry, traces_follow_callers=True))
+        self.begins_traces = self.telemetry is not None and self.telemetry.begins_traces
+        """Whether any call may be traced, which only the sampler knows."""
+        self.observers: tuple[CallObserver, ...] = ()
+        """Watch the calls."""
+        traces = self.telemetry.call_traces if self.telemetry else None
+        if settings.metrics_listen or self.telemetry:
+            calls = CallMetrics(registry, getattr(server, "hits", dict))
+            self.observers = (calls,) if traces is None else (calls, traces)
+            EngineMetrics(registry, engine, getattr(server, "stats", dict))
+            metrics = metrics_of(registry)
+            if settings.metrics_listen:
+                listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
+                self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
+
+
+# Metrics of a read-only copy: how far behind its leader it is, and what it holds.
+
+
+class CopySource(Protocol):
+    """Where the gauges come from. They are read from the scrape's thread: single values only."""
+
+    @property
+    def manager(self) -> ReplicaManager | None: ...  # noqa: D102
+
+    def status(self) -> route_service_pb2.ReplicaStatus: ...  # noqa: D102
+
+    def problem(self) -> str | None: ...  # noqa: D102
+
+
+class ReplicaMetrics(Collector):
+    """The metrics of a copy."""
+
+    def __init__(
+        self, registry: CollectorRegistry, source: CopySource, stall_detector: StallDetector, shares: FairShares
+    ) -> None:
+        self._source = source
+        self._shares = shares
+        self._stall_detector = stall_detector
+        registry.register(self)
+
+    def alive(self) -> str | None:
+        """What is wrong if the event loop does not run; None if it does."""
+        delay = self._stall_detector.longest_delay()
+        return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
+
+    def ready(self) -> str | None:
+        """Why lookups cannot rely on the copy; None if they can."""
+        return self._source.problem()
+
+    def collect(self) -> Iterator[Family]:
+        """The metrics as they are now."""
+        status, manager = self._source.status(), self._source.manager
+        gauges = [
+            ("replica_connected", "1 while the leader's stream stands.", float(status.leader_connected)),
+            ("replica_copies", "How often everything had to be copied.", float(status.copies)),
+        ]
+        if status.HasField("behind_millis"):
+            text = "How long ago the copy was last known to be as its leader."
+            gauges.append(("replica_behind_seconds", text, status.behind_millis / 1000))
+        if manager is not None:
+            tables = manager.tables
+            gauges += [
+                (
+                    "namesrv_live_brokers",
+                    "Brokers in the live table, unconfirmed ones included.",
+                    len(tables.broker_live_table),
+                ),
+                ("namesrv_topics", "Topics with a route.", len(tables.topic_queue_table)),
+                ("namesrv_revision", "Revision of the last change.", manager.revision),
+                ("namesrv_warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", manager.warm),
+            ]
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(name, text, value=float(value))
+        yield from share_metrics(self._shares)

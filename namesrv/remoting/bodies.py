@@ -1,0 +1,631 @@
+"""RegisterBrokerBody as records: topics, static mappings and filter servers."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import operator
+import re
+import zlib
+from collections.abc import Container, Iterable, Sized
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from groundwork.endpoints import Endpoint
+from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from namesrv import limits
+from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
+from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TableMark
+from namesrv.core.slices import Sliced, sorted_in_slices
+from namesrv.remoting.limits import MAX_INFLATED_BYTES
+from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+
+# The mapping of a static topic, as brokers of RocketMQ 5 report it.
+
+MEMBERS_SLICE = 250
+"""Members of a mapping that are read before giving way: about a millisecond."""
+
+MAPPING_SLICE = 1_000
+"""The same of queues in the form in which RocketMQ writes them: about half a millisecond."""
+
+PAIRED_SLICE = 5_000
+"""Queues that are made pairs before giving way: about a millisecond."""
+
+_HIGHEST_INT = 2**31 - 1
+_HIGHEST_LONG = 2**63 - 1
+_QUEUE = re.compile(r"[0-9]{1,10}")
+_PLAIN_ID = re.compile(r',(?:([0-9]{1,10})|"([0-9]{1,10})"):(0|[1-9][0-9]{0,9})(?=[,}])')
+"""A queue behind another one, as RocketMQ writes it. Whatever is written otherwise is read by a JSON parser."""
+
+
+class _QueueIds(dict[int, int]):
+    """A currIdMap that was read in steps."""
+
+    count = 0
+    """Queues that were read, also those that are not kept."""
+    is_sound = True
+    """Whether all of them are numbers."""
+
+
+def take_mapping(reader: ObjectReader) -> Sliced[object]:
+    """Takes a value as ``mapping_of`` wants it, in steps: a topic may have tens of thousands of queues.
+
+    Raises:
+        InvalidField: It is no JSON.
+        LimitExceeded: It has too many queues.
+    """
+    if not reader.is_at_object:
+        return reader.take()
+    inner = reader.opened()
+    value: dict[str, Any] = {}
+    for count, name in enumerate(inner, 1):
+        if name == "currIdMap" and inner.is_at_object:
+            value[name] = yield from _take_queue_ids(inner)
+        else:
+            value[name] = inner.take()
+        if count % MEMBERS_SLICE == 0:
+            yield
+    reader.close(inner)
+    return value
+
+
+def mapping_of(value: object) -> Sliced[StaticMapping]:
+    """Checks a TopicQueueMappingInfo, in steps. Raises ValueError, whose text says what is wrong with it."""
+    if not isinstance(value, dict):
+        raise ValueError("has a mapping that is no object")  # noqa: TRY004 - it is input, and not our mistake
+    scope, ids = value.get("scope", ""), value.get("currIdMap", _QueueIds())
+    if not (isinstance(scope, str) and len(scope) <= MAX_NAME_LENGTH and scope.isascii() and scope.isprintable()):
+        raise ValueError(f"has a mapping whose scope is no name of at most {MAX_NAME_LENGTH} characters")
+    total, epoch = _number(value, "totalQueues", _HIGHEST_INT), _number(value, "epoch", _HIGHEST_LONG)
+    if not isinstance(ids, _QueueIds) or ids.count > MAX_QUEUE_NUMS:
+        raise ValueError(f"has a mapping whose currIdMap is no object of at most {MAX_QUEUE_NUMS} queues")
+    if not ids.is_sound or max(ids, default=0) > _HIGHEST_INT or max(ids.values(), default=0) > _HIGHEST_INT:
+        raise ValueError(f"has a mapping whose queues are no numbers from 0 to {_HIGHEST_INT}")
+    if ids.count > MAPPING_SLICE:
+        yield
+    return StaticMapping(scope, total, epoch, value.get("dirty") is True, (yield from _in_order(ids)))
+
+
+def _number(value: dict[str, Any], name: str, highest: int) -> int:
+    number = value.get(name, 0)
+    if type(number) is not int or not 0 <= number <= highest:
+        raise ValueError(f"has a mapping whose {name} is no number from 0 to {highest}")
+    return number
+
+
+def _take_queue_ids(reader: ObjectReader) -> Sliced[_QueueIds]:
+    inner = reader.opened()
+    ids = _QueueIds()
+    for count, name in enumerate(inner, 1):
+        value = inner.take()
+        if _QUEUE.fullmatch(name) is not None and type(value) is int and value >= 0:
+            ids[int(name)] = value
+        else:
+            ids.is_sound = False
+        _count(ids, 1)
+        yield from _take_plain(inner, ids)
+        if count % MEMBERS_SLICE == 0:
+            yield
+    reader.close(inner)
+    return ids
+
+
+def _take_plain(reader: ObjectReader, ids: _QueueIds) -> Sliced[None]:
+    """Takes all queues that follow in the form in which RocketMQ writes them, up to one in another form."""
+    text, at, match = reader.text, reader.at, _PLAIN_ID.match
+    count = 0
+    while (found := match(text, at)) is not None:
+        at = found.end()
+        ids[int(found[1] or found[2])] = int(found[3])
+        count += 1
+        if count == MAPPING_SLICE:
+            _count(ids, count)
+            count = 0
+            yield
+    _count(ids, count)
+    reader.at = at
+
+
+def _count(ids: _QueueIds, more: int) -> None:
+    ids.count += more
+    if ids.count > MAX_MAPPED_QUEUES:
+        raise LimitExceeded("queues in mappings of one registration", ids.count, MAX_MAPPED_QUEUES)
+
+
+def _in_order(ids: dict[int, int]) -> Sliced[tuple[tuple[int, int], ...]]:
+    """The queues by ascending queue of the topic: nearly always they come so."""
+    is_in_order = all(map(operator.lt, ids, itertools.islice(ids, 1, None)))
+    queues: Iterable[int] = ids if is_in_order else (yield from sorted_in_slices(ids))
+    found: list[tuple[int, int]] = []
+    for queue in queues:
+        if len(found) % PAIRED_SLICE == PAIRED_SLICE - 1:
+            yield
+        found.append((queue, ids[queue]))
+    if len(found) > PAIRED_SLICE:
+        yield  # whoever gets them hashes them next
+    return tuple(found)
+
+
+# The topics of a registration's body: each is checked and taken, or passed over.
+
+READ_SLICE = 250
+"""Topics that are read before giving way: about a millisecond."""
+
+TOPIC_SLICE = 500
+"""The same of topics in the form in which RocketMQ writes them: about half a millisecond."""
+
+SKIPPED_NAMED = 3
+"""Topics that are passed over and named in the log; the others are counted."""
+_COMPRESSED_FIELDS = 5
+"""Name, read queues, write queues, permission, filter type; attributes may follow."""
+
+_TEXT = r'"[^"\\]*"'
+_INT_NUMBER = r"(0|[1-9]\d{0,8})"
+_PLAIN_TOPIC = re.compile(
+    rf',"([^"\\]+)":\{{(?:"attributes":\{{(?:{_TEXT}:{_TEXT}(?:,{_TEXT}:{_TEXT})*)?\}},)?"order":(?:false|true),'
+    rf'"perm":{_INT_NUMBER},"readQueueNums":{_INT_NUMBER},"topicFilterType":{_TEXT},"topicName":"\1",'
+    rf'"topicSysFlag":{_INT_NUMBER},"writeQueueNums":{_INT_NUMBER}\}}'
+)
+"""A topic behind another one, as RocketMQ writes it: found by this in a quarter of the time of a JSON parser. Whatever
+is written otherwise is read by one."""
+
+
+@dataclass(slots=True)
+class RegistrationBody:
+    """The body of a registration: what of it this name server keeps."""
+
+    data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
+    topic_configs: dict[str, QueueNumbers] | None = field(default_factory=dict)
+    """None: not read, as the table is the one of the mark that is held."""
+    filter_servers: tuple[str, ...] = ()
+    mappings: dict[str, StaticMapping] = field(default_factory=dict)
+    """Static topics' mappings by topic."""
+    mapped_queues: int = 0
+    """Queues in these mappings."""
+    table_mark: TableMark | None = None
+    """Of the topic table, if a mark can tell all that comes of it."""
+    skipped: int = 0
+    """Topics that break a rule."""
+    problems: list[str] = field(default_factory=list)
+    """What is wrong with the first of them."""
+
+
+class RegisteredTopics:
+    """Takes topics, one by one, into a body."""
+
+    def __init__(self, body: RegistrationBody, known_topics: Container[str]) -> None:
+        """Begins without topics.
+
+        Args:
+            body: Gets them.
+            known_topics: Names that have been checked before.
+        """
+        self.body = body
+        self.configs: dict[str, QueueNumbers] = {}
+        self._known = known_topics
+        self._shared: dict[QueueNumbers, QueueNumbers] = {}
+        self._of_texts: dict[tuple[str, ...], QueueNumbers] = {}
+        """Numbers that are sound, by the texts that they were written as."""
+
+    def add(self, key: str, value: object) -> None:
+        """Adds a TopicConfig, or counts it as passed over."""
+        if not isinstance(value, dict):
+            return self._skip(key, "is no object")
+        numbers = (
+            value.get("readQueueNums", 0),
+            value.get("writeQueueNums", 0),
+            value.get("perm", 0),
+            value.get("topicSysFlag", 0),
+        )
+        topic = value.get("topicName") or key
+        return self._add(topic if isinstance(topic, str) else key, numbers)
+
+    def add_plain(self, reader: ObjectReader) -> Sliced[None]:
+        """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form."""
+        # This loop is the cost of a registration, so it makes no call that it can do without.
+        text, at, configs, known, sound = reader.text, reader.at, self.configs, self._known, self._of_texts
+        match, left = _PLAIN_TOPIC.match, TOPIC_SLICE
+        while (found := match(text, at)) is not None:
+            at = found.end()
+            topic, numbers = found[1], sound.get(found.group(2, 3, 4, 5))
+            if numbers is not None and topic in known:
+                configs[topic] = numbers
+            else:
+                self._add_found(topic, found.group(2, 3, 4, 5))
+            if len(configs) > limits.MAX_TOPICS_PER_REGISTRATION:
+                raise _too_many(configs)
+            left -= 1
+            if not left:
+                left = TOPIC_SLICE
+                yield
+        reader.at = at
+
+    def add_text(self, text: str) -> None:
+        """Adds a TopicConfig in the form of compressed bodies: parts between blanks."""
+        parts = text.split(" ", _COMPRESSED_FIELDS)
+        try:
+            read, write, perm = (int(part) for part in parts[1:4])
+        except ValueError:
+            return self._skip(parts[0], "has other numbers than read queues, write queues and permission")
+        return self._add(parts[0], (read, write, perm, 0))
+
+    def add_mapping(self, key: str, reader: ObjectReader) -> Sliced[None]:
+        """Takes a TopicQueueMappingInfo and adds it, or counts its topic as passed over."""
+        value = yield from take_mapping(reader)
+        topic = value.get("topic") or key if isinstance(value, dict) else key
+        if not isinstance(topic, str):
+            return self._skip(key, "has a mapping whose topic is no text")
+        try:
+            mapping = yield from mapping_of(value)
+            if topic not in self._known and topic not in self.configs:
+                check_topic(topic)
+        except ValueError as error:
+            return self._skip(str(topic), str(error))
+        self.body.mappings[topic] = mapping
+        self.body.mapped_queues += len(mapping.queue_ids)
+        if self.body.mapped_queues > MAX_MAPPED_QUEUES:
+            raise LimitExceeded("queues in mappings of one registration", self.body.mapped_queues, MAX_MAPPED_QUEUES)
+        return None
+
+    def _add_found(self, topic: str, texts: tuple[str, ...]) -> None:
+        perm, read, flag, write = map(int, texts)
+        self._add(topic, (read, write, perm, flag))
+        sound = self._shared.get((read, write, perm, flag))
+        if sound is not None:
+            self._of_texts[texts] = sound
+
+    def _add(self, topic: str, numbers: tuple[Any, Any, Any, Any]) -> None:
+        checked = self._shared.get(numbers) if _are_numbers(numbers) else None
+        if checked is None:
+            problem = _problem_of(numbers)
+            if problem is not None:
+                return self._skip(topic, problem)
+            self._shared[numbers] = checked = numbers
+        if topic not in self._known:
+            try:
+                check_topic(topic)
+            except ValueError as error:
+                return self._skip(topic, str(error))
+        configs = self.configs
+        configs[topic] = checked
+        if len(configs) > limits.MAX_TOPICS_PER_REGISTRATION:
+            raise _too_many(configs)
+        return None
+
+    def _skip(self, topic: str, problem: str) -> None:
+        self.body.skipped += 1
+        if len(self.body.problems) < SKIPPED_NAMED:
+            self.body.problems.append(f"{topic[:40]!r} {problem}")
+
+
+def _are_numbers(numbers: tuple[object, object, object, object]) -> bool:
+    first, second, third, fourth = numbers  # of each topic of a large table, so without a loop
+    return type(first) is type(second) is type(third) is type(fourth) is int
+
+
+def _problem_of(numbers: tuple[Any, Any, Any, Any]) -> str | None:
+    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+    for name, number, highest in zip(
+        names, numbers, (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS, MAX_PERM, _HIGHEST_INT), strict=True
+    ):
+        if type(number) is not int or not 0 <= number <= highest:
+            return f"has a {name} that is no number from 0 to {highest}"
+    return None
+
+
+def _too_many(configs: Sized) -> LimitExceeded:
+    return LimitExceeded("topics of one registration", len(configs), limits.MAX_TOPICS_PER_REGISTRATION)
+
+
+# The body of REGISTER_BROKER: a topic table as JSON, or as the compressed form of 4.9 and 5.
+
+BYTES_SLICE = 256 * 1024
+"""Bytes that are unpacked, or a checksum is taken of, before giving way: about half a millisecond."""
+
+_ZLIB = b"\x78"
+_CRC32_MASK = 0x7FFF_FFFF
+_LONG_NUMBER = "(?:0|[1-9][0-9]{0,17})"
+_HEAD = re.compile(
+    rf'\{{"filterServerList":\[\],"topicConfigSerializeWrapper":\{{'
+    rf'"dataVersion":\{{"counter":({_LONG_NUMBER}),(?:"stateVersion":({_LONG_NUMBER}),)?"timestamp":({_LONG_NUMBER})\}},'
+    rf'(?P<newer>"mappingDataVersion":\{{"counter":{_LONG_NUMBER},"stateVersion":{_LONG_NUMBER},"timestamp":{_LONG_NUMBER}\}},)?'
+    r'"topicConfigTable":'
+)
+_TAIL = ',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
+_OLD_TAIL = "}}"
+"""What is before and behind the topic table as RocketMQ 5 and 4 write it: read by this in a tenth of the time of a JSON
+parser, which is most of what a registration of few topics costs. Whatever is written otherwise is read by one."""
+
+
+class _ReadWhole(Exception):
+    """A body says more of topics than a table whose mark is held."""
+
+
+def read_registration(
+    data: bytes, crc32: int, known_topics: Container[str], held: TableMark | None = None
+) -> Sliced[RegistrationBody]:
+    """Reads a body in steps.
+
+    One odd topic does not refuse the others, as RocketMQ's name server checks no names: it is passed over.
+
+    Args:
+        data: The body. Its first byte says whether it is compressed, whatever the header says.
+        crc32: What its sender took of it (RocketMQ: bodyCrc32); 0: nothing.
+        known_topics: Names that have been checked before.
+        held: The mark of a table that need not be read again; None: of no table.
+
+    Raises:
+        Crc32NotMatch: Another checksum comes out.
+        InvalidField: The body cannot be read.
+        LimitExceeded: It is too large.
+    """
+    if not data:
+        return RegistrationBody()
+    if crc32:
+        yield from _check_crc32(data, crc32)
+    body = RegistrationBody()
+    if is_compressed(data):
+        topics = RegisteredTopics(body, known_topics)
+        yield from _read_compressed((yield from inflated(data)), topics)
+        body.topic_configs = topics.configs
+        return body
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidField("body", "is no UTF-8") from None
+    try:
+        return (yield from _read_text(text, known_topics, held))
+    except _ReadWhole:
+        return (yield from _read_text(text, known_topics, None))
+
+
+def is_compressed(data: bytes) -> bool:
+    """Whether a body is compressed, by its first byte."""
+    return data[:1] == _ZLIB
+
+
+def inflated(data: bytes, limit: int = MAX_INFLATED_BYTES) -> Sliced[bytes]:
+    """Unpacks one zlib stream in steps, no further than the limit.
+
+    Raises:
+        InvalidField: It is none, or ends too early.
+        LimitExceeded: It becomes too large.
+    """
+    parts, size, unpacking = [], 0, zlib.decompressobj()
+    try:
+        while not unpacking.eof:
+            part = unpacking.decompress(data, BYTES_SLICE)
+            data = unpacking.unconsumed_tail
+            size += len(part)
+            if size > limit:
+                raise LimitExceeded("bytes of an unpacked body", size, limit)
+            if not part and not data and not unpacking.eof:
+                raise InvalidField("body", "ends within its zlib stream")
+            parts.append(part)
+            yield
+    except zlib.error:
+        raise InvalidField("body", "is no zlib stream") from None
+    return b"".join(parts)
+
+
+def data_version_of(value: object) -> DataVersion:
+    """A DataVersion as it is in bodies. Raises InvalidField."""
+    if not isinstance(value, dict):
+        raise InvalidField("body.dataVersion", "is no object")
+    parts = []
+    for name in ("timestamp", "counter", "stateVersion"):
+        part = value.get(name)
+        if part is None:  # 4.9 has no stateVersion, and a counter may be null
+            part = 0
+        if type(part) is not int or not 0 <= part <= _HIGHEST_LONG:
+            raise InvalidField(f"body.dataVersion.{name}", "is no number from 0 to 2^63 - 1")
+        parts.append(part)
+    return DataVersion(*parts)
+
+
+def _check_crc32(data: bytes, stated: int) -> Sliced[None]:
+    actual = 0
+    for start in range(0, len(data), BYTES_SLICE):
+        if start:
+            yield
+        actual = zlib.crc32(memoryview(data)[start : start + BYTES_SLICE], actual)
+    if actual & _CRC32_MASK != stated:
+        raise Crc32NotMatch(stated, actual & _CRC32_MASK)
+
+
+class _PlainTable(NamedTuple):
+    """The place of the topic table in a body that has nothing else to read."""
+
+    data_version: DataVersion
+    begin: int
+    end: int
+
+
+class _Reading:
+    """The reading of one body."""
+
+    def __init__(self, topics: RegisteredTopics, held: TableMark | None) -> None:
+        self.topics = topics
+        self.held = held
+        self.tables = 0
+        """Topic tables so far: honest bodies have one."""
+
+    def finished(self) -> RegistrationBody:
+        """The body, once all of it has been read. Raises _ReadWhole."""
+        body = self.topics.body
+        if body.topic_configs is not None:
+            body.topic_configs = self.topics.configs
+        if body.skipped or body.mappings or self.tables != 1:
+            body.table_mark = None
+            if body.topic_configs is None:
+                raise _ReadWhole
+        return body
+
+
+def _read_text(text: str, known_topics: Container[str], held: TableMark | None) -> Sliced[RegistrationBody]:
+    """Reads a body that is JSON."""
+    plain = _plain_table(text)
+    if plain is not None:
+        reading = _Reading(RegisteredTopics(RegistrationBody(plain.data_version), known_topics), held)
+        reader = ObjectReader(text, plain.begin)
+        yield from _read_table(reader, reading)
+        if reader.at == plain.end:
+            return reading.finished()
+    reading = _Reading(RegisteredTopics(RegistrationBody(), known_topics), held)
+    reader = ObjectReader(text)
+    yield from _read_members(reader, reading)
+    reader.check_ended()
+    return reading.finished()
+
+
+def _plain_table(text: str) -> _PlainTable | None:
+    """Where the topic table of a body is that is written as RocketMQ does, and has nothing else to read; else None.
+
+    What is between begin and end has to be one value: then it is all of the body.
+    """
+    found = _HEAD.match(text)
+    if found is None:
+        return None
+    counter, state_version, timestamp = (int(number or 0) for number in found.group(1, 2, 3))
+    tail = _TAIL if found["newer"] else _OLD_TAIL  # with mappings it ends otherwise: its table is not read here
+    if not text.endswith(tail):
+        return None
+    return _PlainTable(DataVersion(timestamp, counter, state_version), found.end(), len(text) - len(tail))
+
+
+def _read_members(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
+    """Reads a RegisterBrokerBody, or the wrapper in it. Versions before 3.0.11 send the wrapper alone."""
+    topics = reading.topics
+    body = topics.body
+    for key in reader:
+        match key:
+            case "topicConfigSerializeWrapper":
+                inner = reader.opened()
+                yield from _read_members(inner, reading)
+                reader.close(inner)
+            case "topicConfigTable":
+                yield from _read_table(reader, reading)
+            case "topicQueueMappingInfoMap" | "topicQueueMappingDetailMap":
+                yield from _read_mappings(reader, topics, keep=key == "topicQueueMappingInfoMap")
+            case "dataVersion":
+                body.data_version = data_version_of(reader.take())
+            case "filterServerList":
+                body.filter_servers = _filter_servers(reader.take())
+            case _:
+                reader.take()
+
+
+def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
+    """Reads a topic table, or passes over the one whose mark is held.
+
+    Text with that mark was read as one whole value before, so it is one here, too.
+    """
+    topics, held, began = reading.topics, reading.held, reader.at
+    body = topics.body
+    reading.tables += 1
+    if held is not None and (yield from _digest(reader.text, began, held.size)) == held.digest:
+        reader.at += held.size
+        body.topic_configs, body.table_mark = None, held
+        return
+    inner = reader.opened()
+    for count, topic in enumerate(inner, 1):
+        topics.add(topic, inner.take())
+        yield from topics.add_plain(inner)
+        if count % READ_SLICE == 0:
+            yield
+    reader.close(inner)
+    size = reader.at - began
+    digest = yield from _digest(reader.text, began, size)
+    body.table_mark = TableMark(size, digest, len(topics.configs))
+
+
+def _digest(text: str, at: int, size: int) -> Sliced[bytes]:
+    """The digest of a part of a text."""
+    digest = hashlib.sha256()
+    for start in range(at, at + size, BYTES_SLICE):
+        if start > at:
+            yield
+        digest.update(text[start : min(start + BYTES_SLICE, at + size)].encode())
+    return digest.digest()
+
+
+def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool) -> Sliced[None]:
+    inner = reader.opened()
+    for count, topic in enumerate(inner, 1):
+        if keep:
+            yield from topics.add_mapping(topic, inner)
+        else:
+            inner.take()
+        if count % READ_SLICE == 0:
+            yield
+    reader.close(inner)
+
+
+def _filter_servers(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | None):
+        raise InvalidField("body.filterServerList", "is no list")
+    addresses = tuple(value or ())
+    if len(addresses) > limits.MAX_FILTER_SERVERS:
+        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
+    for address in addresses:
+        try:
+            Endpoint.parse(address if isinstance(address, str) else "")
+        except ValueError as error:
+            raise InvalidField("body.filterServerList", str(error)) from None
+    return addresses
+
+
+def _read_compressed(data: bytes, topics: RegisteredTopics) -> Sliced[None]:
+    """Reads what RegisterBrokerBody.encode writes: parts with their lengths before them."""
+    parts, body = _Parts(data), topics.body
+    body.data_version = data_version_of(read_json(parts.text()))
+    for count in range(1, parts.count() + 1):
+        topics.add_text(parts.text())
+        if count % READ_SLICE == 0:
+            yield
+    body.filter_servers = _filter_servers(read_json(parts.text()))
+    if parts.ended:  # versions before 5 end here
+        return
+    for count in range(1, parts.count() + 1):
+        reader = ObjectReader(parts.text())
+        yield from topics.add_mapping("", reader)
+        reader.check_ended()
+        if count % READ_SLICE == 0:
+            yield
+
+
+class _Parts:
+    """Numbers and texts of an unpacked body."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._at == len(self._data)
+
+    def count(self) -> int:
+        """A number of parts, each of which has a length of four bytes at least."""
+        number = self._number()
+        if not 0 <= number <= (len(self._data) - self._at) // 4:
+            raise InvalidField("body", f"says that {number} parts follow, which are not there")
+        return number
+
+    def text(self) -> str:
+        length = self._number()
+        begin, end = self._at, self._at + length
+        if length < 0 or end > len(self._data):
+            raise InvalidField("body", f"has a part of {length} bytes that is not there")
+        self._at = end
+        try:
+            return self._data[begin:end].decode()
+        except UnicodeDecodeError:
+            raise InvalidField("body", "is no UTF-8") from None
+
+    def _number(self) -> int:
+        begin = self._at
+        self._at += 4
+        if self._at > len(self._data):
+            raise InvalidField("body", "ends within a number")
+        return int.from_bytes(self._data[begin : self._at], "big", signed=True)

@@ -1,0 +1,632 @@
+"""RocketMQ's request codes: which call answers each one, and with which permission."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import registration_service_pb2 as registration_pb
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS
+from namesrv import limits
+from namesrv.app import field_rules
+from namesrv.app.access import caller_of, owner
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.cluster_test import ClusterTest
+from namesrv.app.counters import RegistrationCounter
+from namesrv.app.event_log import log_registered, log_removed, log_topic_registered, log_topics_skipped
+from namesrv.app.writer import TableWriter, run_cooperatively
+from namesrv.core.changes import Cause
+from namesrv.core.errors import (
+    ConfigKeyDenied,
+    InvalidField,
+    KvNotFound,
+    LimitExceeded,
+    ListDisabled,
+    ReadOnlyReplica,
+    RegistryWarming,
+    TopicNotFound,
+)
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
+    BrokerKey,
+    DataVersion,
+    LiveKey,
+    QueueNumbers,
+    Registration,
+    RemovalReason,
+    TableMark,
+)
+from namesrv.core.registrations import RouteInfoManager, TopicsNotRead
+from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.topic_lists import UNIT, UNIT_SUB
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.remoting.answers import no_such_topic
+from namesrv.remoting.bodies import RegistrationBody, data_version_of, is_compressed, read_registration
+from namesrv.remoting.caller import Caller, Gate, Grade
+from namesrv.remoting.served import Served
+from namesrv.remoting.wire import fields
+from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION, ResponseCode
+from namesrv.remoting.wire.codes import RequestCode as Code
+from namesrv.remoting.wire.headers import Request, answer
+from namesrv.remoting.wire.json_reader import read_json
+
+# Lists of topics and brokers. RocketMQ has no pages: each is a whole answer, made in steps.
+
+LIST_SLICE = 5_000
+"""Names that are encoded before giving way: about a millisecond."""
+
+GROUP_SLICE = 100
+"""Groups that are encoded before giving way: less than a millisecond."""
+
+_ALL = 2**31
+"""More topics than there can be: the whole list is one page."""
+
+_Names = Callable[[str, int], Sliced[list[str]]]
+
+
+class ListCalls:
+    """Lists, from the tables as they are while the list is made."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._lists = served.manager.topic_lists
+
+    async def cluster_info(self, request: Request, _caller: Caller) -> bytes:
+        """GET_BROKER_CLUSTER_INFO, 106."""
+        body = await run_cooperatively(self._cluster_info(bare_keys=fields.bare_keys(request)))
+        return answer(request, ResponseCode.SUCCESS, body)
+
+    async def all_topics(self, request: Request, _caller: Caller) -> bytes:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
+        if not self._served.manager.behaviour.enable_all_topic_list:
+            raise ListDisabled("enableAllTopicList")
+        return await self._answered(request, self._lists.all_after)
+
+    async def topics_of_cluster(self, request: Request, _caller: Caller) -> bytes:
+        """GET_TOPICS_BY_CLUSTER, 224."""
+        self._check_enabled()
+        cluster_name = fields.text(request, "cluster")
+        return await self._answered(request, partial(self._lists.of_cluster_after, cluster_name))
+
+    async def system_topics(self, request: Request, _caller: Caller) -> bytes:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS, 304."""
+        return await self._answered(request, self._lists.system_after, self._lists.broker_addr())
+
+    async def unit_topics(self, request: Request, _caller: Caller) -> bytes:
+        """GET_UNIT_TOPIC_LIST, 311."""
+        self._check_enabled()
+        return await self._answered(request, partial(self._lists.with_flags_after, UNIT, 0))
+
+    async def unit_sub_topics(self, request: Request, _caller: Caller) -> bytes:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST, 312."""
+        self._check_enabled()
+        return await self._answered(request, partial(self._lists.with_flags_after, UNIT_SUB, 0))
+
+    async def unit_sub_ununit_topics(self, request: Request, _caller: Caller) -> bytes:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, 313."""
+        self._check_enabled()
+        return await self._answered(request, partial(self._lists.with_flags_after, UNIT_SUB, UNIT))
+
+    def _check_enabled(self) -> None:
+        if not self._served.manager.behaviour.enable_topic_list:
+            raise ListDisabled("enableTopicList")
+
+    async def _answered(self, request: Request, names: _Names, broker_addr: str | None = None) -> bytes:
+        body = await run_cooperatively(_topic_list(names, broker_addr))
+        return answer(request, ResponseCode.SUCCESS, body)
+
+    def _cluster_info(self, *, bare_keys: bool) -> Sliced[bytes]:
+        parts: list[bytes] = []
+        groups = 0
+        for part in self._served.routes.cluster_info(bare_keys=bare_keys):
+            if part is not None:
+                parts.append(part)
+                continue
+            groups += 1
+            if groups % GROUP_SLICE == 0:
+                yield
+        return b"".join(parts)
+
+
+def _topic_list(names: _Names, broker_addr: str | None) -> Sliced[bytes]:
+    """A TopicList as JSON."""
+    topics = yield from names("", _ALL)
+    parts: list[str] = []
+    for start in range(0, len(topics), LIST_SLICE):
+        parts.append(json.dumps(topics[start : start + LIST_SLICE], separators=(",", ":"))[1:-1])
+        yield
+    addr = "" if broker_addr is None else f'"brokerAddr":{json.dumps(broker_addr)},'
+    return f'{{{addr}"topicList":[{",".join(parts)}]}}'.encode()
+
+
+# The lookup of a route, which most requests are, and the groups behind routes.
+
+_ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
+
+
+class LookupCalls:
+    """Answered at once, from whole answers or pieces that are kept."""
+
+    def __init__(self, served: Served, product_env: ClusterTest | None) -> None:
+        self._served = served
+        self._product_env = product_env
+
+    def route(self, request: Request, _caller: Caller) -> bytes | None:
+        """GET_ROUTEINFO_BY_TOPIC, 105; None if the product environment has to be asked."""
+        given = request.fields
+        topic = given.get("topic", "")
+        bare_keys = request.version < STANDARD_JSON_VERSION and fields.bare_keys(request)
+        zone_name = _zone_name(request) if _ZONE_NAME in given else None
+        served = self._served
+        if served.warm_up.must_wait():
+            raise RegistryWarming("any route (needWaitForService)")
+        body = served.routes.route(topic, zone_name, bare_keys=bare_keys)
+        if body is not None:
+            return answer(request, ResponseCode.SUCCESS, body)
+        if not served.warm_up.is_warm():
+            raise RegistryWarming(f"the topic {topic[:127]!r}")
+        return None if self._product_env is not None else no_such_topic(request, topic)
+
+    async def route_elsewhere(self, request: Request, _caller: Caller) -> bytes:
+        """The same for a topic that is unknown here, in cluster-test mode."""
+        assert self._product_env is not None, "it is asked where there is one"
+        topic = fields.text(request, "topic")
+        field_rules.check_topic("topic", topic)
+        encoded = await self._product_env.route(topic, _zone_name(request))
+        if encoded is None:
+            return no_such_topic(request, topic)
+        body = self._served.routes.of_encoded(topic, encoded, bare_keys=fields.bare_keys(request))
+        return answer(request, ResponseCode.SUCCESS, body)
+
+    def member_group(self, request: Request, _caller: Caller) -> bytes:
+        """GET_BROKER_MEMBER_GROUP, 901."""
+        body = self._served.routes.member_group(fields.broker(request), bare_keys=fields.bare_keys(request))
+        return answer(request, ResponseCode.SUCCESS, body)
+
+
+def _zone_name(request: Request) -> str | None:
+    """The zone that a client asks from (RocketMQ: ZoneRouteRPCHook)."""
+    zone_name = request.fields.get(_ZONE_NAME)
+    return zone_name if zone_name and fields.switch(request, _ZONE_MODE) else None
+
+
+# What operators' tools call, through AdminService: the same rules, intents, files and journal.
+
+_GIVEN = 100
+"""Most lines of a request to change settings: as many as AdminService takes."""
+
+
+class OperatorQueries:
+    """Calls that only read."""
+
+    def __init__(self, manager: RouteInfoManager, queries: AdminQueries) -> None:
+        self._manager = manager
+        self._queries = queries
+
+    async def get_kv_config(self, request: Request, caller: Caller) -> bytes:
+        """GET_KV_CONFIG, 101."""
+        asked = pb.GetKvConfigRequest(namespace=_text(request, "namespace"), key=_text(request, "key"))
+        told = await self._queries.kv_config.GetKvConfig(asked, caller.context)
+        return answer(request, ResponseCode.SUCCESS, fields={"value": told.value})
+
+    async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
+        """GET_KVLIST_BY_NAMESPACE, 219: the whole namespace, of which there is no page here."""
+        namespace = _text(request, "namespace")
+        entries = self._manager.kv_config.entries(namespace)
+        if not entries:
+            raise KvNotFound(namespace)
+        body = json.dumps({"table": dict(sorted(entries.items()))}, separators=(",", ":"))
+        return answer(request, ResponseCode.SUCCESS, body.encode())
+
+    async def get_config(self, request: Request, caller: Caller) -> bytes:
+        """GET_NAMESRV_CONFIG, 319: as Java's properties."""
+        told = await self._queries.config.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), caller.context)
+        lines = (f"{entry.key}={entry.value}\n" for entry in sorted(told.entries, key=lambda entry: entry.key))
+        return answer(request, ResponseCode.SUCCESS, "".join(lines).encode())
+
+
+class OperatorChanges:
+    """Calls that change something. What is not there counts as gone already, as in RocketMQ."""
+
+    def __init__(self, manager: RouteInfoManager, changes: AdminChanges, gate: Gate) -> None:
+        self._manager = manager
+        self._changes = changes
+        self._gate = gate
+
+    async def put_kv_config(self, request: Request, caller: Caller) -> bytes:
+        """PUT_KV_CONFIG, 100."""
+        namespace, key = _text(request, "namespace"), _text(request, "key")
+        asked = pb.PutKvConfigRequest(namespace=namespace, key=key)
+        asked.value = _checked(request, "value")
+        await self._changes.kv_config.PutKvConfig(asked, caller.context)
+        return answer(request, ResponseCode.SUCCESS)
+
+    async def delete_kv_config(self, request: Request, caller: Caller) -> bytes:
+        """DELETE_KV_CONFIG, 102."""
+        asked = pb.DeleteKvConfigRequest(namespace=_text(request, "namespace"), key=_text(request, "key"))
+        await self._changes.kv_config.DeleteKvConfig(asked, caller.context)
+        return answer(request, ResponseCode.SUCCESS)
+
+    async def wipe_write_perm(self, request: Request, caller: Caller) -> bytes:
+        """WIPE_WRITE_PERM_OF_BROKER, 205: of the groups of that name in every cluster."""
+        topics = 0
+        for cluster_name, broker_name in self._groups(request):
+            asked = pb.WipeWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name)
+            topics += (await self._changes.intents.WipeWritePermOfBroker(asked, caller.context)).wipe_topic_count
+        return answer(request, ResponseCode.SUCCESS, fields={"wipeTopicCount": str(topics)})
+
+    async def add_write_perm(self, request: Request, caller: Caller) -> bytes:
+        """ADD_WRITE_PERM_OF_BROKER, 327: the same."""
+        topics = 0
+        for cluster_name, broker_name in self._groups(request):
+            asked = pb.AddWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name)
+            topics += (await self._changes.intents.AddWritePermOfBroker(asked, caller.context)).add_topic_count
+        return answer(request, ResponseCode.SUCCESS, fields={"addTopicCount": str(topics)})
+
+    async def delete_topic(self, request: Request, caller: Caller) -> bytes:
+        """DELETE_TOPIC_IN_NAMESRV, 216."""
+        asked = pb.DeleteTopicRequest(topic=_text(request, "topic"))
+        if request.fields.get("clusterName"):
+            asked.cluster_name = _text(request, "clusterName")
+        with contextlib.suppress(TopicNotFound):
+            await self._changes.intents.DeleteTopic(asked, caller.context)
+        return answer(request, ResponseCode.SUCCESS)
+
+    async def update_config(self, request: Request, caller: Caller) -> bytes:
+        """UPDATE_NAMESRV_CONFIG, 318: keys that gRPC changes, too, and no other.
+
+        Where settings may not be changed over this protocol, that is RocketMQ's answer to keys on its black list.
+        """
+        if not self._gate.allows(Grade.SETTINGS):
+            raise ConfigKeyDenied("of any name")
+        self._gate.check(caller, Grade.SETTINGS)
+        asked = pb.UpdateNamesrvConfigRequest(values=_properties(request.body))
+        await self._changes.config.UpdateNamesrvConfig(asked, caller.context)
+        return answer(request, ResponseCode.SUCCESS)
+
+    def _groups(self, request: Request) -> list[BrokerKey]:
+        return self._manager.groups_named(_text(request, "brokerName"), None)
+
+
+def _text(request: Request, name: str) -> str:
+    fields.text(request, name)
+    return _checked(request, name)
+
+
+def _checked(request: Request, name: str) -> str:
+    """A field's text, which may be empty. Raises InvalidField if it is not there, or has halves of characters."""
+    value = request.fields.get(name)
+    if value is None:
+        raise InvalidField(name, "is missing")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidField(name, "has characters that are none") from None
+    return value
+
+
+def _properties(body: bytes) -> dict[str, str]:
+    """Java's properties, ``key=value`` a line. Raises InvalidField."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise InvalidField("body", "is no UTF-8") from None
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", "!")):
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            raise InvalidField("body", f"has a line without '=': {stripped[:40]!r}")
+        values[key.strip()] = value.strip()
+        if len(values) > _GIVEN:
+            raise InvalidField("body", f"has more than {_GIVEN} settings")
+    return values
+
+
+# What brokers call: registrations, unregistrations, signs of life.
+
+TINY_BODY_BYTES = 8 * 1024
+"""Bodies up to this size that are not compressed are read in one step: some fifty topics, a fifth of a millisecond."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""Bodies up to this size are read without waiting for large ones: about a millisecond."""
+
+
+class RegistrationCalls:
+    """Requests become records, the tables are changed through the one writer, and the broker's connection is a channel.
+
+    A registration that comes over a connection is the connection's from then on: its end is the broker's.
+    """
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        channels: ChannelStreams,
+        tally: RegistrationCounter,
+        gate: Gate,
+    ) -> None:
+        self._manager = manager
+        self._writer = writer
+        self._channels = channels
+        self._tally = tally
+        self._gate = gate
+        self._turn = asyncio.Lock()
+        """Large bodies are read one at a time."""
+
+    async def register(self, request: Request, caller: Caller) -> bytes:
+        """REGISTER_BROKER, 103."""
+        self._check(caller, request)
+        with self._tally.counting("full") as outcome:
+            registration = await self._registration(request, caller)
+            cause = Cause("RegisterBroker", caller_of(caller.context))
+            try:
+                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+            except TopicsNotRead:  # the group's queues have changed while this stood in line
+                body = await self._body(request, registration.broker, None)
+                registration = replace(registration, topic_configs=body.topic_configs)
+                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+            outcome.result = "changed" if result.changed else "unchanged"
+        log_registered(registration, result, self._manager.revision)
+        told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}
+        values = {name: value for name, value in told.items() if value}
+        return answer(request, ResponseCode.SUCCESS, self._order_topic_config(), values)
+
+    async def unregister(self, request: Request, caller: Caller) -> bytes:
+        """UNREGISTER_BROKER, 104: a success also for a broker that is not there."""
+        self._check(caller, request)
+        broker, address = fields.broker(request), fields.broker_addr(request)
+        cause = Cause("UnregisterBroker", caller_of(caller.context))
+        change = self._manager.unregister_broker(broker, address, RemovalReason.UNREGISTERED, None, cause)
+        removed = await self._writer.apply(change)
+        if removed is not None:
+            log_removed(removed)
+        return answer(request, ResponseCode.SUCCESS)
+
+    def query_data_version(self, request: Request, caller: Caller) -> bytes:
+        """QUERY_DATA_VERSION, 322: a question, and a sign of life."""
+        self._check(caller, request)
+        with self._tally.counting("query") as outcome:
+            broker, address = fields.broker(request), fields.broker_addr(request)
+            version = data_version_of(read_json(_decoded(request.body)))
+            changed, held = self._manager.query_by_address(broker, fields.broker_id(request), address, version)
+            outcome.result = "changed" if changed else "unchanged"
+        body = b"" if held is None else _data_version(held)
+        return answer(request, ResponseCode.SUCCESS, body, {"changed": "true" if changed else "false"})
+
+    def heartbeat(self, request: Request, caller: Caller) -> bytes:
+        """BROKER_HEARTBEAT, 904: by cluster and address, as it has no broker id."""
+        self._check(caller, request)
+        with self._tally.counting("heartbeat") as outcome:
+            cluster_name, address = fields.text(request, "clusterName"), fields.broker_addr(request)
+            if self._manager.heartbeat_by_address(LiveKey(cluster_name, address)):
+                outcome.result = "unchanged"
+        return answer(request, ResponseCode.SUCCESS)
+
+    async def register_topic(self, request: Request, caller: Caller) -> bytes:
+        """REGISTER_TOPIC_IN_NAMESRV, 217: queues by broker name. Groups that are not there are passed over."""
+        topic = fields.text(request, "topic")
+        field_rules.check_topic("topic", topic)
+        queues = self._queues(read_json(_decoded(request.body)))
+        named = [route_data_pb2.QueueData(cluster_name=key.cluster_name, broker_name=key.broker_name) for key in queues]
+        self._gate.check(caller, Grade.REGISTRATIONS, registration_pb.RegisterTopicRequest(queue_datas=named))
+        if queues:
+            cause = Cause("RegisterTopic", caller_of(caller.context))
+            if await self._writer.apply(self._manager.register_topic(topic, queues, cause)):
+                log_topic_registered(topic, len(queues), self._manager.revision)
+        return answer(request, ResponseCode.SUCCESS)
+
+    # Details
+
+    def _check(self, caller: Caller, request: Request) -> None:
+        """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
+        if self._gate.is_open(Grade.REGISTRATIONS):
+            return
+        given = request.fields
+        named = route_data_pb2.BrokerIdentity(
+            cluster_name=_encodable(given.get("clusterName", "")),
+            broker_name=_encodable(given.get("brokerName", "")),
+            broker_addr=_encodable(given.get("brokerAddr", "")),
+        )
+        self._gate.check(caller, Grade.REGISTRATIONS, registration_pb.BrokerHeartbeatRequest(broker=named))
+
+    async def _registration(self, request: Request, caller: Caller) -> Registration:
+        broker, broker_id, broker_addr = fields.broker(request), fields.broker_id(request), fields.broker_addr(request)
+        ha_server_addr = fields.ha_server_addr(request)
+        zone_name = request.fields.get("__ZONE_NAME") or None
+        if zone_name is not None:
+            field_rules.check_name("__ZONE_NAME", zone_name)
+        key, live = LiveKey(broker.cluster_name, broker_addr), self._manager.tables.broker_live_table
+        if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
+            raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
+        body = await self._body(request, broker, self._manager.tables.table_marks.get(broker))
+        acting = fields.switch(request, "enableActingMaster")
+        registration = Registration(
+            broker=broker,
+            broker_id=broker_id,
+            broker_addr=broker_addr,
+            data_version=body.data_version,
+            topic_configs=body.topic_configs,
+            ha_server_addr=ha_server_addr,
+            filter_servers=body.filter_servers,
+            channel_id=caller.channel(self._channels),
+            zone_name=zone_name,
+            enable_acting_master=acting,
+            timeout_seconds=_timeout_seconds(request) if acting else None,
+            topic_by_topic=True,
+            mappings=body.mappings,
+            table_mark=body.table_mark,
+        )
+        if body.skipped:
+            self._tally.topics_skipped += body.skipped
+            log_topics_skipped(registration, body.skipped, body.problems)
+        return registration
+
+    async def _body(self, request: Request, broker: BrokerKey, held: TableMark | None) -> RegistrationBody:
+        crc32, tables = fields.number(request, "bodyCrc32"), self._manager.tables
+        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
+        steps = read_registration(request.body, crc32, known_topics, held)
+        if len(request.body) <= TINY_BODY_BYTES and not is_compressed(request.body):
+            return run_sync(steps)
+        if len(request.body) <= SMALL_BODY_BYTES:
+            return await self._writer.beside_changes(steps)
+        async with self._turn:
+            return await self._writer.beside_changes(steps)
+
+    def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
+        """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""
+        rows = route.get("queueDatas") if isinstance(route, dict) else None
+        if not isinstance(rows, list | None) or len(rows or ()) > limits.MAX_QUEUE_DATAS_PER_TOPIC:
+            raise InvalidField("body.queueDatas", f"is no list of at most {limits.MAX_QUEUE_DATAS_PER_TOPIC}")
+        wanted = {_name_of(row): _numbers(row) for row in rows or ()}
+        found: dict[BrokerKey, QueueNumbers] = {}
+        for key in self._manager.tables.broker_addr_table:
+            numbers = wanted.pop(key.broker_name, None)
+            if numbers is not None:
+                found[key] = numbers
+        return found
+
+    def _order_topic_config(self) -> bytes:
+        """The ordered-topic configuration as a KVTable; empty if there is none."""
+        manager = self._manager
+        if not manager.behaviour.return_order_topic_config_to_broker:
+            return b""
+        entries = manager.kv_config.entries(ORDER_TOPIC_CONFIG)
+        return _json({"table": dict(entries)}) if entries else b""
+
+
+def _timeout_seconds(request: Request) -> float | None:
+    """How long the broker asks to be given, within our limits; None if it does not ask."""
+    millis = fields.number(request, "heartbeatTimeoutMillis")
+    if millis <= 0:
+        return None
+    return min(max(millis, limits.MIN_HEARTBEAT_TIMEOUT_MILLIS), limits.MAX_HEARTBEAT_TIMEOUT_MILLIS) / 1000
+
+
+def _numbers(row: Mapping[str, Any]) -> QueueNumbers:
+    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+    numbers: list[int] = []
+    for name, highest in zip(names, (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS, MAX_PERM, 2**31 - 1), strict=True):
+        value = row.get(name, 0)
+        if type(value) is not int or not 0 <= value <= highest:
+            raise InvalidField(f"body.queueDatas.{name}", f"is no number from 0 to {highest}")
+        numbers.append(value)
+    read, write, perm, flag = numbers
+    return read, write, perm, flag
+
+
+def _name_of(row: object) -> str:
+    name = row.get("brokerName") if isinstance(row, dict) else None
+    if not isinstance(name, str):
+        raise InvalidField("body.queueDatas.brokerName", "is missing")
+    return name
+
+
+def _decoded(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise InvalidField("body", "is no UTF-8") from None
+
+
+def _encodable(text: str) -> str:
+    """A text without halves of characters, which JSON can have and no message can."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _data_version(version: DataVersion) -> bytes:
+    return _json(
+        {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_millis}
+    )
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+# The table of requests: what each needs, and what answers it.
+
+AtOnce = Callable[[Request, Caller], bytes | None]
+"""Answers without waiting for anything; None: the call has to wait for something after all."""
+InTurn = Callable[[Request, Caller], Awaitable[bytes]]
+"""Answers after what was asked before it on the same connection, and was not answered at once."""
+
+
+class Calls(NamedTuple):
+    """What answers requests, by their code."""
+
+    at_once: Mapping[int, AtOnce]
+    in_turn: Mapping[int, InTurn]
+
+
+def calls_of(
+    served: Served,
+    queries: AdminQueries,
+    gate: Gate,
+    *,
+    product_env: ClusterTest | None,
+    registrations: RegistrationCalls | None,
+    changes: OperatorChanges | None,
+    leader: Callable[[], str] | None = None,
+) -> Calls:
+    """The calls of a name server, or of a copy of one.
+
+    Args:
+        served: The tables that are read.
+        queries: Reads what operators set.
+        gate: Decides who may call.
+        product_env: Is asked for topics that are unknown here; None: nobody is.
+        registrations: Changes what brokers report; None on a copy.
+        changes: Changes what operators decide; None on a copy.
+        leader: Of a copy: whom it follows now.
+    """
+    lookups, lists = LookupCalls(served, product_env), ListCalls(served)
+    reading = OperatorQueries(served.manager, queries)
+    at_once: dict[int, AtOnce] = {
+        Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
+        Code.GET_BROKER_MEMBER_GROUP: gate.guarded(Grade.LOOKUPS, lookups.member_group),
+    }
+    in_turn: dict[int, InTurn] = {
+        Code.GET_ROUTEINFO_BY_TOPIC: lookups.route_elsewhere,
+        Code.GET_BROKER_CLUSTER_INFO: gate.guarded(Grade.LOOKUPS, lists.cluster_info),
+        Code.GET_ALL_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.all_topics),
+        Code.GET_TOPICS_BY_CLUSTER: gate.guarded(Grade.LOOKUPS, lists.topics_of_cluster),
+        Code.GET_SYSTEM_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.system_topics),
+        Code.GET_UNIT_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_topics),
+        Code.GET_UNIT_SUB_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_sub_topics),
+        Code.GET_UNIT_SUB_UNUNIT_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_sub_ununit_topics),
+        Code.GET_KV_CONFIG: gate.guarded(Grade.LOOKUPS, reading.get_kv_config),
+        Code.GET_KVLIST_BY_NAMESPACE: gate.guarded(Grade.LOOKUPS, reading.list_kv_configs),
+        Code.GET_NAMESRV_CONFIG: gate.guarded(Grade.OPERATORS, reading.get_config),
+    }
+    if registrations is not None:
+        # These know the groups that they are about, and check themselves who may speak for them.
+        at_once[Code.QUERY_DATA_VERSION] = registrations.query_data_version
+        at_once[Code.BROKER_HEARTBEAT] = registrations.heartbeat
+        in_turn[Code.REGISTER_BROKER] = registrations.register
+        in_turn[Code.UNREGISTER_BROKER] = registrations.unregister
+        in_turn[Code.REGISTER_TOPIC] = registrations.register_topic
+    if changes is not None:
+        in_turn[Code.PUT_KV_CONFIG] = gate.guarded(Grade.OPERATORS, changes.put_kv_config)
+        in_turn[Code.DELETE_KV_CONFIG] = gate.guarded(Grade.OPERATORS, changes.delete_kv_config)
+        in_turn[Code.WIPE_WRITE_PERM_OF_BROKER] = gate.guarded(Grade.OPERATORS, changes.wipe_write_perm)
+        in_turn[Code.ADD_WRITE_PERM_OF_BROKER] = gate.guarded(Grade.OPERATORS, changes.add_write_perm)
+        in_turn[Code.DELETE_TOPIC] = gate.guarded(Grade.OPERATORS, changes.delete_topic)
+        in_turn[Code.UPDATE_NAMESRV_CONFIG] = changes.update_config
+    if leader is not None:
+
+        def refused(_request: Request, _caller: Caller) -> bytes:
+            raise ReadOnlyReplica(leader())
+
+        at_once |= {code: refused for code in Code if code not in at_once and code not in in_turn}
+    return Calls(at_once, in_turn)

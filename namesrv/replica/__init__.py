@@ -1,0 +1,4 @@
+"""Replicas: name servers that follow a leader and answer reads.
+
+Begin reading in ``leader_stream``.
+"""

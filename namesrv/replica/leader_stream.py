@@ -1,0 +1,157 @@
+"""The stream of changes from a leader: how it is connected, resumed and begun anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random, SystemRandom
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.backoff import Backoff
+from groundwork.connections.channels import ClientSecurity, open_aio_channel
+from groundwork.rich_errors import RichError
+from namesrv.app.writer import collecting, run_cooperatively
+from namesrv.core.replica import OutOfStep, ReplicaIntake, ReplicaManager
+from namesrv.core.snapshot_load import UnusableSnapshot
+
+SILENCE_SECONDS = 10.0
+"""A leader that says nothing for so long is given up: it says at least once a second that nothing has changed."""
+
+FIRST_BACKOFF_SECONDS = 0.2
+LONGEST_BACKOFF_SECONDS = 5.0
+"""Pauses between two tries double between these two, plus or minus a half."""
+JITTER = (0.5, 1.5)
+
+MAX_MESSAGE_BYTES = 64 << 20
+"""Largest message of a leader: a change of all intents at once."""
+
+_METHOD = pb.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["StreamRouteSnapshot"]
+_PATH = f"/{_METHOD.containing_service.full_name}/{_METHOD.name}"
+_START_ANEW = frozenset({"EPOCH_CHANGED", "REVISION_COMPACTED"})
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # or a try would wait for the backoff of the one before
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class LeaderStream:
+    """Follows one of several leaders, the next one when it is lost, until cancelled."""
+
+    def __init__(
+        self,
+        leaders: Sequence[str],
+        new_intake: Callable[[], ReplicaIntake],
+        on_bookmark: Callable[[ReplicaManager], Awaitable[None]],
+        *,
+        security: ClientSecurity | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        """Connects to nobody yet.
+
+        Args:
+            leaders: Whom to follow: targets of gRPC, in the order in which they are tried.
+            new_intake: Makes what fills a new copy.
+            on_bookmark: Told whenever the copy that is being filled is as its leader is.
+            security: What to show to leaders and to check theirs with; None: no TLS.
+            rng: Spreads tries.
+        """
+        self._leaders = leaders
+        self._new_intake = new_intake
+        self._on_bookmark = on_bookmark
+        self._security = security
+        self._backoff = Backoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, JITTER, rng=rng or SystemRandom())
+        self._turn = 0
+        self._failures = 0
+        self._intake: ReplicaIntake | None = None
+        self.leader_name = ""
+        """The leader's name; empty if none was ever reached."""
+        self.problem = "not connected yet"
+        """Why there is no stream; empty if there is one."""
+
+    @property
+    def leader(self) -> str:
+        """The leader that it follows, or tries to."""
+        return self._leaders[self._turn % len(self._leaders)]
+
+    async def run(self) -> None:
+        """Follows until cancelled."""
+        while True:
+            problem = await self._follow_once()
+            if problem is None:
+                continue
+            if not self.problem or self._failures == 0:
+                _log.warning("leader_lost", leader=self.leader, problem=problem)
+            self.problem = problem
+            self._turn += 1
+            self._failures += 1
+            await asyncio.sleep(self._backoff.after(self._failures))
+
+    async def _follow_once(self) -> str | None:
+        """Follows the leader whose turn it is until that fails. Returns why; None to begin anew at once."""
+        try:
+            await self._follow()
+        except grpc.aio.AioRpcError as error:
+            rich = RichError.of(error)
+            if rich.reason in _START_ANEW and self._intake is not None:
+                _log.info("copy_begins_anew", leader=self.leader, reason=rich.reason)
+                self._intake = None
+                return None
+            return str(rich)
+        except TimeoutError:
+            return f"said nothing for {SILENCE_SECONDS:g} s"
+        except (UnusableSnapshot, OutOfStep, DecodeError) as error:
+            self._intake = None
+            return f"sends what cannot be used: {error}"
+        except Exception as error:  # noqa: BLE001 - a copy is made anew, whatever is wrong with it
+            _log.exception("copy_defect", leader=self.leader)
+            self._intake = None
+            return f"defect of this copy: {error!r}"
+        return "ended the stream"
+
+    async def _follow(self) -> None:
+        """Reads one stream to its end."""
+        request = pb.StreamRouteSnapshotRequest(follow=True, for_replica=True)
+        if self._intake is not None and self._intake.manager is not None:
+            self._intake.stream_ended()
+            manager = self._intake.manager
+            request.resume_after.epoch, request.resume_after.revision = manager.identity.epoch, manager.revision
+        else:
+            self._intake = self._new_intake()
+        async with open_aio_channel(self.leader, _OPTIONS, self._security) as channel:
+            call = channel.unary_stream(_PATH, pb.StreamRouteSnapshotRequest.SerializeToString, None)(request)
+            try:
+                await self._read(call, self._intake)
+            finally:
+                call.cancel()
+
+    async def _read(self, call: Any, intake: ReplicaIntake) -> None:
+        messages = aiter(call)
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    encoded = await anext(messages)
+            except StopAsyncIteration:
+                return
+            message = pb.StreamRouteSnapshotResponse.FromString(encoded)
+            self.leader_name = message.header.namesrv_name
+            if await run_cooperatively(collecting(intake.take(message))):
+                await self._caught_up(intake)
+
+    async def _caught_up(self, intake: ReplicaIntake) -> None:
+        assert intake.manager is not None, "there are no bookmarks before the snapshot is whole"
+        if self.problem:
+            self.problem, self._failures = "", 0
+            _log.info("leader_followed", leader=self.leader, name=self.leader_name, revision=intake.manager.revision)
+        await self._on_bookmark(intake.manager)

@@ -1,4 +1,0 @@
-"""Callers and their permits: certificates, tokens, and room for calls.
-
-Begin reading in ``admission``.
-"""

@@ -1,0 +1,420 @@
+"""A replica's server: when it takes over its leader's tables, how old they are, and whether it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import structlog
+from grpc_health.v1 import health, health_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.grpc_handlers.composition import Composition
+from groundwork.program.freed_memory import GrownProcess
+from groundwork.program.logs import set_log_level
+from groundwork.program.systemd import tell_systemd
+from groundwork.version import __version__
+from namesrv.app.clearing_up import clear_up
+from namesrv.app.cluster_test import ClusterTest
+from namesrv.app.config_store import ConfigStore
+from namesrv.app.counters import FrontCounter
+from namesrv.app.quotas import FairShares
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.upkeep import drop_expired_pins
+from namesrv.app.watches import WatchStreams
+from namesrv.core.errors import CallRefused, EpochChanged, RegistryWarming, RevisionCompacted
+from namesrv.core.pins import Pins
+from namesrv.core.policy import Clock
+from namesrv.core.replica import ReplicaIntake, ReplicaManager
+from namesrv.core.warm_up import WarmUp
+from namesrv.core.watch import Follower
+from namesrv.engines.api import serve_from
+from namesrv.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
+from namesrv.engines.grpcio import build_server
+from namesrv.grpc_api.admin import AdminQueries
+from namesrv.grpc_api.route import RouteServicer
+from namesrv.metrics import Observability, ReplicaMetrics
+from namesrv.replica.leader_stream import LeaderStream
+from namesrv.server.fronts import FrontParts, MakeFront, front_on
+from namesrv.server.listener import (
+    ADMIN_SERVICE,
+    REGISTRATION_SERVICE,
+    ROUTE_SERVICE,
+    SERVICES,
+    CannotListen,
+    Security,
+    SystemClock,
+    add_services,
+    bind,
+    follow_security,
+    product_env_security,
+    tls_name,
+)
+from namesrv.server.replica_calls import LEADERS_CALLS, READING_CALLS, CallsOfCopy, StatusOfCopy, leaders_calls
+from namesrv.settings import NamesrvSettings
+
+# One copy of a leader's tables, with everything that answers from it. A copy lasts as long as its leader's epoch.
+
+
+class LeadersWarmUp(WarmUp):
+    """A copy is as warm as its leader."""
+
+    def __init__(self, manager: ReplicaManager, clock: Clock) -> None:
+        super().__init__(manager, clock, 0.0)
+        self._copy = manager
+
+    def is_warm(self) -> bool:
+        """Whether what is not in the tables does not exist."""
+        return self._copy.warm
+
+    def must_wait(self) -> bool:
+        """Never set: a copy that is served has all that its leader has."""
+        return False
+
+
+class Copy:
+    """Tables, watches, pins and what answers calls. Must be made inside the event loop, once the tables are whole."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        clock: Clock,
+        stall_detector: StallDetector,
+        config: ConfigStore,
+        *,
+        shares: FairShares,
+        product_env: ClusterTest | None,
+        started_at_millis: int,
+        engine: ChosenEngine,
+    ) -> None:
+        self.manager = manager
+        self.warm_up = LeadersWarmUp(manager, clock)
+        self.watchers = WatchStreams(manager, self.warm_up, clock, shares=shares, is_copy=True)
+        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), shares.of_pins)
+        route = RouteServicer.of(
+            manager,
+            stall_detector,
+            self.warm_up,
+            self._pins,
+            self.watchers,
+            shares=shares,
+            product_env=product_env,
+            started_at_millis=started_at_millis,
+            engine=engine.name,
+            engine_because=engine.why,
+            data_dir_problem=lambda: None,  # a copy keeps nothing on disk
+        )
+        self.queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
+        self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours
+        """What answers the calls of RouteService, by their names."""
+        self.admin = Composition.of(READING_CALLS, self.queries).behaviours
+        """What answers those of AdminService that only read."""
+
+    async def run(self) -> None:
+        """Runs the background work of the copy while it is served. Runs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watchers.tell_changes())
+            tasks.create_task(self.watchers.give_bookmarks())
+            tasks.create_task(drop_expired_pins(self._pins))
+            tasks.create_task(clear_up(self.manager.leftovers))
+
+    async def retire(self, successor: ReplicaManager) -> None:
+        """Tells all readers of changes to start again, at the copy that is served now."""
+        self._pins.close()
+        log, identity = self.manager.change_log, self.manager.identity
+
+        def failure_of(reader: Follower) -> CallRefused:
+            if successor.identity.epoch != identity.epoch:
+                return EpochChanged(identity.epoch, successor.identity.epoch)
+            return RevisionCompacted(
+                max(0, reader.revision), successor.change_log.compacted_revision, log.last.revision
+            )
+
+        await self.watchers.retire(failure_of)
+
+
+# The assembled read-only copy of another name server: start, background tasks, health, shutdown.
+
+HEALTH_SECONDS = 0.5
+"""Pause between two looks at whether the copy has become too old."""
+
+_log = structlog.get_logger(__name__)
+_Status = health_pb2.HealthCheckResponse
+
+
+class ReplicaServer:
+    """One read-only copy in this process. Must be made inside the event loop that runs it."""
+
+    def __init__(self, settings: NamesrvSettings, make_front: MakeFront | None = None) -> None:
+        """Binds the listener.
+
+        Args:
+            settings: Which leaders to follow and how to serve.
+            make_front: Makes the listener of another protocol; None: there is none.
+
+        Raises:
+            CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
+        """
+        set_log_level(settings.log_level)
+        self._settings = settings
+        try:
+            self._engine = choose_engine(settings.engine)
+            warn_of_exposure(self._engine, settings.endpoint)
+            self._security = Security(settings)
+            credentials = follow_security(settings)
+            product_env_credentials = product_env_security(settings) if settings.cluster_test else None
+        except (ValueError, EngineMissing) as error:
+            raise CannotListen(str(error)) from error
+        self._grpc = build_server(self._engine.name, settings, self._security.tls)
+        self.endpoint = settings.endpoint._replace(port=bind(self._grpc, settings, self._security.tls))
+        self._name = settings.name or str(self.endpoint)
+        self._clock = SystemClock()
+        self._started_at_millis = self._clock.wall_millis()
+        self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
+        self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
+        self._product_env = ClusterTest.of(settings, self._clock.monotonic, product_env_credentials)
+        self._stream = LeaderStream(
+            [str(leader) for leader in settings.leaders],
+            self._new_intake,
+            self._on_bookmark,
+            security=credentials,
+        )
+        self._shares = FairShares.of(settings.share_rules)
+        self._copy: Copy | None = None
+        self._copies = 0
+        self._current_at: float | None = None
+        """When the copy was last known to be as its leader, by the monotonic clock."""
+        self._running: dict[Copy, asyncio.Task[None]] = {}
+        self._background = asyncio.TaskGroup()
+        self._stopping = False
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._serves: bool | None = None
+        self._was_warm = False
+        self._observation = self._observed()
+        self._doorkeeper = self._security.doorkeeper(None)
+        self._front = front_on(make_front, settings, self._doorkeeper, FrontCounter())
+        self._add_services()
+
+    def _observed(self) -> Observability:
+        try:
+            return Observability(
+                self._settings,
+                lambda registry: ReplicaMetrics(registry, self, self._stall_detector, self._shares),
+                self._grpc,
+                self._engine,
+            )
+        except OSError as error:
+            raise CannotListen(f"setting metrics_listen: {error}") from error
+        except ValueError as error:
+            raise CannotListen(str(error)) from error
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
+        self._stall_detector.begin()
+        self._observation.start()
+        await self._set_health()
+        await self._start()
+        try:
+            async with self._background as background:
+                tasks = [
+                    background.create_task(work)
+                    for work in (
+                        self._stall_detector.watch(),
+                        self._security.watch(),
+                        self._stream.run(),
+                        self._keep_health(),
+                        *(() if self._engine.name == "native" else (GrownProcess().run(),)),
+                        *((self._front.run(),) if self._front is not None else ()),
+                    )
+                ]
+                await stop.wait()
+                for task in (*tasks, *self._running.values()):
+                    task.cancel()
+        finally:
+            await self._shut_down()
+
+    async def _start(self) -> None:
+        """Starts to listen."""
+        await self._grpc.start()
+        settings = self._settings
+        _log.info(
+            "namesrv_started",
+            name=self._name,
+            follows=[str(leader) for leader in settings.leaders],
+            listen=str(self.endpoint),
+            engine=self._engine.name,
+            engine_because=self._engine.why,
+            tls=tls_name(settings),
+            permits=settings.permits_file and str(settings.permits_file),
+            remoting=self._front and str(self._front.endpoint),
+            metrics=self._observation.endpoint and str(self._observation.endpoint),
+            version=__version__,
+        )
+        tell_systemd("READY=1")
+
+    # Read by the metrics
+
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """The tables that are served; None if there are none yet."""
+        return self._copy.manager if self._copy else None
+
+    def status(self) -> pb.ReplicaStatus:
+        """The leader that it follows, and how far behind it is."""
+        status = pb.ReplicaStatus(
+            leader=self._stream.leader,
+            leader_name=self._stream.leader_name,
+            leader_connected=not self._stream.problem,
+            problem=self._stream.problem,
+            copies=self._copies,
+        )
+        behind = self._behind_seconds()
+        if behind is not None:
+            status.behind_millis = round(behind * 1000)
+        return status
+
+    def problem(self) -> str | None:
+        """Why lookups cannot rely on the copy; None if they can."""
+        behind, stale_seconds = self._behind_seconds(), self._settings.follow_stale_millis / 1000
+        if self._stopping:
+            return "shutting down"
+        if self._copy is None or behind is None:
+            return f"there is no copy of {self._stream.leader} yet: {self._stream.problem}"
+        if not self._copy.manager.warm:
+            return "warming: the leader's brokers of the time before may be missing"
+        if behind > stale_seconds:
+            return f"the copy is {behind:.0f} s old, at most {stale_seconds:g} s (follow_stale_millis)"
+        return None
+
+    # Details
+
+    def _behind_seconds(self) -> float | None:
+        return None if self._current_at is None else max(0.0, self._clock.monotonic() - self._current_at)
+
+    def _new_intake(self) -> ReplicaIntake:
+        return ReplicaIntake(lambda identity: ReplicaManager(identity, self._clock), self._name)
+
+    async def _on_bookmark(self, manager: ReplicaManager) -> None:
+        """A copy, the served one or the next one, has just caught up with its leader."""
+        if self._copy is None or self._copy.manager is not manager:
+            if not self._takes_over(manager):
+                return
+            await self._install(manager)
+        self._current_at = self._clock.monotonic()
+        assert self._copy is not None, "it is installed"
+        if manager.warm and not self._was_warm:
+            self._was_warm = True
+            await self._copy.watchers.say_what_is_absent()
+        await self._set_health()
+
+    def _takes_over(self, manager: ReplicaManager) -> bool:
+        """Whether a new copy is better than the one that is served: a leader that has just started may know little."""
+        behind = self._behind_seconds()
+        too_old = behind is None or behind > self._settings.follow_stale_millis / 1000
+        return self._copy is None or manager.warm or too_old or not self._copy.manager.warm
+
+    async def _install(self, manager: ReplicaManager) -> None:
+        before, self._copy = (
+            self._copy,
+            Copy(
+                manager,
+                self._clock,
+                self._stall_detector,
+                self._config,
+                shares=self._shares,
+                product_env=self._product_env,
+                started_at_millis=self._started_at_millis,
+                engine=self._engine,
+            ),
+        )
+        if not self._observation.begins_traces:
+            serve_from(self._grpc, manager)
+        self._copies += 1
+        self._was_warm = manager.warm
+        if self._front is not None:
+            parts = FrontParts(
+                manager, self._copy.warm_up, self._copy.queries, self._product_env, None, lambda: self._stream.leader
+            )
+            self._front.serve(parts)
+        self._running[self._copy] = self._background.create_task(self._copy.run())
+        _log.info(
+            "copy_served",
+            leader=self._stream.leader,
+            epoch=manager.identity.epoch,
+            revision=manager.revision,
+            topics=len(manager.tables.topic_queue_table),
+            warm=manager.warm,
+        )
+        if before is not None:
+            await before.retire(manager)
+            self._running.pop(before).cancel()
+
+    def _add_services(self) -> None:
+        leader = lambda: self._stream.leader  # noqa: E731 - it changes
+        status = StatusOfCopy(
+            self._name,
+            self._started_at_millis,
+            self._stall_detector,
+            lambda: self._copy.route if self._copy else None,
+            self.status,
+            engine=self._engine,
+        )
+        others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
+        route = (CallsOfCopy(others, lambda: self._served().route), status)
+        registration = (leaders_calls(REGISTRATION_SERVICE.methods, leader),)
+        reading = CallsOfCopy(READING_CALLS, lambda: self._served().admin)
+        admin = (reading, leaders_calls(LEADERS_CALLS, leader))
+        add_services(
+            self._grpc,
+            self._settings,
+            [(REGISTRATION_SERVICE, registration), (ROUTE_SERVICE, route), (ADMIN_SERVICE, admin)],
+            self._health,
+            observers=self._observation.observers,
+            doorkeeper=self._doorkeeper,
+            shares=self._shares,
+        )
+        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
+
+    def _served(self) -> Copy:
+        """The current copy. Raises RegistryWarming if there is none yet."""
+        if self._copy is None:
+            raise RegistryWarming(f"anything: there is no copy of {self._stream.leader}")
+        return self._copy
+
+    async def _keep_health(self) -> None:
+        """Checks now and then whether the copy has become too old. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(HEALTH_SECONDS)
+            await self._set_health()
+
+    async def _set_health(self) -> None:
+        """Lookups are served as long as there is a copy to rely on; registrations never are."""
+        serves = self.problem() is None
+        if serves == self._serves:
+            return
+        if self._serves is not None:
+            _log.info("copy_can_be_relied_on" if serves else "copy_cannot_be_relied_on", problem=self.problem())
+        self._serves = serves
+        registration, route, admin = (service.full_name for service in SERVICES)
+        for name, is_serving in (("", True), (registration, False), (route, serves), (admin, True)):
+            await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
+
+    async def _shut_down(self) -> None:
+        """Health first, then the streams and the calls."""
+        _log.info("namesrv_stopping")
+        tell_systemd("STOPPING=1")
+        self._stopping = True
+        await self._health.enter_graceful_shutdown()
+        if self._copy is not None:
+            self._copy.manager.frozen = True
+            await self._copy.watchers.close()
+        if self._front is not None:
+            await self._front.close(self._settings.shutdown_grace_millis / 1000)
+        try:
+            await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
+        except TimeoutError:
+            _log.warning("listener_did_not_close")
+        if self._product_env is not None:
+            await self._product_env.close()
+        await asyncio.to_thread(self._observation.stop)
+        _log.info("namesrv_stopped")

@@ -1,4 +1,0 @@
-"""Metrics, traces and readiness of a name server, for its operators.
-
-Begin reading in ``exports``.
-"""

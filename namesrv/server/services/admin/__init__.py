@@ -1,4 +1,0 @@
-"""AdminService: what operators call.
-
-Begin reading in ``servicer``.
-"""

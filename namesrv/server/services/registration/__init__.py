@@ -1,4 +1,0 @@
-"""RegistrationService: what brokers and their agents call.
-
-Begin reading in ``servicer``.
-"""

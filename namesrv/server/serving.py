@@ -1,0 +1,37 @@
+"""A name server from its settings to its end, in whatever event loop runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from namesrv.remoting.front import RemotingFront
+from namesrv.server.following import ReplicaServer
+from namesrv.server.listener import CannotListen
+from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.data_dir import DataDir, DataDirError
+
+__all__ = ["CannotListen", "DataDirError", "serve_until"]
+
+
+async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
+    """Serves until the event is set.
+
+    Args:
+        settings: How to serve.
+        stop: When to end.
+
+    Raises:
+        CannotListen: The address, certificates or permits cannot be used.
+        DataDirError: The data directory cannot be used.
+    """
+    with contextlib.ExitStack() as resources:
+        data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
+        if data_dir:
+            resources.callback(data_dir.close)
+        make_front = RemotingFront if settings.remoting_listen else None
+        if settings.follow:
+            await ReplicaServer(settings, make_front).run(stop)
+        else:
+            await NamesrvServer(settings, data_dir, make_front).run(stop)

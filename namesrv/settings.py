@@ -1,0 +1,396 @@
+"""The name server's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from groundwork.connections.security_settings import ListenerSecuritySettings
+from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.program.json_lines import LogFormat
+from groundwork.program.logs import LogLevel
+from groundwork.program.settings import ProgramSettings
+from groundwork.shares import ShareRules
+from namesrv.core.policy import Behaviour
+from namesrv.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
+
+Engine = Literal["auto", "grpcio", "native"]
+RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]
+
+REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
+"""What callers of RocketMQ's protocol may do, if it is allowed."""
+
+
+class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
+    """Settings of ``namesrv serve``. Names in RocketMQ's configuration are kept where there is one."""
+
+    model_config = SettingsConfigDict(env_prefix="NAMESRV_")
+
+    listen: str = Field(
+        "127.0.0.1:9876", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
+    )
+    name: str | None = Field(
+        None, min_length=1, max_length=127, description="Name in answers and snapshots. Default: where it listens."
+    )
+    data_dir: Path | None = Field(
+        None, description="Folder for everything durable. Without one, nothing is written to disk."
+    )
+    engine: Engine = Field(
+        "auto",
+        description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
+        "trusted network), or auto: native if it is installed, else grpcio.",
+    )
+    engine_threads: int = Field(
+        1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."
+    )
+    cache_bytes: int = Field(
+        64 << 20,
+        ge=0,
+        le=1 << 40,
+        description="Memory of the native engine for answers that it gives again by itself; 0 keeps none.",
+    )
+    max_connections: int = Field(
+        100_000, ge=1, le=10_000_000, description="Connections open at once; others are closed."
+    )
+    max_connections_per_second: int = Field(
+        2_000,
+        ge=1,
+        le=1_000_000,
+        description="New connections a second from one address, native engine only; ten times as many in a burst.",
+    )
+    caller_share_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="Most that one caller (its identity, or its address where there are no permits) may hold of each "
+        "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way. Of connections, "
+        "most of one address; native engine only.",
+    )
+    kept_share_percent: int = Field(
+        20,
+        ge=0,
+        le=90,
+        description="What of each is kept for operators: who may administer, and without permits this machine.",
+    )
+    max_connection_age_millis: int = Field(
+        0,
+        ge=0,
+        le=2_592_000_000,
+        description="Age at which the native engine tells a connection without a channel to go; 0 never does.",
+    )
+    allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
+    permits_file: Path | None = Field(
+        None,
+        description="Who may look up, register which brokers, and administer, TOML or JSON. Without one, everybody.",
+    )
+    scan_not_active_broker_interval_millis: int = Field(
+        10_000, ge=0, le=3_600_000, description="Pause between two scans for silent brokers; 0 never scans."
+    )
+    broker_channel_expired_time_millis: int = Field(
+        120_000, ge=1_000, le=86_400_000, description="Silence after which a broker, or an idle channel, is removed."
+    )
+    keepalive_time_millis: int = Field(
+        5_000, ge=100, le=3_600_000, description="Pause after which a silent connection is pinged."
+    )
+    keepalive_timeout_millis: int = Field(
+        5_000, ge=100, le=3_600_000, description="How long a ping may stay unanswered before the connection is dead."
+    )
+    max_concurrent_streams: int = Field(
+        200, ge=1, le=100_000, description="Calls open at once on one connection; more wait at the client."
+    )
+    max_pending_requests: int = Field(
+        20_000, ge=1, le=1_000_000, description="Calls that wait to be taken, grpcio only: a storm of reconnects fits."
+    )
+    slow_reader_timeout_millis: int = Field(
+        30_000, ge=100, le=3_600_000, description="How long a stream's reader may take nothing before it is cut."
+    )
+    shutdown_grace_millis: int = Field(
+        5_000, ge=0, le=300_000, description="How long calls under way may take at shutdown."
+    )
+    warm_up_millis: int = Field(
+        45_000,
+        ge=0,
+        le=3_600_000,
+        description="After a start without a snapshot file: how long unknown topics are UNAVAILABLE and not NOT_FOUND; "
+        "up to twice as long while brokers are connected that have not registered yet.",
+    )
+    snapshot_interval_millis: int = Field(
+        30_000,
+        ge=0,
+        le=3_600_000,
+        description="Pause between two snapshot files, if routes changed; 0 writes one at shutdown only.",
+    )
+    channel_grace_millis: int = Field(
+        30_000, ge=0, le=600_000, description="How long brokers stay after the end of a channel that was handed over."
+    )
+    address_claim_millis: int = Field(
+        86_400_000,
+        ge=0,
+        le=2_592_000_000,
+        description="With permits: how long the address of a broker that left is its group's alone; 0 turns it off.",
+    )
+    mass_loss_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="The guard trips when more than this part of the live brokers is lost at once; 100 turns it off.",
+    )
+    mass_loss_min_brokers: int = Field(
+        3, ge=1, le=1_000_000, description="Fewer lost brokers than this never trip the guard."
+    )
+    mass_loss_window_millis: int = Field(
+        30_000, ge=1_000, le=3_600_000, description="Losses within this time count together."
+    )
+    mass_loss_settle_millis: int = Field(
+        60_000,
+        ge=0,
+        le=86_400_000,
+        description="How long a broker must have been there for the guard to count it; not those that came first.",
+    )
+    mass_loss_hold_millis: int = Field(
+        600_000, ge=1_000, le=86_400_000, description="How long the guard keeps lost brokers in the routes."
+    )
+    support_acting_master: bool = Field(
+        False, description="A slave stands in for a lost master of a group that enables it, for reading."
+    )
+    delete_topic_with_broker_registration: bool = Field(
+        False, description="A full registration removes the group's topics that are not in it."
+    )
+    notify_min_broker_id_changed: bool = Field(
+        False, description="Tell channels when the lowest broker id of their group changes."
+    )
+    order_message_enable: bool = Field(False, description="Routes carry the ordered-topic configuration.")
+    return_order_topic_config_to_broker: bool = Field(
+        True, description="Answers to registrations carry the ordered-topic configuration."
+    )
+    enable_all_topic_list: bool = Field(True, description="Allow the list of all topics.")
+    enable_topic_list: bool = Field(True, description="Allow the lists of topics by cluster and unit flag.")
+    need_wait_for_service: bool = Field(False, description="Refuse all lookups for a time after the start.")
+    wait_seconds_for_service: int = Field(45, ge=0, le=3_600, description="That time, in seconds.")
+    cluster_test: bool = Field(
+        False, description="Ask the name servers of product_env_namesrv for topics that are unknown here."
+    )
+    product_env_name: str = Field(
+        "center", min_length=1, max_length=127, description="With cluster_test: what that environment is called."
+    )
+    product_env_namesrv: str = Field("", description="With cluster_test: its name servers, HOST:PORT;HOST:PORT.")
+    product_env_tls_ca: Path | None = Field(
+        None, description="With cluster_test: certificates that theirs are checked with, PEM. Without it, no TLS."
+    )
+    product_env_token_file: Path | None = Field(
+        None, description="With cluster_test: file with a bearer token for them. Needs product_env_tls_ca."
+    )
+    product_env_tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="With cluster_test: name that their certificates must have."
+    )
+    follow: str = Field(
+        "",
+        description="Be a read-only copy of this name server, HOST:PORT, or of one of several, HOST:PORT;HOST:PORT.",
+    )
+    follow_stale_millis: int = Field(
+        600_000,
+        ge=1_000,
+        le=86_400_000,
+        description="With follow: age of the copy, while no leader answers, from which on lookups are NOT_SERVING.",
+    )
+    follow_tls_ca: Path | None = Field(
+        None, description="With follow: certificates that leaders' are checked with, PEM. Without it, no TLS."
+    )
+    follow_token_file: Path | None = Field(
+        None, description="With follow: file with a bearer token for leaders. Needs follow_tls_ca."
+    )
+    follow_tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="With follow: name that leaders' certificates must have."
+    )
+    audit_file_max_bytes: int = Field(
+        0,
+        ge=0,
+        le=10_000_000_000,
+        description="Also write the journal to audit.jsonl in the data directory, up to this size; 0 does not.",
+    )
+    audit_file_count: int = Field(5, ge=1, le=1_000, description="Audit files that are kept, the current one included.")
+    remoting_listen: str = Field(
+        "", description="Where to speak RocketMQ's own protocol, HOST:PORT, beside gRPC; empty means nowhere."
+    )
+    remoting_tls: RemotingTlsMode | None = Field(
+        None,
+        description="TLS there, with the certificate of tls_cert: disabled, permissive (with or without) or enforcing. "
+        "Default: enforcing if there is a certificate.",
+    )
+    remoting_allow: str = Field(
+        "lookups,registrations",
+        description="What callers there may do, of lookups, registrations, operators (topics, KV, permissions) and "
+        "settings. Nobody proves who he is there without a client certificate.",
+    )
+    remoting_allow_insecure: bool = Field(
+        False, description="Allow remoting_listen beyond loopback without client certificates."
+    )
+    metrics_listen: str = Field(
+        "", description="Where /metrics, /healthz and /readyz answer over HTTP, HOST:PORT; empty means nowhere."
+    )
+    asyncio_debug: bool = Field(
+        False, description="Look for faults in asyncio's debug mode, which logs slow callbacks; several times slower."
+    )
+    log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
+    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _check_engine(cls, value: object) -> object:
+        if value == "envoy":
+            raise ValueError("envoy is no more; use native, or auto, which takes native where it is installed")
+        return value
+
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _check_data_dir(cls, value: object) -> object:
+        if value == "":  # as a path it would be the current folder
+            raise ValueError("is empty")
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str) -> str:
+        return str(Endpoint.parse(value, allow_port_zero=True))
+
+    @field_validator("metrics_listen", "remoting_listen")
+    @classmethod
+    def _check_other_listen(cls, value: str) -> str:
+        return str(Endpoint.parse(value, allow_port_zero=True)) if value else ""
+
+    @field_validator("remoting_allow")
+    @classmethod
+    def _check_remoting_allow(cls, value: str) -> str:
+        grades = [grade.strip() for grade in value.split(",") if grade.strip()]
+        for grade in grades:
+            if grade not in REMOTING_GRADES:
+                raise ValueError(f"has {grade[:40]!r}, must be some of {','.join(REMOTING_GRADES)}")
+        if not grades:
+            raise ValueError(f"is empty, must be some of {','.join(REMOTING_GRADES)}")
+        return ",".join(dict.fromkeys(grades))
+
+    @field_validator("product_env_namesrv")
+    @classmethod
+    def _check_product_env_namesrv(cls, value: str) -> str:
+        endpoints = parse_endpoints(value) if value else ()
+        if len(endpoints) > MAX_PRODUCT_ENV_NAMESRVS:
+            raise ValueError(f"has {len(endpoints)} name servers, at most {MAX_PRODUCT_ENV_NAMESRVS}")
+        return ";".join(map(str, endpoints))
+
+    @field_validator("follow")
+    @classmethod
+    def _check_follow(cls, value: str) -> str:
+        leaders = parse_endpoints(value) if value else ()
+        if len(leaders) > MAX_LEADERS:
+            raise ValueError(f"has {len(leaders)} name servers, at most {MAX_LEADERS}")
+        return ";".join(map(str, leaders))
+
+    @property
+    def share_rules(self) -> ShareRules:
+        """How what callers hold is shared out."""
+        return ShareRules(self.caller_share_percent, self.kept_share_percent)
+
+    @property
+    def leaders(self) -> tuple[Endpoint, ...]:
+        """The leaders to follow; none unless this is a read-only copy."""
+        return parse_endpoints(self.follow) if self.follow else ()
+
+    @property
+    def product_env_endpoints(self) -> tuple[Endpoint, ...]:
+        """The name servers to ask for topics that are unknown here; none unless in cluster-test mode."""
+        return parse_endpoints(self.product_env_namesrv) if self.cluster_test else ()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where to listen."""
+        return Endpoint.parse(self.listen, allow_port_zero=True)
+
+    @property
+    def remoting_endpoint(self) -> Endpoint | None:
+        """Where to speak RocketMQ's protocol; None: nowhere."""
+        return Endpoint.parse(self.remoting_listen, allow_port_zero=True) if self.remoting_listen else None
+
+    @property
+    def remoting_tls_mode(self) -> RemotingTlsMode:
+        """Whether connections of RocketMQ's protocol are with TLS."""
+        return self.remoting_tls or ("enforcing" if self.listens_with_tls else "disabled")
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """The part of the settings that the core goes by."""
+        return Behaviour(
+            support_acting_master=self.support_acting_master,
+            delete_topic_with_broker_registration=self.delete_topic_with_broker_registration,
+            notify_min_broker_id_changed=self.notify_min_broker_id_changed,
+            order_message_enable=self.order_message_enable,
+            return_order_topic_config_to_broker=self.return_order_topic_config_to_broker,
+            enable_all_topic_list=self.enable_all_topic_list,
+            enable_topic_list=self.enable_topic_list,
+            need_wait_for_service=self.need_wait_for_service,
+            wait_seconds_for_service=self.wait_seconds_for_service,
+            mass_loss_percent=self.mass_loss_percent,
+            mass_loss_min_brokers=self.mass_loss_min_brokers,
+            mass_loss_window_seconds=self.mass_loss_window_millis / 1000,
+            mass_loss_settle_seconds=self.mass_loss_settle_millis / 1000,
+            mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
+            address_claim_seconds=self.address_claim_millis / 1000 if self.permits_file else 0.0,
+            channel_grace_seconds=self.channel_grace_millis / 1000,
+        )
+
+    @model_validator(mode="after")
+    def _check_product_env(self) -> Self:
+        if self.cluster_test and not self.product_env_namesrv:
+            raise ValueError(
+                "product_env_namesrv is empty: cluster_test needs the name servers to ask, HOST:PORT;HOST:PORT"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_product_env_tls(self) -> Self:
+        for name in ("product_env_token_file", "product_env_tls_server_name"):
+            if getattr(self, name) is not None and self.product_env_tls_ca is None:
+                raise ValueError(f"{name} is set, but product_env_tls_ca is not: it is for calls over TLS")
+        return self
+
+    @model_validator(mode="after")
+    def _check_following(self) -> Self:
+        if self.follow and self.data_dir is not None:
+            raise ValueError("follow is set, and so is data_dir: a read-only copy keeps nothing on disk")
+        if self.follow and self.endpoint in self.leaders:
+            raise ValueError(f"follow names {self.endpoint}, where this name server listens itself")
+        for name in ("follow_token_file", "follow_tls_server_name"):
+            if getattr(self, name) is not None and self.follow_tls_ca is None:
+                raise ValueError(f"{name} is set, but follow_tls_ca is not: it is for calls over TLS")
+        return self
+
+    @model_validator(mode="after")
+    def _check_audit_file(self) -> Self:
+        if self.audit_file_max_bytes and self.data_dir is None:
+            raise ValueError("audit_file_max_bytes is set, but the file's place, data_dir, is not")
+        return self
+
+    @model_validator(mode="after")
+    def _check_remoting(self) -> Self:
+        endpoint = self.remoting_endpoint
+        if endpoint is None:
+            return self
+        if self.remoting_tls in {"permissive", "enforcing"} and not self.listens_with_tls:
+            raise ValueError(f"remoting_tls is {self.remoting_tls}, but tls_cert is not set: there is nothing to show")
+        proves = self.remoting_tls_mode == "enforcing" and self.tls_client_ca is not None
+        if not (endpoint.is_loopback or proves or self.remoting_allow_insecure):
+            raise ValueError(
+                f"remoting_listen {self.remoting_listen} is beyond loopback, where everybody could register brokers: "
+                "that needs tls_client_ca with remoting_tls enforcing, or --remoting-allow-insecure"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Self:
+        if self.endpoint.is_loopback or self.listens_with_tls:
+            return self
+        if not self.allow_insecure:
+            raise ValueError(f"listen {self.listen} is beyond loopback and without TLS: that needs --allow-insecure")
+        return self
