@@ -24,7 +24,7 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
-from groundwork.program.logs import configure_logs
+from groundwork.logs import configure_logs
 from support.programs.agents import OddNameServer, free_port
 from support.programs.processes import NamesrvProcess
 

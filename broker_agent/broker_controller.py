@@ -42,8 +42,8 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.servicer import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.servicer import TopicConfigServicer
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
-from groundwork.connections.security_settings import certificates
 from groundwork.endpoints import Endpoint
+from groundwork.tls_settings import certificates
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
 """Period of the scan for calls without an answer (RocketMQ: NettyRemotingClient's scanResponseTable)."""

@@ -14,7 +14,7 @@ import structlog
 from broker_agent.timing.clock import Timing
 from broker_agent.timing.periodic_thread import PeriodicThread, Wait
 from groundwork.endpoints import Endpoint
-from groundwork.files.bounded_read import open_regular
+from groundwork.files import open_regular
 
 ProbeKind = Literal["tcp", "pid", "none"]
 

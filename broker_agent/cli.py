@@ -20,17 +20,17 @@ from broker_agent.timing.clock import Timing
 from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.health_check import check_health
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
+from groundwork.health_check import check_health
+from groundwork.json_lines import take_stderr
+from groundwork.logs import configure_logs
 from groundwork.printable import say
-from groundwork.program.command_line import version_option
-from groundwork.program.descriptors import use_all_descriptors
-from groundwork.program.json_lines import take_stderr
-from groundwork.program.logs import configure_logs
-from groundwork.program.settings import add_command, exit_with
-from groundwork.program.stack_dumps import dump_stacks_on_signal
+from groundwork.program import use_all_descriptors
+from groundwork.settings_cli import add_command, exit_with
+from groundwork.stack_dumps import dump_stacks_on_signal
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0

@@ -6,9 +6,9 @@ import grpc
 from broker_agent_api.v1 import error_reason_pb2
 
 from broker_agent import rpc_errors as errors
-from groundwork.error_table import ErrorTable
 from groundwork.errors import CallRefused
-from groundwork.grpc_handlers.failures import Failures
+from groundwork.grpc_errors import ErrorTable
+from groundwork.rpc_handlers import Failures
 
 DOMAIN = "broker-agent"
 """Domain of all reasons."""

@@ -6,7 +6,7 @@ from typing import cast
 
 import grpc
 
-from groundwork.rich_errors import FailedCall, RichError
+from groundwork.grpc_errors import FailedCall, RichError
 
 
 class AgentError(Exception):

@@ -14,12 +14,12 @@ from broker_agent.connections.reopening import ReopeningRules
 from broker_agent.namesrv_list import check_address_server, check_namesrv
 from broker_agent.timing.schedule import ScheduleRules
 from broker_agent.topics.table import OnBadTopic
-from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.endpoints import Endpoint
-from groundwork.program.json_lines import LogFormat
-from groundwork.program.logs import LogLevel
-from groundwork.program.settings import ProgramSettings
-from groundwork.topic_rules import MAX_PERM, check_name
+from groundwork.json_lines import LogFormat
+from groundwork.logs import LogLevel
+from groundwork.settings_cli import ProgramSettings
+from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
+from groundwork.topic_names import MAX_PERM, check_name
 
 DEFAULT_LISTEN = "127.0.0.1:10920"
 """Default address of the ordinary listener: on loopback, one above RocketMQ's own port 10919."""

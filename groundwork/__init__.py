@@ -1,5 +1,4 @@
-"""What every program of the project shares: endpoints, rich errors, settings, logs, health checks.
+"""Code that all programs share: connections, errors, settings, logs, telemetry.
 
-Nothing here knows the name server, the agent, the client or the pipeline; all of them import it. Begin reading in
-``errors`` and ``grpc_handlers``, for a client in ``namesrv_client``.
+Nothing here imports a program. Begin reading in ``errors`` and ``rpc_handlers``, for a client in ``namesrv_client``.
 """

@@ -1,10 +1,12 @@
-"""Text from outside as a terminal or a log may have it: nothing in it moves the cursor or ends a line."""
+"""Text from outside, made safe to print, and counted nouns."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Callable
+
+# Text from outside as a terminal or a log may have it: nothing in it moves the cursor or ends a line.
 
 UNPRINTABLE = re.compile(
     "["
@@ -67,3 +69,22 @@ def _as_json(character: str) -> str:
 def _as_yaml(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code <= _TWO_BYTES else f"\\U{code:08x}"
+
+
+# Wording of texts that people read.
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as ``1 broker`` and ``2,000 brokers``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def how_to_install(extra: str) -> str:
+    """Returns the remedy for a missing library, for an error of one line.
+
+    It names a path and not only the package's name: no registry has the package, and anybody could register the name.
+
+    Args:
+        extra: The extra of this project that brings the library.
+    """
+    return f"install the extra {extra} (in a clone: pip install -e '.[{extra}]')"

@@ -1,7 +1,6 @@
-"""The name server: the route tables of a fleet of brokers, in memory, over gRPC.
+"""The name server: the route tables of a fleet of brokers, in memory, over gRPC and RocketMQ's protocol.
 
-Rooms, each importing only those after it: ``cli``, ``process`` (the event loop), ``server`` (gRPC),
-``storage`` (files), ``config`` (settings and limits), ``core`` (the tables, pure). Begin reading in ``core.routes``.
+Begin reading in ``server.server``, which wires all packages, then in ``core``.
 """
 
 import os

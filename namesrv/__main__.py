@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.program.start import run_program
+from groundwork.program import run_program
 
 
 def main() -> None:

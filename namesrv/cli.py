@@ -12,20 +12,18 @@ from typing import Annotated, Any, TypeVar
 import typer
 import uvloop
 
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.health_check import check_health
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
-from groundwork.printable import printable
-from groundwork.program.command_line import version_option
-from groundwork.program.descriptors import use_all_descriptors
-from groundwork.program.event_loops import make_observable
-from groundwork.program.json_lines import take_stderr
-from groundwork.program.logs import configure_logs
-from groundwork.program.settings import add_command, exit_with
-from groundwork.program.stack_dumps import dump_stacks_on_signal
-from groundwork.program.stop_event import stop_event
-from groundwork.wording import how_to_install
+from groundwork.event_loops import make_observable
+from groundwork.health_check import check_health
+from groundwork.json_lines import take_stderr
+from groundwork.logs import configure_logs
+from groundwork.printable import how_to_install, printable
+from groundwork.program import stop_event, use_all_descriptors
+from groundwork.settings_cli import add_command, exit_with
+from groundwork.stack_dumps import dump_stacks_on_signal
 from namesrv.app.writer import tune_garbage_collection
 from namesrv.settings import NamesrvSettings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 from namesrv_api.v1 import error_reason_pb2
 
-from groundwork.error_table import ErrorTable
-from groundwork.grpc_handlers.failures import Failures
+from groundwork.grpc_errors import ErrorTable
+from groundwork.rpc_handlers import Failures
 from namesrv.core import errors
 
 DOMAIN = "namesrv"

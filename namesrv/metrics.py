@@ -12,13 +12,11 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from groundwork.connections.certificates import Validity
+from groundwork.call_metrics import CallMetrics, CallObserver
+from groundwork.certificates import Validity
 from groundwork.endpoints import Endpoint
-from groundwork.telemetry.call_metrics import CallMetrics
-from groundwork.telemetry.call_observers import CallObserver
-from groundwork.telemetry.exports import Exports
-from groundwork.telemetry.metrics_server import MetricsServer, metrics_registry
-from groundwork.telemetry.signals import open_telemetry
+from groundwork.metrics_http import Exports, MetricsServer, metrics_registry
+from groundwork.signals import open_telemetry
 from namesrv.app.counters import FrontCounter, RegistrationCounter
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector

@@ -8,12 +8,12 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.connections.security_settings import ListenerSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.program.json_lines import LogFormat
-from groundwork.program.logs import LogLevel
-from groundwork.program.settings import ProgramSettings
+from groundwork.json_lines import LogFormat
+from groundwork.logs import LogLevel
+from groundwork.settings_cli import ProgramSettings
 from groundwork.shares import ShareRules
+from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 

@@ -11,16 +11,15 @@ import structlog
 import typer
 from aiohttp import web
 
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientSecurity
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from groundwork.listening import check_bindable
-from groundwork.namesrv_client.aio import AioNamesrvClient
-from groundwork.namesrv_client.connection import ConnectionSettings
-from groundwork.program.json_lines import take_stderr
-from groundwork.program.logs import configure_logs
-from groundwork.program.settings import add_command, exit_with
-from groundwork.program.stop_event import stop_event
+from groundwork.grpcio_server import check_bindable
+from groundwork.json_lines import take_stderr
+from groundwork.logs import configure_logs
+from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
+from groundwork.program import stop_event
+from groundwork.settings_cli import add_command, exit_with
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.listener.connections import WAITING_CONNECTIONS, Connections, http_logger
 from namesrv_console.listener.tls import PageTls

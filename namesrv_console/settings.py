@@ -11,11 +11,11 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.connections.security_settings import ClientSecuritySettings
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.program.json_lines import LogFormat
-from groundwork.program.logs import LogLevel
-from groundwork.program.settings import ProgramSettings
+from groundwork.json_lines import LogFormat
+from groundwork.logs import LogLevel
+from groundwork.settings_cli import ProgramSettings
+from groundwork.tls_settings import ClientSecuritySettings
 from namesrv_console.log_in.people import RoleName
 from namesrv_console.log_in.proxy import Network
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groundwork.program.command_line import version_option
+from groundwork.command_line import version_option
 from nsctl.commands import backup, diagnose, read, write
 from nsctl.commands.agent import state as agent
 from nsctl.commands.agent import topics as agent_topics

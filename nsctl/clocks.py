@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 
 
 class Clock(NamedTuple):

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groundwork.printable import UNPRINTABLE, printable_json, printable_yaml
-from groundwork.program.terminal import TableConsole
+from groundwork.terminal import TableConsole
 
 WIDTH_WITHOUT_TERMINAL = 160
 """Columns of a table that goes to a file or a pipe."""

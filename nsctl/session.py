@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.connections.call_errors import CallError
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientSecurity
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.blocking import NamesrvClient
-from groundwork.namesrv_client.connection import SERVICES
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import SERVICES, NamesrvClient
 from groundwork.printable import say
 from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
 from nsctl.fleet.contexts import TLS_KEYS, ContextError, client_files, name_servers

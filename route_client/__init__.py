@@ -4,7 +4,7 @@
 Begin reading in ``aio_client`` and ``source.route_source``.
 """
 
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
 from route_client.client import RouteClient
 from route_client.errors import (

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 
 class RouteClientError(Exception):

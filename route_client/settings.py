@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from route_client.routes.publish_info import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.program.start import run_program
+from groundwork.program import run_program
 
 LOGGING, VARIABLES = ("ingest", "follow", "compact"), "ROUTE_PIPELINE_"
 """Commands that run unattended, whose lines may be JSON; and how the variable begins that says so."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from groundwork.program.json_lines import LogFormat
+from groundwork.json_lines import LogFormat
 from route_pipeline.source.options import MAX_TIMEOUT_SECONDS
 
 Master = Annotated[

@@ -13,10 +13,10 @@ from typing import Annotated, NoReturn
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
+from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.program.command_line import version_option
-from groundwork.program.json_lines import tell
-from groundwork.program.terminal import TableConsole
+from groundwork.json_lines import tell
+from groundwork.terminal import TableConsole
 from route_pipeline.command_options import Jars, Lines, Log, Master, Namesrv, Option, Out, Sink, Timeout
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.change_log import read_changes

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from groundwork.files.failpoints import VARIABLE
+from groundwork.failpoints import VARIABLE
 from support import odd_fleet_states as odd
 from support.programs.agents import Agent, free_port
 from support.programs.processes import Client, NamesrvProcess, eventually

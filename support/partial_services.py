@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.grpc_handlers.composition import methods_of
+from groundwork.rpc_handlers import methods_of
 from namesrv.grpc_api.handlers import not_there_yet
 
 

@@ -29,7 +29,7 @@ from google.protobuf.descriptor_pb2 import (
     MethodDescriptorProto,
 )
 
-from groundwork.grpc_handlers.composition import Behaviour, Composition, part_classes
+from groundwork.rpc_handlers import Behaviour, Composition, part_classes
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer

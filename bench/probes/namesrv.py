@@ -13,9 +13,9 @@ import typer
 import uvloop
 
 from bench.probes.loop import LoopProbe
-from groundwork.program.logs import configure_logs
-from groundwork.program.settings import add_command
-from groundwork.program.stop_event import stop_event
+from groundwork.logs import configure_logs
+from groundwork.program import stop_event
+from groundwork.settings_cli import add_command
 from namesrv.app.writer import tune_garbage_collection
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.auth.permits import AgentAction
+from groundwork.permits import AgentAction
 
 COMMANDS = frozenset({AgentAction.FILTER_SERVERS, AgentAction.TOPICS, AgentAction.OPERATE})
 """Actions that change what the broker is registered as."""

@@ -9,11 +9,9 @@ from typing import Protocol
 from google.protobuf.descriptor import MethodDescriptor
 
 from broker_agent.auth.actions import ACTIONS, COMMANDS
-from groundwork.auth.identity import Call, of_certificate, of_token, shown_names
-from groundwork.auth.permits import Group, Permits
-from groundwork.auth.refusals import RefusalLog
 from groundwork.errors import NotAuthenticated, NotPermitted
-from groundwork.grpc_handlers.admission import OpenGate
+from groundwork.permits import Call, Group, Permits, RefusalLog, of_certificate, of_token, shown_names
+from groundwork.rpc_handlers import OpenGate
 
 _LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "ipv6:[::ffff:127.", "ipv6:%5B::ffff:127.")
 """What gRPC's names of peers on this machine begin with."""

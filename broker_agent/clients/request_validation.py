@@ -21,7 +21,7 @@ from broker_agent.clients.records import (
     SubscriptionData,
 )
 from broker_agent.rpc_errors import InvalidField, LimitExceeded
-from groundwork import topic_rules
+from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 
 CONSUME_TYPES: Mapping[pb.ConsumeType, ConsumeType] = {
@@ -86,7 +86,7 @@ def check_client_id(client_id: str) -> str:
 
 def check_group(field: str, name: str) -> str:
     """Checks the name of a group and returns it. Raises InvalidField."""
-    return _by_rule(field, lambda: topic_rules.check_name(name, limits.MAX_GROUP_NAME_LENGTH))
+    return _by_rule(field, lambda: topic_names.check_name(name, limits.MAX_GROUP_NAME_LENGTH))
 
 
 def check_holder(holder: str) -> str:
@@ -140,7 +140,7 @@ def _consumer(where: str, message: pb.ConsumerData) -> ConsumerData:
 
 def _subscription(where: str, message: pb.SubscriptionData) -> SubscriptionData:
     return SubscriptionData(
-        _by_rule(f"{where}.topic", lambda: topic_rules.check_topic(message.topic)),
+        _by_rule(f"{where}.topic", lambda: topic_names.check_topic(message.topic)),
         _check_length(f"{where}.expression", message.expression, limits.MAX_EXPRESSION_LENGTH),
         _one_of(f"{where}.expression_type", message.expression_type, EXPRESSION_TYPES),
         message.sub_version,

@@ -24,13 +24,13 @@ from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.servicer import ClientServicer
 from broker_agent.error_codes import FAILURES
 from broker_agent.errors import StartError
-from groundwork.connections.listener_tls import ListenerTls
+from groundwork.call_metrics import CallObserver
 from groundwork.endpoints import Endpoint
-from groundwork.grpc_handlers.handlers import CallHandlers
-from groundwork.listening import check_bindable, listener_options
-from groundwork.program.descriptors import descriptors_of_listener
-from groundwork.program.loop_thread import LoopThread
-from groundwork.telemetry.call_observers import CallObserver
+from groundwork.grpcio_server import check_bindable, listener_options
+from groundwork.listener_tls import ListenerTls
+from groundwork.loop_thread import LoopThread
+from groundwork.program import descriptors_of_listener
+from groundwork.rpc_handlers import CallHandlers
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 STOP_SECONDS = 1.0

@@ -15,7 +15,7 @@ from broker_agent.clients.channels import ClientChannels, StreamChannel
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.queries import ClientQueries
 from broker_agent.rpc_errors import SlowReader
-from groundwork.grpc_handlers.admission import Context
+from groundwork.rpc_handlers import Context
 
 
 class ClientServicer:

@@ -7,12 +7,11 @@ import structlog
 from broker_agent.auth.admission import AgentAdmission, ByPermits, Everybody, OwnGroupCommands, Rule
 from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
-from groundwork.auth.permits import Permits
-from groundwork.auth.permits_file import PermitsError, reloaded_permits, warn_of_permits
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.listener_tls import ListenerTls
-from groundwork.files.hot_reload import HotReloaded
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.hot_reload import HotReloaded
+from groundwork.listener_tls import ListenerTls
+from groundwork.permits import Permits, PermitsError, reloaded_permits, warn_of_permits
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -31,15 +31,14 @@ from broker_agent.listener.limits import (
     MAX_PENDING_REQUESTS,
     MAX_WAITING_CALLS,
 )
-from groundwork.connections.listener_tls import ListenerTls
+from groundwork.call_metrics import CallObserver
 from groundwork.endpoints import Endpoint
-from groundwork.grpc_handlers.composition import methods_of
-from groundwork.grpc_handlers.handlers import CallHandlers
-from groundwork.listening import check_bindable, listener_options
-from groundwork.program.descriptors import descriptors_of_listener
-from groundwork.program.freed_memory import GrownProcess
-from groundwork.program.loop_thread import LoopThread
-from groundwork.telemetry.call_observers import CallObserver
+from groundwork.freed_memory import GrownProcess
+from groundwork.grpcio_server import check_bindable, listener_options
+from groundwork.listener_tls import ListenerTls
+from groundwork.loop_thread import LoopThread
+from groundwork.program import descriptors_of_listener
+from groundwork.rpc_handlers import CallHandlers, methods_of
 
 SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
 SERVICE_NAME = SERVICE.full_name

@@ -9,7 +9,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from broker_agent_api.v1 import broker_agent_service_pb2_grpc
 
 from broker_agent.rpc_errors import InvalidField
-from groundwork.topic_rules import MAX_PERM
+from groundwork.topic_names import MAX_PERM
 
 _MAX_INT64 = 2**63 - 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.files.bounded_read import open_regular
+from groundwork.files import open_regular
 
 FILE_PREFIX = "file:"
 """What comes before the path of a file that holds the list."""

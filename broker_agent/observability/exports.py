@@ -9,12 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from broker_agent.errors import StartError
 from broker_agent.target.namesrv_target import Interceptors
+from groundwork.call_metrics import CallMetrics, CallObserver, ClientCallMetrics
 from groundwork.endpoints import Endpoint
-from groundwork.telemetry.call_metrics import CallMetrics, ClientCallMetrics
-from groundwork.telemetry.call_observers import CallObserver
-from groundwork.telemetry.exports import Exports
-from groundwork.telemetry.metrics_server import Check, MetricsServer, metrics_registry
-from groundwork.telemetry.signals import open_telemetry
+from groundwork.metrics_http import Check, Exports, MetricsServer, metrics_registry
+from groundwork.signals import open_telemetry
 
 
 class AgentObservability(Exports):

@@ -15,7 +15,7 @@ from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI
 from broker_agent.target.calls_in_flight import CallsInFlight
 from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.topics.manager import TopicConfigManager
-from groundwork.connections.certificates import Validity
+from groundwork.certificates import Validity
 
 Family = GaugeMetricFamily | CounterMetricFamily
 _KIND_PREFIX = "REGISTRATION_KIND_"

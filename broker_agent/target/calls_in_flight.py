@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc
 
 from broker_agent.errors import NameServerError
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 SWEEP_GRACE_SECONDS = 1.0
 """How long past its deadline a call may go on before it is swept (RocketMQ: scanResponseTable)."""

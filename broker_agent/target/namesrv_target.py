@@ -27,9 +27,9 @@ from broker_agent.target.channel import NamesrvChannel
 from broker_agent.target.record import TargetRecord
 from broker_agent.target.state import TargetState
 from broker_agent.timing.clock import Timing
-from groundwork.connections.channels import ClientSecurity, open_channel
+from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

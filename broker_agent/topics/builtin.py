@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_agent.topics.table import TopicConfig
-from groundwork.topic_kinds import AUTO_CREATE_TOPIC, is_system_name
-from groundwork.topic_rules import MAX_NAME_LENGTH, SYNC_MEMBER_TOPIC_PREFIX
+from groundwork.topic_names import AUTO_CREATE_TOPIC, MAX_NAME_LENGTH, SYNC_MEMBER_TOPIC_PREFIX, is_system_name
 
 _INHERIT, _READ_WRITE = 1, 6
 _DEFAULT_QUEUES = 16

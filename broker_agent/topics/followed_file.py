@@ -14,7 +14,7 @@ from broker_agent.errors import StartError
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import MAX_FILE_BYTES, BrokenTopics, ContentT, load_file
 from broker_agent.topics.topics_file import Signature, copy_of, signature_of
-from groundwork.files.bounded_read import NoRegularFile, open_regular, read_as_it_is
+from groundwork.files import NoRegularFile, open_regular, read_as_it_is
 
 BROKEN_SECONDS = 3.0
 """How long a file may be broken or missing before that is a fault: the broker may be writing it."""

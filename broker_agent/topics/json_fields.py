@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from groundwork.topic_rules import MAX_NAME_LENGTH
+from groundwork.topic_names import MAX_NAME_LENGTH
 
 _MISSING = object()
 

@@ -14,7 +14,7 @@ import structlog
 from broker_agent.topics.json_fields import integer_of, object_of, parsed, text_of
 from broker_agent.topics.static_topic import TopicQueueMapping
 from broker_agent.topics.table import LOGGED_TOPICS, DataVersion, OnBadTopic, TopicConfigTable, decoded, version_of
-from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_QUEUE_NUMS, check_name, check_topic
+from groundwork.topic_names import MAX_NAME_LENGTH, MAX_QUEUE_NUMS, check_name, check_topic
 
 _FILE_NAME = "topicQueueMapping.json"
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1

@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.rpc_errors import InvalidField
 from broker_agent.topics.table import DataVersion, TopicConfig
-from groundwork.topic_rules import MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 _DEFAULT_QUEUES, _READ_WRITE = 16, 6
 _MAX_SYS_FLAG = 2**31 - 1

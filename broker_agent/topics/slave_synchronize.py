@@ -22,9 +22,9 @@ from broker_agent.topics.messages import copied_topic, version_message, version_
 from broker_agent.topics.servicer import MAX_PAGE_SIZE
 from broker_agent.topics.table import DataVersion, TopicConfig
 from groundwork.backoff import Backoff
-from groundwork.connections.channels import ClientSecurity, open_channel
+from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import FailedCall, RichError
+from groundwork.grpc_errors import FailedCall, RichError
 
 FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""

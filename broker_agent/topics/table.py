@@ -13,9 +13,9 @@ import structlog
 from broker_agent.errors import AgentError
 from broker_agent.topics.json_fields import integer_of, object_of, parsed, text_of
 from broker_agent.topics.static_topic import TopicQueueMapping
-from groundwork.files.bounded_read import open_regular, read_as_it_is
-from groundwork.files.checksums import is_damaged
-from groundwork.topic_rules import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from groundwork.checksums import is_damaged
+from groundwork.files import open_regular, read_as_it_is
+from groundwork.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 OnBadTopic = Literal["refuse", "skip"]
 """What to do with a file that has topics that break a rule: refuse it whole, or go on without them."""

@@ -22,8 +22,8 @@ from broker_agent.topics.table import (
     UnreadableTopics,
     load_topic_config_table,
 )
-from groundwork.files import disk
-from groundwork.files.replacement import replace_durably
+from groundwork import disk
+from groundwork.files import replace_durably
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

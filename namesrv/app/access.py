@@ -12,9 +12,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.auth.identity import of_certificate, of_token, shown_names
-from groundwork.auth.permits import Permission, Permits, Principal
-from groundwork.auth.refusals import RefusalLog
+from groundwork.permits import Permission, Permits, Principal, RefusalLog, of_certificate, of_token, shown_names
 from groundwork.shares import Sharer, Shares, sharer_at
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import NotAuthenticated, NotPermitted

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from groundwork.program.daemon_executor import DaemonExecutor
+from groundwork.daemon_executor import DaemonExecutor
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.address_claims import AddressClaim, AddressClaims
 from namesrv.storage.address_claims_file import AddressClaimsFile

@@ -14,9 +14,9 @@ import structlog
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.channels import ClientSecurity, open_aio_channel
+from groundwork.channels import ClientSecurity, open_aio_channel
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
 from namesrv.grpc_api.handlers import Context

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from groundwork.program.daemon_executor import DaemonExecutor
+from groundwork.daemon_executor import DaemonExecutor
 from namesrv.app.address_claim_store import AddressClaimStore
 from namesrv.app.intent_store import IntentStore
 from namesrv.app.kv_config_store import KvConfigStore

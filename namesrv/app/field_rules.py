@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from groundwork import topic_rules
+from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 from namesrv import limits
 from namesrv.core.errors import InvalidField, NotImplementedYet
@@ -17,7 +17,7 @@ class _HasFields(Protocol):
 def check_topic(field: str, topic: str) -> None:
     """Checks a topic name. Raises InvalidField."""
     try:
-        topic_rules.check_topic(topic)
+        topic_names.check_topic(topic)
     except ValueError as error:
         raise InvalidField(field, str(error)) from None
 
@@ -25,7 +25,7 @@ def check_topic(field: str, topic: str) -> None:
 def check_name(field: str, name: str) -> None:
     """Checks the name of a cluster, a broker or a zone. Raises InvalidField."""
     try:
-        topic_rules.check_name(name)
+        topic_names.check_name(name)
     except ValueError as error:
         raise InvalidField(field, str(error)) from None
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
-from groundwork.grpc_handlers.large_requests import MessageT
+from groundwork.rpc_handlers import MessageT
 from namesrv.app.writer import TableWriter
 from namesrv.core.slices import Sliced
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
 
-from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
-from groundwork.wording import counted
+from groundwork.printable import counted
+from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Cause, Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
 from namesrv.core.model import (
     MASTER_ID,

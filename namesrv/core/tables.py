@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
+from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core import encoding
 from namesrv.core.encoding import frame
 from namesrv.core.model import (

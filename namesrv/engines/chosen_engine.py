@@ -9,8 +9,8 @@ from typing import NamedTuple
 import structlog
 
 from groundwork.endpoints import Endpoint
+from groundwork.printable import how_to_install
 from groundwork.version import __version__
-from groundwork.wording import how_to_install
 
 _log = structlog.get_logger(__name__)
 

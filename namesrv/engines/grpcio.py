@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import grpc
 
-from groundwork.connections.listener_tls import ListenerTls
-from groundwork.listening import listener_options
-from groundwork.program.descriptors import descriptors_of_listener
+from groundwork.grpcio_server import listener_options
+from groundwork.listener_tls import ListenerTls
+from groundwork.program import descriptors_of_listener
 from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,

@@ -10,10 +10,10 @@ from pathlib import Path
 import namesrv_engine
 import structlog
 
-from groundwork.connections.listener_tls import ListenerTls
+from groundwork import disk
 from groundwork.endpoints import Endpoint
-from groundwork.files import disk
-from groundwork.files.hot_reload import CHECK_SECONDS
+from groundwork.hot_reload import CHECK_SECONDS
+from groundwork.listener_tls import ListenerTls
 
 # Sockets that a server listens on: TCP at every address of a host, or a Unix socket.
 

@@ -18,10 +18,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
-from groundwork.connections.listener_tls import ListenerTls
-from groundwork.grpc_handlers import inline_calls
-from groundwork.program.freed_memory import FreedMemory, malloc_trim, resident_bytes
-from groundwork.rich_errors import DETAILS_KEY
+from groundwork import rpc_handlers
+from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
+from groundwork.grpc_errors import DETAILS_KEY
+from groundwork.listener_tls import ListenerTls
 from namesrv.core.changes import (
     AddressClaimReleased,
     Change,
@@ -595,7 +595,7 @@ class NativeServer(grpc.aio.Server):
     async def start(self) -> None:
         """Begins to accept. Raises ValueError if the certificates cannot be used."""
         self._paths = list(self._registered)
-        self._handlers = [(handler, inline_calls.is_marked(handler)) for handler in self._registered.values()]
+        self._handlers = [(handler, rpc_handlers.is_marked(handler)) for handler in self._registered.values()]
         self.engine = self._new_engine()
         if (passing_on := self._entrance.hand_over(self.engine)) is not None:
             self._background.append(passing_on)
@@ -706,7 +706,7 @@ class NativeServer(grpc.aio.Server):
     def learned(self, call: Call, again: Again) -> None:
         """A call was answered well, and it is known how to answer it when it comes again."""
         if self._manager is not None:  # else any call may be traced, and has to be looked at
-            self._known.learn(call, again, inline_calls.room_of(call.handler))
+            self._known.learn(call, again, rpc_handlers.room_of(call.handler))
 
     # Details.
 
@@ -743,7 +743,7 @@ class NativeServer(grpc.aio.Server):
         call = Call(self, called, handler)
         if never_waits:
             answering: Any = handler.unary_unary  # the stubs know of the blocking kind only
-            inline_calls.run(self._conclude(call, answering(call.request(), call)))
+            rpc_handlers.run(self._conclude(call, answering(call.request(), call)))
             return
         self._calls[number] = call
         call.task = asyncio.get_running_loop().create_task(self._run(number, call))

@@ -1,4 +1,4 @@
-"""The gRPC contract: translates requests to the core and results back to messages.
+"""The gRPC contract: translates requests to records and results to messages.
 
 Begin reading in ``registration`` and ``route``.
 """

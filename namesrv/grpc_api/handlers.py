@@ -6,11 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from groundwork.grpc_handlers.admission import Context
-from groundwork.grpc_handlers.composition import RefusedCalls
-from groundwork.grpc_handlers.handlers import CallHandlers
-from groundwork.grpc_handlers.large_requests import LargeRequests
-from groundwork.telemetry.call_observers import CallObserver
+from groundwork.call_metrics import CallObserver
+from groundwork.rpc_handlers import CallHandlers, Context, LargeRequests, RefusedCalls
 from namesrv.app.access import Admission, Authorizer
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import NotImplementedYet

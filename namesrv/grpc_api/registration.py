@@ -14,7 +14,7 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from groundwork.shares import MACHINE, Sharer, Shares
-from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
+from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of, owner, sharer_of

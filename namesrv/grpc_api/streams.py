@@ -11,9 +11,9 @@ from dataclasses import replace
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.auth.permits import Permission
+from groundwork.permits import Permission
 from groundwork.shares import Shares
-from groundwork.topic_rules import MAX_RETRY_TOPIC_LENGTH, check_name
+from groundwork.topic_names import MAX_RETRY_TOPIC_LENGTH, check_name
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import check_permission, sharer_of

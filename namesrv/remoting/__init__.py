@@ -1,4 +1,4 @@
-"""RocketMQ's own protocol as a front of the name server: unmodified brokers, clients and mqadmin use it.
+"""RocketMQ's own protocol, which unmodified brokers, clients and mqadmin speak.
 
-It is above the server's rooms, whose stores, table writer and journal its calls go through. Begin reading in ``front``.
+Begin reading in ``front``, then ``calls``.
 """

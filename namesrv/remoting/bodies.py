@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from groundwork.endpoints import Endpoint
-from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TableMark

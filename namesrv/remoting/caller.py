@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from groundwork.auth.permits import Permission
+from groundwork.permits import Permission
 from groundwork.shares import sharer_at
 from namesrv.app.access import Authorizer, Context, identify
 from namesrv.app.channels import ChannelStreams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.program.descriptors import descriptors_of_listener
+from groundwork.program import descriptors_of_listener
 from groundwork.shares import Shares
 from namesrv.app.access import Authorizer
 from namesrv.app.counters import FrontCounter

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
+from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Change, FilterServersPut, GroupPut, GroupRemoved
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
 from namesrv.core.registrations import RouteInfoManager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ssl
 
-from groundwork.connections.certificates import read_authorities, read_key_pair
-from groundwork.connections.listener_tls import ListenerFiles
-from groundwork.files.hot_reload import HotReloaded
+from groundwork.certificates import read_authorities, read_key_pair
+from groundwork.hot_reload import HotReloaded
+from groundwork.listener_tls import ListenerFiles
 
 CLIENT_HELLO = 0x16
 """First byte of a TLS connection. As the first of a frame's length it would make that 352 MiB, which none has."""

@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.backoff import Backoff
-from groundwork.connections.channels import ClientSecurity, open_aio_channel
-from groundwork.rich_errors import RichError
+from groundwork.channels import ClientSecurity, open_aio_channel
+from groundwork.grpc_errors import RichError
 from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.replica import OutOfStep, ReplicaIntake, ReplicaManager
 from namesrv.core.snapshot_load import UnusableSnapshot

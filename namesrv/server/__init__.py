@@ -1,6 +1,4 @@
-"""The name server around the core: gRPC, and all that runs beside it in one event loop.
+"""The composition: how a name server or a replica is wired, started and ended.
 
-Rooms, each importing only those after it: ``server`` and ``replica`` (the assembled servers), ``observability``,
-``listener`` and ``engines``, ``services`` (the calls), ``stores`` (disk first), ``background`` (writer, scans,
-streams), ``rpc``, ``auth``. Begin reading in ``server``.
+Begin reading in ``server``.
 """

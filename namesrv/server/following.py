@@ -9,10 +9,10 @@ import structlog
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_handlers.composition import Composition
-from groundwork.program.freed_memory import GrownProcess
-from groundwork.program.logs import set_log_level
-from groundwork.program.systemd import tell_systemd
+from groundwork.freed_memory import GrownProcess
+from groundwork.logs import set_log_level
+from groundwork.rpc_handlers import Composition
+from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.app.clearing_up import clear_up
 from namesrv.app.cluster_test import ClusterTest

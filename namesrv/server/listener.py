@@ -19,15 +19,14 @@ from namesrv_api.v1 import (
     route_service_pb2,
 )
 
-from groundwork.auth.permits import Permits
-from groundwork.auth.permits_file import reloaded_permits, warn_of_permits
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.listener_tls import ListenerTls
-from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
-from groundwork.grpc_handlers.large_requests import LargeRequests
-from groundwork.listening import check_bindable
-from groundwork.program.systemd import listeners_handed_over
-from groundwork.telemetry.call_observers import CallObserver
+from groundwork.call_metrics import CallObserver
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.grpcio_server import check_bindable
+from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
+from groundwork.listener_tls import ListenerTls
+from groundwork.permits import Permits, reloaded_permits, warn_of_permits
+from groundwork.rpc_handlers import LargeRequests
+from groundwork.systemd import listeners_handed_over
 from namesrv.app.access import Authorizer, NamedGroups
 from namesrv.app.quotas import FairShares
 from namesrv.core.registrations import RouteInfoManager
@@ -116,7 +115,7 @@ def add_services(
     Args:
         server: The server, of any engine.
         settings: How long readers of streams may take nothing.
-        services: The services, each with the parts that answer its calls (``groundwork.grpc_handlers.composition``).
+        services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
         health_servicer: Knows which of them serve.
         observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_handlers.composition import Behaviour, RefusedCalls, methods_of, part_classes
+from groundwork.rpc_handlers import Behaviour, RefusedCalls, methods_of, part_classes
 from groundwork.version import __version__
 from namesrv.app.stall_detector import StallDetector
 from namesrv.core.errors import ReadOnlyReplica

@@ -13,11 +13,11 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
-from groundwork.connections.channels import ClientSecurity
-from groundwork.connections.security_settings import certificates
-from groundwork.program.freed_memory import GrownProcess
-from groundwork.program.logs import set_log_level
-from groundwork.program.systemd import tell_systemd
+from groundwork.channels import ClientSecurity
+from groundwork.freed_memory import GrownProcess
+from groundwork.logs import set_log_level
+from groundwork.systemd import tell_systemd
+from groundwork.tls_settings import certificates
 from groundwork.version import __version__
 from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.clearing_up import clear_up

@@ -1,5 +1,4 @@
-"""Files in the data directory: each is written whole or not at all, has a copy, and is checked when it is read.
+"""Files of the data directory: each is written whole or not at all, has a backup, and is checked when it is read.
 
-Knows no gRPC and no event loop; ``namesrv.server.stores`` decides when they are written. Begin reading in
-``data_dir`` and ``durable_file``.
+The stores of ``namesrv.app`` decide when a file is written. Begin reading in ``data_dir`` and ``durable_file``.
 """

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groundwork.files.replacement import replace_durably
+from groundwork.files import replace_durably
 from namesrv.core.address_claims import AddressClaim
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.storage.durable_file import DurableFile, read_model

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import structlog
 
+from groundwork import disk
 from groundwork.backoff import Backoff
-from groundwork.files import disk
 from namesrv.core.changes import Change
 from namesrv.core.journal_text import summary
 from namesrv.limits import MAX_WAITING_AUDIT_CHANGES, MAX_WAITING_AUDIT_ROWS

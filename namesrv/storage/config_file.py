@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from groundwork.files.replacement import replace_durably
+from groundwork.files import replace_durably
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 
 CONFIG_FILE = "namesrv_config.json"

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from groundwork.files import disk
-from groundwork.files.checksums import is_damaged
-from groundwork.files.replacement import replace_durably
+from groundwork import disk
+from groundwork.checksums import is_damaged
+from groundwork.files import replace_durably
 from namesrv.storage.data_dir import DataDirError
 
 ContentT = TypeVar("ContentT")

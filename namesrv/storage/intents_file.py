@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groundwork.files.replacement import replace_durably
+from groundwork.files import replace_durably
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKey, IntentKind, IntentTable
 from namesrv.storage.durable_file import BrokenFile, DurableFile, read_model
 

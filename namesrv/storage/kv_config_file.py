@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from groundwork.files.replacement import replace_durably
+from groundwork.files import replace_durably
 from namesrv.core.model import EMPTY, KvConfigTable
 from namesrv.storage.durable_file import BrokenFile, DurableFile
 

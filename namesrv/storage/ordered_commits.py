@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from groundwork.program.daemon_executor import DaemonExecutor
+from groundwork.daemon_executor import DaemonExecutor
 from namesrv.core.errors import NotDurable, Overloaded
 
 ResultT = TypeVar("ResultT")

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 
 import structlog
 
-from groundwork.files import disk
+from groundwork import disk
 from namesrv.core.encoding import varint
 from namesrv.storage.durable_file import BrokenFile
 

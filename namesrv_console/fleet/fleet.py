@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import grpc
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.aio import Calls
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import Calls
 from namesrv_console.fleet.observation import Observation
 from namesrv_console.fleet.observer import Observer, Timing
 

@@ -19,8 +19,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from tenacity import AsyncRetrying, retry_if_not_result
 
 from groundwork.backoff import Backoff
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.aio import Calls, pages
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import Calls, pages
 from namesrv_console.fleet.observation import BrokerKey, Observation, Reported, Tables
 
 POLL_SECONDS = 1.0

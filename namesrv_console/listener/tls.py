@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import structlog
 
-from groundwork.connections.certificates import Validity, read_key_pair
-from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
+from groundwork.certificates import Validity, read_key_pair
+from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 
 _log = structlog.get_logger(__name__)
 

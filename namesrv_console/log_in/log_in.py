@@ -22,10 +22,9 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.tokens import MAX_TOKEN_LENGTH, read_token
-from groundwork.files.hot_reload import HotReloaded
+from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_token
 from groundwork.flood_log import FloodLog
+from groundwork.hot_reload import HotReloaded
 from namesrv_console.listener.protection import problem
 from namesrv_console.log_in.guesses import Guesses
 from namesrv_console.log_in.people import MAX_PASSWORD_LENGTH, Person, Role, User, Users, is_password

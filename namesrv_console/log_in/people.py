@@ -16,9 +16,9 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from groundwork.connections.certificates import CertificateError
-from groundwork.files.bounded_read import read_at_most
-from groundwork.files.hot_reload import HotReloaded
+from groundwork.certificates import CertificateError
+from groundwork.files import read_at_most
+from groundwork.hot_reload import HotReloaded
 
 MAX_USERS_FILE_BYTES = 1024 * 1024
 """Largest users file."""

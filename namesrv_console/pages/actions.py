@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from groundwork.connections.call_errors import CallError
+from groundwork.grpc_errors import CallError
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.log_in.people import Role
 from namesrv_console.pages.questions import problem_json

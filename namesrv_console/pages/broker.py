@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.topic_kinds import TopicKind, kind_of
+from groundwork.grpc_errors import CallError
+from groundwork.topic_names import TopicKind, kind_of
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.fleet.observer import Observer
 from namesrv_console.pages.questions import journal, problem_json

@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.aio import Calls
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import Calls
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.pages.journal import Entry, cut_at, entry_json, merged
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.aio import Calls, pages
-from groundwork.topic_kinds import TopicKind, kind_of
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import Calls, pages
+from groundwork.topic_names import TopicKind, kind_of
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.pages.questions import problem_json
 

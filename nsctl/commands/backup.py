@@ -17,8 +17,8 @@ import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from groundwork.version import __version__
 from nsctl.commands.write import DryRun, all_intents
 from nsctl.output import Row, iso

@@ -9,8 +9,8 @@ import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.clocks import clock_of
 from nsctl.commands.diagnose import audit_row
 from nsctl.commands.read import PERMISSIONS, live_brokers

@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.diff import MOST_DIFFERENCES, all_routes, in_short
 from nsctl.exit_codes import FOUND
 from nsctl.fleet.rocketmq import RocketmqNamesrv

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from namesrv_api.v1 import admin_service_pb2
 
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.clocks import clock_of
 from nsctl.durations import Since
 from nsctl.journal import reason_of

@@ -7,7 +7,7 @@ from collections import Counter
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.read import TopicKind, route_rows, topic_names
 from nsctl.exit_codes import FOUND
 from nsctl.output import Format, Row, iso

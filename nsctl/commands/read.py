@@ -12,7 +12,7 @@ import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.output import Format, Row, iso
 from nsctl.session import Session
 

@@ -9,7 +9,7 @@ import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.durations import For, millis_from_now
 from nsctl.output import Row, iso
 from nsctl.session import Session

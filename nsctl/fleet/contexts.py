@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientFiles
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint, parse_endpoints
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"

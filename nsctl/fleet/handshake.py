@@ -7,7 +7,7 @@ import socket
 import ssl
 from enum import Enum
 
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 
 

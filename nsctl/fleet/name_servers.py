@@ -10,11 +10,10 @@ from typing import Generic, TypeVar
 from broker_agent_api.v1 import broker_agent_service_pb2, topic_config_service_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
-from groundwork.connections.call_errors import CallError
-from groundwork.connections.channels import ClientSecurity
+from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.blocking import NamesrvClient
-from groundwork.namesrv_client.connection import SERVICES
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import SERVICES, NamesrvClient
 
 AnswerT = TypeVar("AnswerT")
 

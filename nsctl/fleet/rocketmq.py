@@ -12,9 +12,8 @@ from typing import Any, Self, TypeVar
 import grpc
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Largest answer that is read: a list of a million topics has 30 MB."""

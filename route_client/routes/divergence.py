@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from route_client.routes.cache import Answer
 from route_client.routes.route import GroupKey, TopicRoute
 

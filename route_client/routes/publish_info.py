@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from groundwork.topic_rules import MAX_QUEUE_NUMS
+from groundwork.topic_names import MAX_QUEUE_NUMS
 from route_client.errors import MalformedOrderConfError
 from route_client.routes.route import MessageQueue, TopicRoute
 from route_client.routes.static_topics import is_static, static_queues

@@ -17,8 +17,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.files import disk
-from groundwork.files.bounded_read import open_regular
+from groundwork import disk
+from groundwork.files import open_regular
 from route_client.routes.route import TopicRoute, from_wire, to_wire
 
 FORMAT = "namesrv-route-cache-1"

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
 from route_client.routes.cache import Answer, RouteCache
 from route_client.settings import ClientSettings
 from route_client.source.endpoints import EndpointChooser

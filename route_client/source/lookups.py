@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 
 import grpc
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
 from route_client.routes.cache import Answer
 from route_client.source.endpoints import EndpointChooser

@@ -12,12 +12,10 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.connections.channels import ClientSecurity
+from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.aio import AioNamesrvClient
-from groundwork.namesrv_client.connection import ConnectionSettings
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
 from route_client.routes.cache import Answer, Origin
 from route_client.routes.route import from_wire
 from route_client.settings import ClientSettings

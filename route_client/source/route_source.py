@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
-from groundwork.topic_rules import check_topic
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.topic_names import check_topic
 from route_client.errors import (
     BadTopicNameError,
     ClientClosedError,

@@ -9,8 +9,7 @@ from typing import Any
 
 import grpc
 
-from groundwork.connections.call_errors import CallError
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
 from route_client.routes.cache import Answer
 from route_client.source.namesrv import Namesrv
 from route_client.source.topics import GATHER_SECONDS, REOPEN_SECONDS, KeptTopics, TopicPart, WatchedUpTo

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groundwork.connections.certificates import CertificateError, read_authorities, read_key_pair
-from groundwork.connections.tokens import MAX_TOKEN_LENGTH, read_token
+from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_authorities, read_key_pair, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
 from route_pipeline.source.name_server.connecting import MAX_PIN_SECONDS, MIN_PIN_SECONDS, Connecting, Timeouts, Tls

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from groundwork.files import disk
+from groundwork import disk
 from route_pipeline.stores.store import MissingFileError, StoredFile, StoreError, StoreUnavailableError
 
 PART = ".part"

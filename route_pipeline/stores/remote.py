@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, BinaryIO, cast
 
-from groundwork.wording import how_to_install
+from groundwork.printable import how_to_install
 from route_pipeline.stores.store import (
     MissingFileError,
     StoredFile,

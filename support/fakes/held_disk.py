@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from groundwork.files.replacement import replace_durably
+from groundwork.files import replace_durably
 
 LONGEST_SECONDS = 20.0
 

@@ -9,9 +9,8 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
 from namesrv_console.fleet.observation import BrokerKey, Observation, Reported, Tables
 from support.virtual_clock import VirtualClock
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.fakes.registering_name_server import FakeNameServer, refuse
 
 SLOW_SECONDS = 3.0

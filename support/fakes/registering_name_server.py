@@ -19,7 +19,7 @@ from namesrv_api.v1 import (
 )
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 DEADLINE = 10.0
 """Longest wait of a test for anything, seconds."""

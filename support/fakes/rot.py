@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files.checksums import ATTRIBUTE
+from groundwork.checksums import ATTRIBUTE
 
 
 def rot(file: Path, content: bytes) -> None:

@@ -11,7 +11,7 @@ import grpc
 from namesrv_api.v1 import route_data_pb2, route_service_pb2, route_service_pb2_grpc
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
 Chunk = route_service_pb2.SnapshotChunk

@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 ROUTE_SERVICE = "namesrv_api.v1.RouteService"
 Removals = tuple[pb.BrokerRemoval, ...]

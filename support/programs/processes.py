@@ -24,7 +24,7 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent

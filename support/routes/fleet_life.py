@@ -19,7 +19,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
 from namesrv.core.registrations import RouteInfoManager

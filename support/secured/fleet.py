@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
+from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration
 from support.secured.certificates import Authority, Files

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from support.engines import each, present
 from support.programs.processes import NamesrvProcess, eventually
 from support.secured.fleet import Place, connected

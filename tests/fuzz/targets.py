@@ -16,12 +16,11 @@ from broker_agent.namesrv_list.names import check_address_server, check_namesrv,
 from broker_agent.topics.mappings_file import decode_mappings
 from broker_agent.topics.table import BrokenTopics, decode_topics
 from broker_agent.topics.topics_file import encode_topics
-from groundwork.auth.permits_file import PermitsError, read_permits
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.tokens import read_token
+from groundwork.certificates import CertificateError, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.rich_errors import DETAILS_KEY, RichError
-from groundwork.topic_rules import check_topic
+from groundwork.grpc_errors import DETAILS_KEY, RichError
+from groundwork.permits import PermitsError, read_permits
+from groundwork.topic_names import check_topic
 from namesrv.core.changes import Cause, ChangeLog, KvPut
 from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
 from namesrv.core.slices import run_sync

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.engines import each, present
 from support.programs.agents import NEVER_SCAN, Agent
 from support.programs.processes import TOPICS, NamesrvProcess

@@ -10,8 +10,8 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.backup import File, read_file, write_new
 from nsctl.commands.write import DryRun
 from nsctl.output import Row

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.clocks import clock_of
 from nsctl.commands.doctor.findings import Code, Finding, Severity
 from nsctl.commands.doctor.of_brokers import of_lives, of_losses, of_names, of_topics

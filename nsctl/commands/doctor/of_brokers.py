@@ -9,10 +9,10 @@ from itertools import islice
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client.blocking import NamesrvClient
-from groundwork.topic_kinds import TopicKind as Kind
-from groundwork.topic_kinds import kind_of
-from groundwork.wording import counted
+from groundwork.namesrv_client import NamesrvClient
+from groundwork.printable import counted
+from groundwork.topic_names import TopicKind as Kind
+from groundwork.topic_names import kind_of
 from nsctl.commands.diagnose import entries
 from nsctl.commands.diff import BATCH
 from nsctl.commands.doctor.findings import Code, Finding

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from groundwork.connections.call_errors import CallError
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.doctor.findings import Code, Finding
 from nsctl.fleet.handshake import TlsProblem, served_until, tls_problem
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client.blocking import NamesrvClient
-from groundwork.wording import counted
+from groundwork.namesrv_client import NamesrvClient
+from groundwork.printable import counted
 from nsctl.clocks import Clock
 from nsctl.commands.doctor.findings import Code, Finding
 from nsctl.commands.write import all_intents

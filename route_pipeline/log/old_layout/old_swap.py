@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from groundwork.files import disk
+from groundwork import disk
 
 _STAGED, _ASIDE, _REPLACED = "compacted-", "old-", "replaced-"
 _LIST = "_replaces.json"

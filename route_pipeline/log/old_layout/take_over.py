@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from groundwork.files import disk
+from groundwork import disk
 from groundwork.version import __version__
 from route_pipeline.log.old_layout.old_swap import finish_replacing
 from route_pipeline.log.protocol import commits

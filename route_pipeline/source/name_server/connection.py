@@ -13,11 +13,9 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.blocking import NamesrvClient
-from groundwork.namesrv_client.connection import ConnectionSettings
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import ConnectionSettings, NamesrvClient
 from route_pipeline.source.name_server.connecting import Connecting
 from route_pipeline.source.name_server.hints import hint_of
 

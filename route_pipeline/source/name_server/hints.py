@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import grpc
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 _BY_REASON = {
     "NOT_AUTHENTICATED": "look at the option 'tokenFile' (or 'token'), or 'tlsCertFile' and 'tlsKeyFile'",

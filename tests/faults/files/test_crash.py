@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from groundwork.files.failpoints import VARIABLE
+from groundwork.failpoints import VARIABLE
 from tests.faults.files.failpoints import CRASHED, LIST
 from tools.faults.owned_files import OWNED, WITH_COPY
 

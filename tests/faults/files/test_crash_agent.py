@@ -11,7 +11,7 @@ import grpc
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.files.failpoints import VARIABLE
+from groundwork.failpoints import VARIABLE
 from support.programs.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
 from support.programs.processes import Client, eventually
 from tests.faults.files.failpoints import CRASHED, LIST

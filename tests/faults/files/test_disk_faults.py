@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from tools.faults.fleet.operated_server import DURABLE, OperatedServer
 

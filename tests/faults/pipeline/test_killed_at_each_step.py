@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from groundwork.files import disk
-from groundwork.files.failpoints import VARIABLE, Failpoints
+from groundwork import disk
+from groundwork.failpoints import VARIABLE, Failpoints
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from support.programs.processes import BIN, eventually

@@ -22,7 +22,7 @@ from broker_agent.clients.queries import OperatorQueries
 from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
 from broker_agent.errors import StartError
 from broker_agent.listener.server import AgentServer
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
 from tests.integration.agent.client_listener import (
     ANY_PORT,

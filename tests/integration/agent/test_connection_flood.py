@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from groundwork.endpoints import Endpoint
-from groundwork.program.descriptors import without_others
+from groundwork.program import without_others
 from support.programs.agents import Agent
 from support.programs.processes import TOPICS, NamesrvProcess, eventually
 

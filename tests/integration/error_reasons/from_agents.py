@@ -25,9 +25,9 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.servicer import KEPT_TABLES, TopicConfigServicer
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_file import TopicsFile, encode_topics
-from groundwork.auth.permits import Permits, Principal, token_key
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
+from groundwork.permits import Permits, Principal, token_key
 from tests.unit.broker_agent.topic_agents import error_of, topic_agent
 
 SECONDS = 20.0

@@ -17,7 +17,7 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_api.v1 import registration_service_pb2 as registrations
 from namesrv_api.v1 import route_service_pb2 as routes
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.grpc_api.handlers import handlers_of_server

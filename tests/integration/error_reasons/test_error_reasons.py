@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from tests.integration.error_reasons.from_agents import AGENT_CASES
 from tests.integration.error_reasons.from_name_servers import NAME_SERVER_CASES
 from tools.generate_clients import AGENT_REASONS_FILE, REASONS_FILE, Reason, error_reasons, read_contract

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.server.listener import SERVICES
 from namesrv.server.replica_calls import LEADERS_CALLS
 from support.programs.processes import Client, NamesrvProcess, eventually

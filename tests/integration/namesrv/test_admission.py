@@ -9,7 +9,7 @@ import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.app.quotas import FairShares
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.handlers import handlers_of_server

@@ -13,7 +13,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.limits import (
     MAX_HOLDER_LENGTH,
     MAX_MESSAGE_BYTES,

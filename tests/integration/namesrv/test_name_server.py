@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv.server.listener import SERVICES
 from support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually

@@ -20,8 +20,8 @@ from google.protobuf.message_factory import GetMessageClass
 from typer.testing import CliRunner
 
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.connection import SERVICES
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
+from groundwork.namesrv_client import SERVICES
 from nsctl.cli import app
 from nsctl.fleet.name_servers import AGENT_SERVICES
 from support.hostile.text import HOSTILE, unescaped

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from groundwork.connections.channels import ClientFiles, ClientSecurity, open_channel
+from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from support import metrics_page
 from support.programs.agents import Agent, AgentClient
 from support.programs.processes import NamesrvProcess, eventually

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import Gauge
 
 from groundwork.endpoints import Endpoint
-from groundwork.telemetry.metrics_server import ASKING, MetricsServer, metrics_registry
+from groundwork.metrics_http import ASKING, MetricsServer, metrics_registry
 from support.hostile.http_peers import ATTACKS, under
 
 SERIES = 1_000

@@ -11,7 +11,7 @@ from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from namesrv_api.v1 import admin_service_pb2
 
-from groundwork.program.stack_dumps import DUMP_SIGNAL
+from groundwork.stack_dumps import DUMP_SIGNAL
 from support.programs.agents import TIMEOUT, Agent
 from support.programs.processes import NamesrvProcess, Process, eventually
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.connections.call_errors import CallError
-from groundwork.connections.channels import ClientSecurity
+from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from support.programs.processes import NamesrvProcess, eventually
 from support.programs.rocketmq import RemotingClient, broker_fields, register
 from support.secured.certificates import DAY, Files

@@ -15,9 +15,9 @@ from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from typer.testing import CliRunner
 
 from broker_agent.listener.server import SERVICE_NAME
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.health_check import check_health
+from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
+from groundwork.health_check import check_health
 from nsctl.cli import app as nsctl_app
 from nsctl.exit_codes import REFUSED
 from support.programs.agents import TIMEOUT, Agent, AgentClient

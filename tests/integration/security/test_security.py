@@ -12,9 +12,9 @@ from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import QueueData
 
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.health_check import check_health
-from groundwork.rich_errors import RichError
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.grpc_errors import RichError
+from groundwork.health_check import check_health
 from namesrv.grpc_api.reflection import SERVICE_NAMES
 from support.programs.processes import NamesrvProcess, eventually
 from support.registrations import data_version, identity, registration

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually

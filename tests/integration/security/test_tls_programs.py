@@ -10,9 +10,9 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 
 from broker_agent.listener.server import SERVICE_NAME
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.health_check import check_health
+from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
+from groundwork.health_check import check_health
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
 from support.programs.agents import Agent
 from support.programs.processes import BIN, TOPICS, NamesrvProcess, ended, eventually

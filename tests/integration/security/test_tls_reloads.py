@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from groundwork.connections.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
-from groundwork.connections.listener_tls import ListenerFiles, ListenerTls
+from groundwork.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
 from groundwork.endpoints import Endpoint
+from groundwork.listener_tls import ListenerFiles, ListenerTls
 from support.programs.processes import eventually
 from support.secured.certificates import Authority, Files
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.connections.call_errors import CallError
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.namesrv_client.blocking import NamesrvClient
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
 from groundwork.version import __version__
 from support.engines import present
 from support.programs.processes import BIN, NamesrvProcess, eventually

@@ -15,7 +15,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.metrics_page import samples
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration

@@ -11,7 +11,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import register_group, unregister_group
 from support.routes.followed_rows import FollowedRows, RowsOfTables

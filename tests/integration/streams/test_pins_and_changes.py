@@ -10,7 +10,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.core.pins import MAX_PINNED_REVISIONS
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration

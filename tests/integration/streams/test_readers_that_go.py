@@ -14,8 +14,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from structlog.testing import capture_logs
 
 from broker_agent.clients.server import ClientServerOptions, handlers_of_clients
-from groundwork.grpc_handlers.handlers import CallHandlers
-from groundwork.telemetry.call_observers import CallObserver
+from groundwork.call_metrics import CallObserver
+from groundwork.rpc_handlers import CallHandlers
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
 from support.partial_services import whole

@@ -15,7 +15,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS
 from support.programs.processes import Client, NamesrvProcess, eventually

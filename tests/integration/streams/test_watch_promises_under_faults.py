@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.agents import Agent
 from support.programs.processes import Client, NamesrvProcess, eventually
 from support.registrations import identity, registration, topic_config

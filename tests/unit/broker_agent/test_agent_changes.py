@@ -17,7 +17,7 @@ from broker_agent.fan_out.registration_results import Master
 from broker_agent.timing.debounce import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.fakes.registering_name_server import DEADLINE
 from support.programs.processes import eventually
 from support.timing import agent_timing

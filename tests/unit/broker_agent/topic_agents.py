@@ -14,7 +14,7 @@ from broker_agent.auth.admission import AgentAdmission
 from broker_agent.listener.server import AgentServer
 from broker_agent.topics.servicer import SERVICE
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 
 
 @contextmanager

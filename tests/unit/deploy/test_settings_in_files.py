@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from broker_agent.settings import AgentSettings
-from groundwork.program.settings import ProgramSettings
+from groundwork.settings_cli import ProgramSettings
 from namesrv.settings import NamesrvSettings
 from route_pipeline import commands as route_pipeline_commands
 from tests.unit.deploy.files import (

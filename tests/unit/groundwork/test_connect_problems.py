@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.connect_problems import hint_of
+from groundwork.grpc_errors import hint_of
 
 CONNECTING = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9876: "
 HINTS = {

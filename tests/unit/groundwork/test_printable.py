@@ -16,11 +16,11 @@ import structlog
 import yaml
 from rich.table import Table
 
+from groundwork.json_lines import LogFormat
+from groundwork.logs import configure_logs
 from groundwork.printable import UNPRINTABLE, printable, printable_json, say
-from groundwork.program.json_lines import LogFormat
-from groundwork.program.logs import configure_logs
-from groundwork.program.settings import exit_with
-from groundwork.program.terminal import TableConsole
+from groundwork.settings_cli import exit_with
+from groundwork.terminal import TableConsole
 from nsctl.output import Format, show
 from support.hostile.text import HOSTILE, unescaped
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from groundwork.rich_errors import DETAILS_KEY, FieldViolation, RichError
+from groundwork.grpc_errors import DETAILS_KEY, FieldViolation, RichError
 
 
 class FailedCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.topic_kinds import TopicKind, kind_of
+from groundwork.topic_names import TopicKind, kind_of
 
 
 @pytest.mark.parametrize(

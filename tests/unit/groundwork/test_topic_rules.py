@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.topic_rules import check_name, check_topic
+from groundwork.topic_names import check_name, check_topic
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 127, "%RETRY%group", "|%-_", "host-1.example.com", "0"])

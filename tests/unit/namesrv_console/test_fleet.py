@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 
-from groundwork.connections.call_errors import CallError
-from groundwork.namesrv_client.aio import Calls
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import Calls
 from namesrv_console.fleet.fleet import Fleet
 from support.fakes.observed_name_server import FakeNameServer
 from support.timing import console_timing

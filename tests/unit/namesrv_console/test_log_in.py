@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from groundwork.connections.certificates import CertificateError
+from groundwork.certificates import CertificateError
 from namesrv_console.log_in.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
 from support.virtual_clock import VirtualClock
 
@@ -98,7 +98,7 @@ def test_a_cookie_is_of_one_process_and_one_token(file: Path, monkeypatch: pytes
     log_in = LogIn(file, over_tls=False)
     shown = cookie(logged_in(log_in, {"token": TOKEN}))
     assert not LogIn(file, over_tls=False).lets_in(asks(shown)), "a restart"
-    monkeypatch.setattr("groundwork.files.hot_reload.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("groundwork.hot_reload.CHECK_SECONDS", 0.0)
     file.write_text("another-token-that-is-long")
     os.utime(file, (1, 1))
     for _ in range(3):  # a change is taken once it has looked the same twice

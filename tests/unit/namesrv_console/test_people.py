@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from typer.testing import CliRunner
 
-from groundwork.connections.certificates import CertificateError
+from groundwork.certificates import CertificateError
 from namesrv.cli import app
 from namesrv_console.log_in.log_in import PERSON, Doors, LogIn
 from namesrv_console.log_in.people import Person, Role, hashed, is_password, read_users, reloaded_users

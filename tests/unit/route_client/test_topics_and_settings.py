@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from route_client.errors import TooManyTopicsError
 from route_client.routes.cache import Answer, Origin
 from route_client.routes.divergence import Divergence

@@ -20,7 +20,7 @@ from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
 from groundwork.endpoints import Endpoint
-from groundwork.program.descriptors import use_all_descriptors
+from groundwork.program import use_all_descriptors
 from support.engines import ENGINES
 from support.programs.agents import Agent
 from support.programs.console_process import ConsoleProcess

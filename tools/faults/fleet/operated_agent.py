@@ -9,8 +9,8 @@ import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.files.failpoints import VARIABLE
-from groundwork.rich_errors import RichError
+from groundwork.failpoints import VARIABLE
+from groundwork.grpc_errors import RichError
 from support.programs.agents import TIMEOUT, Agent, AgentClient
 
 COUNTED, PASSING = "Counted", "Comes-And-Goes"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.files.failpoints import VARIABLE
+from groundwork.failpoints import VARIABLE
 from support.programs.processes import Client, NamesrvProcess
 from support.registrations import registration
 

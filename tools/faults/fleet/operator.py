@@ -12,7 +12,7 @@ from collections.abc import Callable
 import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.processes import Client
 from tools.faults.fleet.workers import Connect, Worker
 from tools.faults.history import History

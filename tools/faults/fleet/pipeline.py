@@ -17,7 +17,7 @@ import grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.programs.processes import BIN, Client, eventually
 from support.routes.route_rows import key_of
 from tools.faults.fleet.workers import TIMEOUT, Connect, Worker

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum, auto
 
-from groundwork.program.descriptors import use_all_descriptors
+from groundwork.program import use_all_descriptors
 from tools.faults.load.frames import (
     DATA,
     END_HEADERS,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from groundwork.program.descriptors import descriptors_for_connections, use_all_descriptors
+from groundwork.program import descriptors_for_connections, use_all_descriptors
 from support.programs.processes import NamesrvProcess, Process, eventually
 from tools.faults.load.crowd import MOST_SECONDS
 from tools.faults.load.hostile import NO_SCAN, ROOT, Held, Load, lookup_while, register_topics

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv import limits
 from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from support.registrations import registration

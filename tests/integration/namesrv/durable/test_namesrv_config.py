@@ -11,7 +11,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
 from namesrv.storage.config_file import CONFIG_FILE
 from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually

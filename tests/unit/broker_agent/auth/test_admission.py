@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.auth.actions import ACTIONS, COMMANDS, SERVICES
 from broker_agent.auth.admission import AgentAdmission, ByPermits, OwnGroupCommands
-from groundwork.auth.permits import AgentAction, GroupPattern, Permits, Principal
 from groundwork.errors import NotAuthenticated, NotPermitted
+from groundwork.permits import AgentAction, GroupPattern, Permits, Principal
 
 GROUP = ("DefaultCluster", "broker-a")
 ROLE = "broker_agent_api.v1.BrokerAgentService.ChangeBrokerRole"

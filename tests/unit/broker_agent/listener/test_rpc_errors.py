@@ -14,7 +14,7 @@ from broker_agent.listener.server import AgentServer
 from broker_agent.rpc_errors import CallRefused, InvalidField, LimitExceeded, NotDurable
 from broker_agent.topics.servicer import SERVICE
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import FieldViolation, RichError
+from groundwork.grpc_errors import FieldViolation, RichError
 from support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.topic_agents import error_of
 

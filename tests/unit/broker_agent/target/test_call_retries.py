@@ -8,7 +8,7 @@ import pytest
 from broker_agent.errors import NameServerError
 from broker_agent.target.call_retries import CallRetries
 from broker_agent.timing.clock import Timing
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.timing import agent_timing
 from support.virtual_clock import VirtualClock
 

@@ -19,7 +19,7 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.target.state import FIRST_REFUSED_SECONDS
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import TopicConfig
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from support.fakes.registering_name_server import FakeNameServer
 from support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, table, topic

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.auth.permits import GroupPattern, Permission, Permits, Principal
-from groundwork.auth.permits_file import MAX_PERMITS_FILE_BYTES, MAX_PRINCIPALS, PermitsError, read_permits
 from groundwork.errors import NotPermitted
+from groundwork.permits import (
+    MAX_PERMITS_FILE_BYTES,
+    MAX_PRINCIPALS,
+    GroupPattern,
+    Permission,
+    Permits,
+    PermitsError,
+    Principal,
+    read_permits,
+)
 
 TOML = """
 [principals.broker-a]

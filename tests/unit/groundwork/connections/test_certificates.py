@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from groundwork.connections.certificates import (
+from groundwork.certificates import (
     MAX_FILE_BYTES,
     CertificateError,
     Validity,

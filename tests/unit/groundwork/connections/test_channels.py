@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.connections.certificates import CertificateError
-from groundwork.connections.channels import ClientFiles, ClientSecurity
-from groundwork.connections.security_settings import ClientSecuritySettings, ListenerSecuritySettings
-from groundwork.connections.tokens import MAX_TOKEN_LENGTH, read_token
-from groundwork.program.settings import ProgramSettings
+from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_token
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.settings_cli import ProgramSettings
+from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
 from support.secured.certificates import Authority
 
 

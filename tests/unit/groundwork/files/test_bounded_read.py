@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files.bounded_read import NoRegularFile, open_regular, read_as_it_is, read_at_most
+from groundwork.files import NoRegularFile, open_regular, read_as_it_is, read_at_most
 
 
 def test_a_file_of_just_the_bound_is_read_and_one_byte_more_is_an_error_that_names_the_bound(tmp_path: Path) -> None:

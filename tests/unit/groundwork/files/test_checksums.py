@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files.checksums import ATTRIBUTE, is_damaged, seal
+from groundwork.checksums import ATTRIBUTE, is_damaged, seal
 from support.fakes.rot import rot, skip_without_checksums
 
 

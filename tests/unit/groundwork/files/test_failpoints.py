@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files import disk
-from groundwork.files.failpoints import FAILPOINTS, VARIABLE, Failpoints
+from groundwork import disk
+from groundwork.failpoints import FAILPOINTS, VARIABLE, Failpoints
 
 ROOT = Path(__file__).parents[4]
 WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl", "namesrv_console")
 """The packages whose files have failpoints. The pipeline's store is Spark's and Parquet's."""
 
 EXCEPTIONS = {
-    "groundwork/files/disk.py": "it is where all others write",
-    "groundwork/files/failpoints.py": "its own files exist in tests only",
+    "groundwork/disk.py": "it is where all others write",
+    "groundwork/failpoints.py": "its own files exist in tests only",
 }
 FILE_METHODS = {"write_text", "write_bytes", "unlink", "rename", "touch", "hardlink_to", "symlink_to", "truncate"}
 OS_FUNCTIONS = {"fsync", "fdatasync", "rename", "replace", "link", "unlink", "remove", "truncate", "pwrite"}
@@ -27,7 +27,7 @@ OS_FUNCTIONS = {"fsync", "fdatasync", "rename", "replace", "link", "unlink", "re
 SAVE = """
 import sys
 from pathlib import Path
-from groundwork.files import disk
+from groundwork import disk
 file = Path(sys.argv[1])
 with disk.open_new(file) as stream:
     disk.write(stream, file, b"content")
@@ -100,7 +100,7 @@ def _opens_for_writing(call: ast.Call) -> bool:
 
 
 def _writes(call: ast.Call) -> str | None:
-    """What a call does to a file past groundwork.files.disk, as far as its name tells."""
+    """What a call does to a file past groundwork.disk, as far as its name tells."""
     function = call.func
     if isinstance(function, ast.Name):
         return "open" if function.id in {"open", "FileIO"} and _opens_for_writing(call) else None

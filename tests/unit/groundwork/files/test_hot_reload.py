@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files.hot_reload import CHECK_SECONDS, HotReloaded
+from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from support.virtual_clock import VirtualClock
 
 

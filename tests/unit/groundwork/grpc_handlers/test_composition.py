@@ -9,8 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from groundwork.errors import CallRefused
-from groundwork.grpc_handlers.admission import Context
-from groundwork.grpc_handlers.composition import Composition, NotComposed, RefusedCalls, methods_of, part_classes
+from groundwork.rpc_handlers import Composition, Context, NotComposed, RefusedCalls, methods_of, part_classes
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
 CHECK, WATCH = SERVICE.methods_by_name["Check"], SERVICE.methods_by_name["Watch"]

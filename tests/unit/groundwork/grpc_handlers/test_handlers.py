@@ -13,14 +13,10 @@ from grpc_health.v1 import health_pb2
 from structlog.testing import capture_logs
 
 from broker_agent.error_codes import FAILURES as OF_AGENT
+from groundwork import rpc_handlers
 from groundwork.errors import CallRefused, InvalidField
-from groundwork.grpc_handlers import inline_calls
-from groundwork.grpc_handlers.admission import Context, OpenGate
-from groundwork.grpc_handlers.composition import RefusedCalls
-from groundwork.grpc_handlers.failures import Failures
-from groundwork.grpc_handlers.handlers import CallHandlers
-from groundwork.grpc_handlers.large_requests import MessageT
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
+from groundwork.rpc_handlers import CallHandlers, Context, Failures, MessageT, OpenGate, RefusedCalls
 from namesrv.error_codes import FAILURES as OF_NAME_SERVER
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -180,7 +176,7 @@ def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any
     world = World(failures, answering(answer))
     assert asyncio.run(world.check(Reader())) == b"\x08\x01"
     assert world.observer.ended_with == [grpc.StatusCode.OK]
-    assert inline_calls.is_marked(world.handlers["Check"])
+    assert rpc_handlers.is_marked(world.handlers["Check"])
 
 
 @both

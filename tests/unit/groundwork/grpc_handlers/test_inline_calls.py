@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groundwork.grpc_handlers import inline_calls
+from groundwork import rpc_handlers
 
 
 async def answer() -> int:
@@ -28,7 +28,7 @@ async def wait_whatever_comes() -> int:
     for _ in range(2):
         try:
             await asyncio.sleep(0)
-        except inline_calls.Waited:
+        except rpc_handlers.Waited:
             continue
     return 7
 
@@ -36,25 +36,25 @@ async def wait_whatever_comes() -> int:
 async def say_what_it_was_told() -> str:
     try:
         await asyncio.sleep(0)
-    except inline_calls.Waited as told:
+    except rpc_handlers.Waited as told:
         return str(told)
     return "nothing"
 
 
 def test_what_does_not_wait_is_run_to_its_end() -> None:
-    assert inline_calls.run(answer()) == 7
+    assert rpc_handlers.run(answer()) == 7
 
 
 def test_an_error_comes_through() -> None:
     with pytest.raises(KeyError):
-        inline_calls.run(fail())
+        rpc_handlers.run(fail())
 
 
 @pytest.mark.parametrize("waiting", [wait, wait_whatever_comes])
 def test_what_waits_is_ended_with_an_error(waiting: Callable[[], Coroutine[Any, Any, int]]) -> None:
-    with pytest.raises(inline_calls.Waited):
-        inline_calls.run(waiting())
+    with pytest.raises(rpc_handlers.Waited):
+        rpc_handlers.run(waiting())
 
 
 def test_what_waits_may_still_say_that_it_failed() -> None:
-    assert inline_calls.run(say_what_it_was_told()) == "a call that is answered at once waits for something"
+    assert rpc_handlers.run(say_what_it_was_told()) == "a call that is answered at once waits for something"

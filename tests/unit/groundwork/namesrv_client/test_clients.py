@@ -14,12 +14,9 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.connections.call_errors import CallError
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client.aio import AioNamesrvClient, pages
-from groundwork.namesrv_client.blocking import NamesrvClient
-from groundwork.namesrv_client.connection import PLAIN, ConnectionSettings
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient, pages
 
 REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
 NOTHING = pb.GetNamesrvStatusRequest()

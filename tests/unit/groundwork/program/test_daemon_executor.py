@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.program.daemon_executor import DaemonExecutor
+from groundwork.daemon_executor import DaemonExecutor
 
 ROOT = Path(__file__).parents[4]
 HANGS = """
 import threading
-from groundwork.program.daemon_executor import DaemonExecutor
+from groundwork.daemon_executor import DaemonExecutor
 executor, begun = DaemonExecutor(1, "hanging"), threading.Event()
 executor.submit(lambda: (begun.set(), threading.Event().wait()))
 begun.wait()

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from groundwork.program.descriptors import FOR_OTHERS, MOST, without_others
+from groundwork.program import FOR_OTHERS, MOST, without_others
 
 RAISES = (
-    "import resource; from groundwork.program.descriptors import use_all_descriptors, descriptors_for_connections;"
+    "import resource; from groundwork.program import use_all_descriptors, descriptors_for_connections;"
     "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000)); use_all_descriptors();"
     "print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_for_connections())"
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.program.freed_memory import (
+from groundwork.freed_memory import (
     CONNECTION_BYTES,
     LEAST_BYTES,
     LOOK_SECONDS,

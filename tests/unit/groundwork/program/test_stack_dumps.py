@@ -13,9 +13,9 @@ from weakref import WeakSet
 import pytest
 from structlog.testing import capture_logs
 
-from groundwork.program import stack_dumps
-from groundwork.program.event_loops import make_observable
-from groundwork.program.stack_dumps import dump_stacks
+from groundwork import stack_dumps
+from groundwork.event_loops import make_observable
+from groundwork.stack_dumps import dump_stacks
 
 SECONDS = 20.0
 """How long anything here may take."""

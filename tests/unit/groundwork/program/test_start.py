@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.program.start import run_program
+from groundwork.program import run_program
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from groundwork.endpoints import Endpoint
-from groundwork.program.systemd import listeners_handed_over, tell_systemd
+from groundwork.systemd import listeners_handed_over, tell_systemd
 
 
 @pytest.fixture

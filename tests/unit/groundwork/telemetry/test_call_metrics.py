@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 from prometheus_client import CollectorRegistry
 
-from groundwork.telemetry.call_metrics import CallMetrics
+from groundwork.call_metrics import CallMetrics
 
 METHOD = "a.B/C"
 OK, NOT_FOUND = grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND

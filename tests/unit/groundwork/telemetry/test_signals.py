@@ -14,9 +14,9 @@ from prometheus_client import Counter as PrometheusCounter
 from prometheus_client import Gauge as PrometheusGauge
 from prometheus_client import Histogram as PrometheusHistogram
 
-from groundwork.telemetry.call_metrics import ClientCallMetrics
-from groundwork.telemetry.otlp_metrics import metrics_data
-from groundwork.telemetry.signals import Signals, open_telemetry
+from groundwork.call_metrics import ClientCallMetrics
+from groundwork.otlp_metrics import metrics_data
+from groundwork.signals import Signals, open_telemetry
 
 BOTH, NEITHER = Signals(metrics=True, traces=True), Signals(metrics=False, traces=False)
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
@@ -46,7 +46,7 @@ def test_a_signal_is_sent_where_its_exporter_or_an_endpoint_asks_for_it(
 
 
 def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "groundwork.telemetry.otlp", raising=False)
+    monkeypatch.delitem(sys.modules, "groundwork.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ValueError, match=r"opentelemetry.sdk.trace is missing; install the extra otel \("):
         open_telemetry("namesrv", ENDPOINT, CollectorRegistry(), traces_follow_callers=True)

@@ -9,8 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from groundwork import endpoints, topic_rules
-from groundwork.auth import permits_file
+from groundwork import endpoints, permits, topic_names
 from namesrv import limits, runtime_settings
 from namesrv.app import config_store
 from namesrv.core import address_claims, changes, pins
@@ -21,9 +20,9 @@ from namesrv.settings import NamesrvSettings
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "limits.md"
 MODULES = (
     limits,
-    topic_rules,
+    topic_names,
     endpoints,
-    permits_file,
+    permits,
     address_claims,
     changes,
     pins,

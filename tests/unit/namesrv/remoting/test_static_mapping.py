@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from groundwork.topic_rules import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
+from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.remoting import bodies
 from namesrv.remoting.bodies import read_registration

@@ -8,7 +8,7 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.topic_rules import SYNC_MEMBER_TOPIC_PREFIX
+from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.errors import InvalidField, TopicNotFound
 from support.core_fleet import A, B, addrs_of
 from tests.unit.namesrv.scenarios.calls import Calls

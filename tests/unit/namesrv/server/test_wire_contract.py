@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.grpc_handlers.composition import Composition, part_classes
+from groundwork.rpc_handlers import Composition, part_classes
 from namesrv.core import errors
 from namesrv.core.model import RemovalReason
 from namesrv.error_codes import CODES

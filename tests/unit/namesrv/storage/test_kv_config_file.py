@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from groundwork.files.replacement import replace_durably
+from groundwork.files import replace_durably
 from namesrv.core.model import EMPTY, KvConfigTable
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.kv_config_file import KvConfigFile

@@ -76,7 +76,7 @@ def test_a_line_that_the_disk_takes_in_part_is_taken_back(tmp_path: Path, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("groundwork.files.disk.write", write_part)
+        patched.setattr("groundwork.disk.write", write_part)
         with pytest.raises(OSError, match="No space left on device"):
             file.append(b"a line\n")
     assert (tmp_path / "f").read_bytes() == b"1\n"

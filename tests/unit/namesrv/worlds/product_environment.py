@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv.app.cluster_test import (
     ClusterTest,
     asked_by_cluster_test,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.connections.channels import ClientFiles
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.fleet.contexts import ContextError, client_files, contexts_file, name_servers
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files.failpoints import VARIABLE
+from groundwork.failpoints import VARIABLE
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.old_layout.take_over import take_over
 from route_pipeline.log.protocol.route_log import MARKER, RouteLog

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files import disk
-from groundwork.files.failpoints import Failpoints
+from groundwork import disk
+from groundwork.failpoints import Failpoints
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.remote import RemoteStore
 from route_pipeline.stores.store import (

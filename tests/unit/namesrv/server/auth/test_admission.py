@@ -9,8 +9,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from structlog.testing import capture_logs
 
-from groundwork.auth.permits import GroupPattern, Permits, Principal
-from groundwork.auth.refusals import REFUSAL_LOG_SECONDS
+from groundwork.permits import REFUSAL_LOG_SECONDS, GroupPattern, Permits, Principal
 from groundwork.shares import MACHINE, Sharer
 from namesrv.app import access
 from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.topic_rules import MAX_MAPPED_QUEUES
+from groundwork.topic_names import MAX_MAPPED_QUEUES
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.model import ReportedQueues, StaticMapping
 from namesrv.core.slices import run_sync

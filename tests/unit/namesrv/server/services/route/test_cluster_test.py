@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from groundwork.rich_errors import RichError
+from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.app.cluster_test import (
     ASK_LAST_SECONDS,

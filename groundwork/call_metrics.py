@@ -1,0 +1,238 @@
+"""Metrics of gRPC calls (gRFC A66), and the observers that collect them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+# Observers of the calls that a server answers: metrics and traces, on listeners of any engine.
+
+Metadata = Iterable[tuple[str, str | bytes]]
+
+
+class MethodObserver(Protocol):
+    """Watches one call of the contract. Neither method may block or raise."""
+
+    def started(self, metadata: Callable[[], Metadata | None]) -> Any:
+        """A call began, and its caller sent this metadata. Returns what ``ended`` is to be given."""
+
+    def ended(self, code: grpc.StatusCode, started: Any) -> None:
+        """A call ended."""
+
+
+class CallObserver(Protocol):
+    """Watches the calls of a server."""
+
+    def of(self, method: str, *, streams: bool) -> MethodObserver | None:
+        """The observer of one call of the contract, ``package.Service/Method``; None: there is none."""
+
+
+def observed(
+    handle: Callable[[Any, Any], Awaitable[Any]],
+    observers: Sequence[CallObserver],
+    method: str,
+    *,
+    streams: bool,
+    code_of: Callable[[BaseException | None], grpc.StatusCode],
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """An asyncio handler that is watched; the handler itself if nobody watches it.
+
+    Args:
+        handle: Answers the call; it ends an unsuccessful one with ``context.abort``.
+        observers: Those who may want to watch.
+        method: The call.
+        streams: Whether it answers with a stream.
+        code_of: The code that the handler ended a call with because of an error.
+    """
+    for observer in observers:
+        of_method = observer.of(method, streams=streams)
+        if of_method is not None:
+            handle = _observed_by(handle, of_method, code_of)
+    return handle
+
+
+def _observed_by(
+    handle: Callable[[Any, Any], Awaitable[Any]],
+    of_method: MethodObserver,
+    code_of: Callable[[BaseException | None], grpc.StatusCode],
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def observe(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        started, code = of_method.started(context.invocation_metadata), grpc.StatusCode.UNKNOWN
+        try:
+            answer = await handle(request, context)
+            code = grpc.StatusCode.OK
+            return answer  # noqa: TRY300 - it is the try that matters
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except BaseException as error:
+            code = code_of(error.__context__)
+            raise
+        finally:
+            of_method.ended(code, started)
+
+    return observe
+
+
+# Metrics of calls, answered and made, by the names and with the labels of gRFC A66.
+
+DURATION_BUCKETS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+"""Seconds; those of gRFC A66 that a call of ours can take."""
+
+
+Elsewhere = Callable[[], Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]]
+"""What was answered without a call getting here: by method and code, how many, and the seconds that they took."""
+
+
+class CallMetrics(Collector):
+    """Counts and times the calls that a server answers. Calls that are not in the contract never get here."""
+
+    def __init__(self, registry: CollectorRegistry, elsewhere: Elsewhere = dict) -> None:
+        self._started = Counter("grpc_server_call_started", "Calls that began.", ["grpc_method"], registry=None)
+        self._duration = Histogram(
+            "grpc_server_call_duration_seconds",
+            "Time of calls in the server.",
+            ["grpc_method", "grpc_status"],
+            buckets=DURATION_BUCKETS,
+            registry=None,
+        )
+        self._elsewhere = elsewhere
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """All calls, those included that were answered elsewhere, each of which took less than the lowest bound."""
+        answered = self._elsewhere()
+        for method, code in answered:  # so that they have samples
+            self._started.labels(method)
+            self._duration.labels(method, code.name)
+        by_labels = {(method, code.name): told for (method, code), told in answered.items()}
+        for family in (*self._started.collect(), *self._duration.collect()):
+            family.samples = [_with_elsewhere(sample, by_labels) for sample in family.samples]
+            yield family
+
+    def of(self, method: str, *, streams: bool) -> MethodMetrics:  # noqa: ARG002 - streams are counted like all others
+        """The metrics of one call of the contract."""
+        return MethodMetrics(
+            self._started.labels(method), lambda code: self._duration.labels(method, code.name), time.perf_counter
+        )
+
+
+def _with_elsewhere(sample: Sample, answered: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
+    """A sample of the calls that got here, with those that did not."""
+    method, status = sample.labels["grpc_method"], sample.labels.get("grpc_status")
+    counts = [
+        told for (of_method, of_status), told in answered.items() if of_method == method and status in {None, of_status}
+    ]
+    if not counts or sample.name.endswith("_created"):
+        return sample
+    number = 1 if sample.name.endswith("_sum") else 0
+    return sample._replace(value=sample.value + sum(told[number] for told in counts))
+
+
+class MethodMetrics:
+    """Counts and times one call of the contract. Children are made once, so that this costs two additions a call."""
+
+    def __init__(
+        self, started: Counter, duration: Callable[[grpc.StatusCode], Histogram], clock: Callable[[], float]
+    ) -> None:
+        self._started = started
+        self._duration = duration
+        self._clock = clock
+        self._ended: dict[grpc.StatusCode, Histogram] = {}
+
+    def started(self, metadata: Callable[[], Metadata | None]) -> float:  # noqa: ARG002
+        """A call began. Returns when, for ``ended``."""
+        self._started.inc()
+        return self._clock()
+
+    def ended(self, code: grpc.StatusCode, started: float) -> None:
+        """A call ended."""
+        child = self._ended.get(code)
+        if child is None:
+            child = self._ended[code] = self._duration(code)
+        child.observe(self._clock() - started)
+
+
+class ClientCallMetrics:
+    """Counts and times the calls that a client makes, by target. A call is one attempt: no client here has gRPC retry.
+
+    Thread-safe. The targets must come from a bounded list, and be forgotten when they leave it.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        target, status = ["grpc_method", "grpc_target"], ["grpc_method", "grpc_target", "grpc_status"]
+        self._started = Counter("grpc_client_attempt_started", "Attempts that began.", target, registry=registry)
+        self._durations = [
+            Histogram(f"grpc_client_{name}", text, status, buckets=DURATION_BUCKETS, registry=registry)
+            for name, text in (
+                ("attempt_duration_seconds", "Time of attempts."),
+                ("call_duration_seconds", "Time of calls."),
+            )
+        ]
+        self._targets: set[str] = set()
+        """Targets that are not forgotten: the last call to one that left may end later."""
+
+    def began(self, method: str, target: str) -> None:
+        """A call began."""
+        if target in self._targets:
+            self._started.labels(method, target).inc()
+
+    def ended(self, method: str, target: str, code: grpc.StatusCode, seconds: float) -> None:
+        """A call ended."""
+        for duration in self._durations if target in self._targets else ():
+            duration.labels(method, target, code.name).observe(seconds)
+
+    def forget(self, target: str) -> None:
+        """Nobody will be called there any more."""
+        self._targets.discard(target)
+        for metric in (self._started, *self._durations):
+            metric.remove_by_labels({"grpc_target": target})
+
+    def interceptor(self, target: str) -> MeasuredCalls:
+        """Measures the calls of a connection to a target."""
+        self._targets.add(target)
+        return MeasuredCalls(self, target)
+
+
+class MeasuredCalls(  # the ignored are only generic in their stubs
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
+):
+    """Measures the calls of one connection. Called by gRPC."""
+
+    def __init__(self, metrics: ClientCallMetrics, target: str) -> None:
+        self._metrics = metrics
+        self._target = target
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """Measures a call until its answer is there."""
+        return self._measured(continuation, client_call_details, request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """Measures a stream until its end."""
+        return self._measured(continuation, client_call_details, request)
+
+    def _measured(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        method = method_name(client_call_details)
+        self._metrics.began(method, self._target)
+        started = time.perf_counter()
+        call = continuation(client_call_details, request)
+        call.add_done_callback(
+            lambda done: self._metrics.ended(method, self._target, done.code(), time.perf_counter() - started)
+        )
+        return call
+
+
+def method_name(client_call_details: Any) -> str:
+    """``package.Service/Method`` of a call that an interceptor sees."""
+    method = client_call_details.method
+    return str(method.decode() if isinstance(method, bytes) else method).removeprefix("/")

@@ -1,0 +1,36 @@
+"""A health check of a gRPC server, as a container's HEALTHCHECK runs it."""
+
+from __future__ import annotations
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from groundwork.channels import ClientSecurity, open_channel
+from groundwork.endpoints import Endpoint
+
+
+def check_health(
+    endpoint: Endpoint, service: str, timeout_seconds: float, security: ClientSecurity | None = None
+) -> str | None:
+    """Asks ``grpc.health.v1`` once.
+
+    Args:
+        endpoint: The server.
+        service: Full name of a service; empty for the whole server.
+        timeout_seconds: How long to wait for the answer.
+        security: What to show and what to check; None: no TLS.
+
+    Returns:
+        None if the answer is SERVING, otherwise one line that says what it was instead.
+    """
+    with open_channel(endpoint, (), security) as connection:
+        stub = health_pb2_grpc.HealthStub(connection)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:  # the health service's answer has no text
+                return f"{endpoint}: there is no service {service}"
+            return f"{endpoint}: {error.code().name}: {error.details()}"
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return None
+    return f"{endpoint}: {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"

@@ -1,0 +1,150 @@
+"""Structured logs that never hold up the program: a bounded queue, one writer thread, counted drops."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import logging.handlers
+import queue
+import sys
+from typing import Any, Literal, TextIO
+
+import structlog
+
+from groundwork.json_lines import LogFormat, real_stderr
+from groundwork.printable import printable, printable_json
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+QUEUE_CAPACITY = 10_000
+"""Log lines that wait for the writer at most. A flood of lines must not grow memory."""
+
+MAX_SHOWN = 200
+"""Characters that are shown of a line that could not be written."""
+
+_OF_SEVERAL_LINES = ("exception", "stack")
+
+
+class _BoundedQueueHandler(logging.handlers.QueueHandler):
+    """Hands records to the writer thread; drops and counts them when the queue is full."""
+
+    def __init__(self, lines: queue.Queue[Any]) -> None:
+        super().__init__(lines)
+        self._lines = lines
+        self.dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # the event dictionary is rendered by the writer thread, not here
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(record)
+        except queue.Full:
+            self.dropped += 1
+            return
+        if self.dropped:
+            dropped, self.dropped = self.dropped, 0
+            logging.getLogger("groundwork.logs").warning("log_lines_dropped count=%d", dropped)
+
+
+class _Writer(logging.StreamHandler[TextIO]):
+    """Writes records; of one that cannot be written it says so in a line of the log, not in a traceback beside it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the library's
+        error = sys.exception()
+        if isinstance(error, OSError):
+            return  # nobody reads the log any more
+        with contextlib.suppress(Exception):
+            said: Any = record.msg
+            event = said.get("event") if isinstance(said, dict) else said
+            broken = (error, record.name, str(event)[:MAX_SHOWN])
+            problem = logging.LogRecord(__name__, logging.ERROR, "", 0, "log_line_broken: %r, of %s: %s", broken, None)
+            self.stream.write(self.format(problem) + self.terminator)
+            self.flush()
+
+
+def _printable(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escapes what a value from outside could do to a terminal, or pass off as a line of ours.
+
+    A traceback keeps its lines, but each is indented: none looks like a line of the log.
+    """
+    for key, value in event.items():
+        if key in _OF_SEVERAL_LINES and isinstance(value, str):
+            event[key] = "\n".join(f"  {printable(line)}" for line in value.split("\n"))
+        elif isinstance(value, str):
+            event[key] = printable(value)
+    return event
+
+
+def _printable_line(_logger: Any, _name: str, line: str) -> str:
+    """JSON as it is rendered escapes most of what is not printable, and this the rest."""
+    return printable_json(line)
+
+
+def set_log_level(level: LogLevel) -> None:
+    """Sets the lowest level that is written; may be called again at any time."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
+
+
+def _leave_out_what_no_line_has() -> None:
+    """Spares each line the search for its place in the code, its thread and its process: a third of what it costs.
+
+    Python's logging cookbook names these switches ("Optimization").
+    """
+    logging._srcfile = None  # noqa: SLF001 - the only way, and a documented one
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.QueueListener:
+    """Sends all logs, ours and the libraries', to standard error through one bounded queue.
+
+    Args:
+        log_format: ``text`` for a terminal, ``json`` for a machine: one object a line.
+        level: The lowest level that is written.
+
+    Returns:
+        The writer. Its ``stop`` writes what still waits; a program that ends as Python programs do need not call it.
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    stream = real_stderr()
+    finish: list[Any] = (
+        [structlog.processors.JSONRenderer(), _printable_line]
+        if log_format == "json"
+        else [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+    )
+    writer = _Writer(stream)
+    writer.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
+        )
+    )
+    lines: queue.Queue[Any] = queue.Queue(QUEUE_CAPACITY)
+    listener = logging.handlers.QueueListener(lines, writer)
+    _leave_out_what_no_line_has()
+    root = logging.getLogger()
+    root.handlers[:] = [_BoundedQueueHandler(lines)]
+    set_log_level(level)
+    listener.start()
+    atexit.register(listener.stop)
+    return listener

@@ -1,0 +1,69 @@
+"""An event loop in a thread of its own, for a listener of a program that waits in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from groundwork.event_loops import make_observable
+
+JOIN_SECONDS = 5.0
+"""Time for what runs in the loop to answer, and for its thread to end: well above what either may take."""
+
+ResultT = TypeVar("ResultT")
+
+
+class LoopThread:
+    """Has a thread only once started; before that its loop runs in the thread of whoever asks for something."""
+
+    def __init__(self, name: str, *, asyncio_debug: bool = False) -> None:
+        """Makes the loop. ``name`` is the thread's; ``asyncio_debug``: whether the loop is in asyncio's debug mode."""
+        self._loop = asyncio.new_event_loop()
+        make_observable(self._loop, debug=asyncio_debug)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has, or had, its thread."""
+        return self._thread.ident is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs in it any more."""
+        return self._loop.is_closed()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Runs something in the loop and waits for it, once started ``JOIN_SECONDS`` at most. Raises TimeoutError."""
+        if not self.has_started:
+            return self._loop.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(JOIN_SECONDS)
+
+    def begin(self, work: Coroutine[Any, Any, object]) -> None:
+        """Has something run in the loop, as soon as that runs; after its end nothing happens."""
+        if self.is_over:
+            work.close()
+            return
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def stop(self, last: Coroutine[Any, Any, object]) -> bool:
+        """Runs something as the last thing, and ends. Whether the thread has ended."""
+        with contextlib.suppress(TimeoutError):
+            self.run(last)
+        if self.has_started:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(JOIN_SECONDS)
+        if self._loop.is_running():
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Gives the loop back, of one that does not run."""
+        self._loop.close()

@@ -1,0 +1,302 @@
+"""A client of name servers: calls by name, blocking and for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, cast
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+
+from groundwork.channels import ClientSecurity, Options, open_aio_channel, open_channel
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, FailedCall, RichError
+
+# What both clients stand on: how a connection behaves, and the calls of the contract by their names.
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Largest message that is accepted: a full batch of routes has 4 MiB, and the names beside it less."""
+
+SERVICES: tuple[ServiceDescriptor, ...] = (
+    route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
+    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+)
+"""What programs that read and administer call of a name server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """How a connection behaves. Times are in seconds; None leaves one to gRPC."""
+
+    connect_seconds: float | None = None
+    """Longest time of one attempt to connect."""
+    first_backoff_seconds: float | None = None
+    """Pause after the first attempt that failed."""
+    longest_backoff_seconds: float | None = None
+    """Longest pause between two attempts; gRPC's own is two minutes."""
+    keepalive_seconds: float | None = None
+    """How often a ping goes out while a call is open, and how long its answer may take; None: no pings."""
+    shared: bool = True
+    """Whether connections of this process to one name server are one, with one flow control and one backoff."""
+    service_config: str | None = None
+    """gRPC's service config, such as one with retries; None: gRPC repeats nothing."""
+
+    @property
+    def options(self) -> Options:
+        """The same as gRPC's options of a channel."""
+        millis: dict[str, float | None] = {
+            # This one is, in spite of its name, the time that one attempt to connect may take.
+            "grpc.min_reconnect_backoff_ms": self.connect_seconds,
+            "grpc.initial_reconnect_backoff_ms": self.first_backoff_seconds,
+            "grpc.max_reconnect_backoff_ms": self.longest_backoff_seconds,
+            "grpc.keepalive_time_ms": self.keepalive_seconds,
+            "grpc.keepalive_timeout_ms": self.keepalive_seconds,
+            # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
+            "grpc.http2.ping_timeout_ms": self.keepalive_seconds,
+        }
+        options: list[tuple[str, int | str]] = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
+        options += [(name, int(seconds * 1000)) for name, seconds in millis.items() if seconds is not None]
+        if self.keepalive_seconds is not None:
+            options.append(("grpc.http2.max_pings_without_data", 0))
+        if not self.shared:
+            options.append(("grpc.use_local_subchannel_pool", 1))
+        if self.service_config is None:
+            options.append(("grpc.enable_retries", 0))
+        else:
+            options.append(("grpc.service_config", self.service_config))
+        return options
+
+
+PLAIN = ConnectionSettings()
+"""For a call now and then: all is left to gRPC."""
+
+
+class CallTable:
+    """The calls of some services on one channel, made when they are first wanted."""
+
+    def __init__(self, channel: grpc.Channel | grpc.aio.Channel, services: Sequence[ServiceDescriptor]) -> None:
+        self._channel = channel
+        self._methods = {method.name: method for service in services for method in service.methods}
+        self._calls: dict[tuple[str, object], Any] = {}
+
+    def get(self, name: str, read: Callable[[bytes], Any] | None = None) -> Any:
+        """What makes a call of the contract; it takes request, timeout and metadata.
+
+        Args:
+            name: The call's name, such as ``GetTopicRoute``.
+            read: Makes an answer of its bytes; None: as the contract says.
+        """
+        key = (name, read)
+        if key not in self._calls:
+            method = self._methods[name]
+            make = self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
+            self._calls[key] = make(_path(method), _encoded, read or GetMessageClass(method.output_type).FromString)
+        return self._calls[key]
+
+
+def turn_page(request: Message, answer: Message) -> bool:
+    """Has the request ask for the page after this answer; whether there is one."""
+    token = answer.next_page_token  # type: ignore[attr-defined]
+    request.page_token = token  # type: ignore[attr-defined]
+    return bool(token)
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _encoded(request: Message) -> bytes:
+    return request.SerializeToString()
+
+
+# The client for an event loop.
+
+
+class Calls(Protocol):
+    """What callers need of a name server. All calls raise CallError."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address."""
+
+    async def call(self, name: str, request: Message) -> Message:
+        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
+
+    def stream(self, name: str, request: Message) -> AsyncIterator[Message]:
+        """Makes a streaming call that must end in time; yields its answers as they come."""
+
+
+class AioNamesrvClient:
+    """One name server. Every call raises CallError where it fails. Belongs to the event loop that it was made in."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float,
+        security: ClientSecurity | None = None,
+        *,
+        settings: ConnectionSettings = PLAIN,
+        services: Sequence[ServiceDescriptor] = SERVICES,
+    ) -> None:
+        """As ``NamesrvClient``."""
+        self.endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._connection = open_aio_channel(endpoint, settings.options, security)
+        self._calls = CallTable(self._connection, services)
+
+    async def call(self, name: str, request: Message) -> Message:
+        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
+        with self._failures():
+            return self._readable(await self._calls.get(name)(request, timeout=self._timeout_seconds))
+
+    def stream(self, name: str, request: Message) -> AsyncGenerator[Message, None]:
+        """Makes a streaming call that must end within the time for a call; yields its answers as they come."""
+        return self._messages(name, request, self._timeout_seconds)
+
+    def endless_stream(self, name: str, request: Message) -> AsyncGenerator[Message, None]:
+        """Makes a streaming call without a deadline: pings of the connection notice a name server that is gone."""
+        return self._messages(name, request, None)
+
+    async def close(self, grace_seconds: float | None = None) -> None:
+        """Closes the connection, after its calls or after a time at most."""
+        await self._connection.close(grace_seconds)
+
+    async def _messages(
+        self, name: str, request: Message, timeout_seconds: float | None
+    ) -> AsyncGenerator[Message, None]:
+        call: grpc.aio.UnaryStreamCall[Message, Message] = self._calls.get(name)(request, timeout=timeout_seconds)
+        try:
+            with self._failures():
+                async for message in call:
+                    yield self._readable(message)
+        finally:
+            call.cancel()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise CallError(self.endpoint, RichError.of(cast("FailedCall", error))) from error
+        except asyncio.CancelledError:
+            # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end
+            # whoever called, without a word.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise self._failure(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
+
+    def _readable(self, answer: Message | None) -> Message:
+        if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
+            raise self._failure(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract")
+        return answer
+
+    def _failure(self, code: grpc.StatusCode, message: str) -> CallError:
+        return CallError(self.endpoint, RichError(code, message))
+
+
+async def pages(server: Calls, name: str, request: Message) -> AsyncIterator[Message]:
+    """All pages of a list; the request's page token is overwritten."""
+    while True:
+        answer = await server.call(name, request)
+        yield answer
+        if not turn_page(request, answer):
+            return
+
+
+# The client for threads.
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class NamesrvClient:
+    """One name server, or an agent. Every call raises CallError where it fails."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float,
+        security: ClientSecurity | None = None,
+        *,
+        settings: ConnectionSettings = PLAIN,
+        services: Sequence[ServiceDescriptor] = SERVICES,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Metadata = (),
+    ) -> None:
+        """Connects at the first call.
+
+        Args:
+            endpoint: The server.
+            timeout_seconds: Time for one call with one answer.
+            security: What to show and what to check, from files that are read again; None: no TLS.
+            settings: How the connection behaves.
+            services: Whose calls can be made.
+            credentials: Instead of security: what to show and check, where there are no files.
+            metadata: What goes with every call.
+        """
+        self.endpoint = endpoint
+        self.timeout_seconds = timeout_seconds
+        self._metadata = metadata
+        if credentials is None:
+            self._connection = open_channel(endpoint, settings.options, security)
+        else:
+            self._connection = grpc.secure_channel(str(endpoint), credentials, settings.options)
+        self._calls = CallTable(self._connection, services)
+
+    def call(self, name: str, request: Message) -> Message:
+        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
+        try:
+            answer = self._calls.get(name)(request, timeout=self.timeout_seconds, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+        return cast("Message", answer)
+
+    def stream(
+        self,
+        name: str,
+        request: Message,
+        timeout_seconds: float | None,
+        read: Callable[[bytes], Any] | None = None,
+    ) -> Generator[Any, None, None]:
+        """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
+
+        Args:
+            name: The call's name.
+            request: What is asked.
+            timeout_seconds: Time for the whole stream; None: it goes on for as long as it is read.
+            read: Makes an answer of its bytes; None: as the contract says.
+        """
+        call = self._calls.get(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+        finally:
+            call.cancel()
+
+    def pages(self, name: str, request: Message) -> Iterator[Message]:
+        """All pages of a list; the request's page token is overwritten."""
+        while True:
+            answer = self.call(name, request)
+            yield answer
+            if not turn_page(request, answer):
+                return
+
+    def close(self) -> None:
+        """Closes the connection and ends its calls."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _failure(self, error: grpc.RpcError) -> CallError:
+        return CallError(self.endpoint, RichError.of(cast("FailedCall", error)))

@@ -1,0 +1,377 @@
+"""Permits: which principal may make which call for which broker groups, and the file that says so."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import structlog
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from groundwork.errors import CallRefused, NotAuthenticated, NotPermitted
+from groundwork.files import read_at_most
+from groundwork.flood_log import FloodLog
+from groundwork.hot_reload import HotReloaded
+from groundwork.topic_names import MAX_NAME_LENGTH
+
+# Permits: principals, the certificates and tokens that identify them, and what each may do.
+
+_SECRET = secrets.token_bytes(32)
+_NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
+
+
+Group = tuple[str, str]
+"""The names of a broker group: cluster and broker."""
+
+
+class Permission(Enum):
+    """The permission that a call of a name server needs, by its service. The values are words for people."""
+
+    LOOKUP = "look up"
+    """All calls of RouteService."""
+    REGISTER = "register"
+    """All calls of RegistrationService, for some broker groups."""
+    ADMINISTER = "administer"
+    """All calls of AdminService, also those that only read: they show who did what."""
+
+
+class AgentAction(Enum):
+    """What a call of an agent does. The values are the keys of the file."""
+
+    READ = "read"
+    """Shows the agent's status, its broker's topics and clients."""
+    CLIENTS = "clients"
+    """What producers and consumers do: channels, heartbeats, the members of a consumer group."""
+    FILTER_SERVERS = "filter_servers"
+    """Registers a filter server of the broker."""
+    TOPICS = "topics"
+    """Makes, changes and deletes topics of the broker."""
+    OPERATE = "operate"
+    """Changes the broker's role and permission."""
+    REPLICATE = "replicate"
+    """Copies the topics, as agents of slaves do."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPattern:
+    """Names of broker groups, ``CLUSTER/BROKER``, where ``*`` stands for any characters of a name."""
+
+    text: str
+    _compiled: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> GroupPattern:
+        """Reads a pattern. Raises ValueError if it is none."""
+        if not _NAMES.fullmatch(text):
+            raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
+        return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
+
+    def matches(self, group: Group) -> bool:
+        """Whether a group's names fit."""
+        return self._compiled.fullmatch("/".join(group)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller that the permits know. It may do nothing that they do not grant."""
+
+    name: str
+    """What the journal and the log call it."""
+    lookup: bool = False
+    register: tuple[GroupPattern, ...] = ()
+    """Groups for which it may make the calls of RegistrationService."""
+    administer: bool = False
+    agents: Mapping[AgentAction, tuple[GroupPattern, ...]] = field(default_factory=dict)
+    """What it may have agents do, of the brokers of which groups."""
+
+    def check(self, permission: Permission) -> None:
+        """Raises NotPermitted if it lacks a permission altogether."""
+        granted = {
+            Permission.LOOKUP: self.lookup,
+            Permission.REGISTER: bool(self.register),
+            Permission.ADMINISTER: self.administer,
+        }
+        if not granted[permission]:
+            raise NotPermitted(self.name, permission.value)
+
+    def check_groups(self, groups: Iterable[Group]) -> None:
+        """Raises NotPermitted if it may not register one of these groups."""
+        for group in groups:
+            if not any(pattern.matches(group) for pattern in self.register):
+                shown = "/".join(name[:MAX_NAME_LENGTH] for name in group)
+                raise NotPermitted(self.name, Permission.REGISTER.value, shown)
+
+    def check_agent(self, actions: Iterable[AgentAction], group: Group) -> None:
+        """Raises NotPermitted if it may have the agent of a group's broker do none of these."""
+        actions = tuple(actions)
+        if not any(pattern.matches(group) for action in actions for pattern in self.agents.get(action, ())):
+            raise NotPermitted(self.name, " or ".join(action.value for action in actions), "/".join(group))
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """All principals, by the certificates and tokens that they show."""
+
+    by_certificate: Mapping[str, Principal] = field(default_factory=dict)
+    """By a name in the client certificate: a URI or DNS name, or the common name if there is neither."""
+    by_token: Mapping[bytes, Principal] = field(default_factory=dict)
+    """By ``token_key``. The tokens themselves are not kept."""
+
+    def of_certificate(self, names: Iterable[str]) -> Principal | None:
+        """The principal of the first name that one has."""
+        for name in names:
+            if principal := self.by_certificate.get(name):
+                return principal
+        return None
+
+    def of_token(self, token: str) -> Principal | None:
+        """The principal of a token."""
+        return self.by_token.get(token_key(hashlib.sha256(token.encode()).digest()))
+
+
+def token_key(digest: bytes) -> bytes:
+    """The key of a token: its SHA-256, hashed again with a secret of this process.
+
+    Callers can neither choose nor foresee these keys. So the time of a search tells them nothing about the tokens that
+    exist, just as a constant-time comparison with all of them would not.
+    """
+    return hmac.digest(_SECRET, digest, "sha256")
+
+
+# The credentials that a call shows: its bearer token, and the names in the certificate of its connection.
+
+MAX_SHOWN_NAME = 127
+"""Characters that name a certificate that the permits do not know."""
+
+
+class Call(Protocol):
+    """What a servicer's context of either kind, asyncio or not, tells of a caller."""
+
+    def invocation_metadata(self) -> Any:
+        """Pairs of key and value, or None."""
+
+    def auth_context(self) -> Mapping[str, Any]:
+        """What is known of the certificate."""
+
+    def peer(self) -> str:
+        """The address, as gRPC writes it."""
+
+
+def of_token(call: Call, permits: Permits) -> Principal | None:
+    """The principal of a call's token; None if the call carries none. Raises NotAuthenticated if it is no good."""
+    values = [value for key, value in call.invocation_metadata() or () if key == "authorization"]
+    if not values:
+        return None
+    if len(values) > 1:
+        raise NotAuthenticated("there is more than one authorization in the metadata; send one")
+    scheme, _, token = str(values[0]).partition(" ")
+    if scheme.lower() != "bearer":
+        raise NotAuthenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
+    principal = permits.of_token(token.strip())
+    if principal is None:
+        raise NotAuthenticated("the bearer token is not one of the permits")
+    return principal
+
+
+def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
+    """The principal of the names in a certificate; one that may do nothing if the permits know none of them.
+
+    Raises:
+        NotAuthenticated: There is no name, so there is no certificate.
+    """
+    if not names:
+        raise NotAuthenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
+    # A caller with a certificate that the permits do not know has a name, but may do nothing.
+    return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
+
+
+def shown_names(call: Call) -> Iterator[str]:
+    """URIs and DNS names of the client certificate; its common name if it has neither. None without a certificate."""
+    shown = call.auth_context()
+    names = [*shown.get("peer_uri", ()), *shown.get("peer_dns", ())]
+    for name in names or shown.get("x509_common_name", ()):
+        yield name.decode("utf-8", "replace")
+
+
+# The permits file, TOML or JSON: read whole, or not at all.
+
+MAX_PERMITS_FILE_BYTES = 4 * 1024 * 1024
+"""Largest permits file: reading one holds the interpreter for moments at a time."""
+
+MAX_PRINCIPALS = 10_000
+"""Most callers of one permits file."""
+
+MAX_IDENTITY_LENGTH = 2_048
+"""Longest name in a certificate (SPIFFE: a URI has at most 2,048 bytes)."""
+
+_log = structlog.get_logger(__name__)
+
+_PRINCIPAL_NAME = re.compile(r"[\w.@:/+-]{1,127}", re.ASCII)
+
+
+class PermitsError(ValueError):
+    """The permits file cannot be used. The text names it and says why."""
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise ValueError("is not a SHA-256 in hexadecimal; printf %s TOKEN | sha256sum makes one")
+    return text.lower()
+
+
+def _pattern(text: str) -> str:
+    return GroupPattern.parse(text).text
+
+
+_Patterns = list[Annotated[str, AfterValidator(_pattern)]]
+
+
+class _Agents(BaseModel):
+    """A field for each AgentAction."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    read: _Patterns = []
+    clients: _Patterns = []
+    filter_servers: _Patterns = []
+    topics: _Patterns = []
+    operate: _Patterns = []
+    replicate: _Patterns = []
+
+    def granted(self) -> dict[AgentAction, tuple[GroupPattern, ...]]:
+        return {
+            action: tuple(map(GroupPattern.parse, patterns))
+            for action in AgentAction
+            if (patterns := getattr(self, action.value))
+        }
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    certificates: list[Annotated[str, Field(min_length=1, max_length=MAX_IDENTITY_LENGTH)]] = []
+    token_sha256: list[Annotated[str, AfterValidator(_digest)]] = []
+    look_up: bool = False
+    register_: _Patterns = Field([], alias="register")
+    administer: bool = False
+    agents: _Agents = _Agents()
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    principals: dict[str, _Row] = Field(min_length=1, max_length=MAX_PRINCIPALS)
+
+
+def read_permits(path: Path) -> Permits:
+    """Reads a permits file.
+
+    Raises:
+        PermitsError: It cannot be read, is empty or wrong, or two principals show the same.
+    """
+    try:
+        data = read_at_most(path, MAX_PERMITS_FILE_BYTES)
+    except OSError as error:
+        raise PermitsError(f"permits file {path}: {error.strerror}") from None
+    if not data.strip():
+        raise PermitsError(f"permits file {path}: is empty, so nobody could call")
+    try:
+        return _permits(_File.model_validate(_parsed(path, data)))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_text(item)}" for item in error.errors()[:5])
+        raise PermitsError(f"permits file {path}: {problems}") from None
+    except (ValueError, RecursionError) as error:
+        raise PermitsError(f"permits file {path}: {error}") from None
+
+
+def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None) -> HotReloaded[Permits]:
+    """The permits of a file, read again when it changes; a change that cannot be used leaves those before in force.
+
+    Args:
+        path: The file.
+        on_reloaded: Called, in the thread that reads, when others than before are in force.
+
+    Raises:
+        PermitsError: It cannot be used now.
+    """
+
+    def tell(event: str, permits: Permits) -> None:
+        _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
+
+    def reloaded_now(permits: Permits) -> None:
+        on_reloaded()
+        tell("permits_reloaded", permits)
+
+    def kept(error: ValueError) -> None:
+        _log.error("permits_file_refused", problem=str(error), in_force="those read before")
+
+    reloaded = HotReloaded([path], lambda: read_permits(path), on_reloaded=reloaded_now, on_kept=kept)
+    tell("permits_loaded", reloaded.value)
+    return reloaded
+
+
+def warn_of_permits(permits: Permits, *, with_tls: bool, client_ca: Path | None) -> None:
+    """Logs what is unwise about permits on a listener, with TLS or without, that may ask for certificates."""
+    if permits.by_token and not with_tls:
+        _log.warning("tokens_without_tls", problem="bearer tokens travel readable")
+    if permits.by_certificate and client_ca is None:
+        _log.warning("permits_without_client_certificates", problem="no caller can show one: tls_client_ca is not set")
+
+
+def _parsed(path: Path, data: bytes) -> Any:
+    text = data.decode()
+    return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+
+
+def _text(item: Any) -> str:
+    return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _permits(file: _File) -> Permits:
+    by_certificate: dict[str, Principal] = {}
+    by_token: dict[bytes, Principal] = {}
+    for name, row in file.principals.items():
+        if not _PRINCIPAL_NAME.fullmatch(name):
+            raise ValueError(
+                f"principals.{name[:127]!r}: a name has 1 to 127 of the characters A-Z a-z 0-9 _ . @ : / + -"
+            )
+        if not row.certificates and not row.token_sha256:
+            raise ValueError(f"principals.{name}: has neither certificates nor token_sha256, so nobody can be it")
+        patterns = tuple(GroupPattern.parse(text) for text in row.register_)
+        principal = Principal(
+            name, lookup=row.look_up, register=patterns, administer=row.administer, agents=row.agents.granted()
+        )
+        for identity in row.certificates:
+            if (other := by_certificate.setdefault(identity, principal)) is not principal:
+                raise ValueError(f"principals.{name}: the certificate {identity!r} is {other.name}'s already")
+        for digest in row.token_sha256:
+            if (other := by_token.setdefault(token_key(bytes.fromhex(digest)), principal)) is not principal:
+                raise ValueError(f"principals.{name}: the token with SHA-256 {digest[:8]}... is {other.name}'s already")
+    return Permits(by_certificate, by_token)
+
+
+# The log of refused calls: a flood of them makes few lines.
+
+REFUSAL_LOG_SECONDS = 1.0
+"""Between two log lines about refused calls; those in between are counted."""
+
+
+class RefusalLog:
+    """Tells of refused calls, once a second at most. Thread-safe."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = FloodLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)
+
+    def refused(self, call: str, peer: str, error: CallRefused) -> None:
+        """Logs that a call was refused, and how many before it have no line."""
+        self._log.tell(call=call, peer=peer, problem=error.message)

@@ -1,0 +1,95 @@
+"""The start of a console script, its file descriptors, and the event that its signals set."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+
+from groundwork.json_lines import is_json_wanted, take_stderr, tell
+from groundwork.printable import how_to_install
+
+# The start of a console script: where what it needs is not installed, one line says what to install.
+
+EXIT_NOT_INSTALLED = 2
+"""As for a wrong setting: systemd does not try again."""
+
+
+def run_program(program: str, module: str, extra: str, logging: Mapping[str, str] | None = None) -> None:
+    """Imports a program and runs it.
+
+    The wheel brings what a client library needs; what a program needs beside that is an extra of its own. This module
+    therefore imports nothing that has to be installed.
+
+    Args:
+        program: The console script, for the line.
+        module: The module with its ``main``.
+        extra: The extra that brings all that it needs.
+        logging: Its commands that have a log, each with what the names of its variables begin with. If that is to be
+            JSON, so is every line on standard error from now on.
+
+    Raises:
+        SystemExit: A library is missing; the line names it and the extra.
+    """
+    if is_json_wanted(logging or {}, sys.argv[1:], os.environ):
+        take_stderr()
+    try:
+        importlib.import_module(module).main()
+    except ModuleNotFoundError as error:
+        library = str(error.name).partition(".")[0]
+        if not library or importlib.util.find_spec(library) is not None:
+            raise  # a part of something that is there: a defect, and no matter of installing
+        tell(program, f"{library} is missing; {how_to_install(extra)}", "cannot_start", "error")
+        raise SystemExit(EXIT_NOT_INSTALLED) from error
+
+
+# File descriptors of this process: as many as the system lets it have, and some of them for others than callers.
+
+MOST = 1_048_576
+"""More than any program of ours needs: without a bound of the system, tables as large as its limit would be made."""
+FOR_OTHERS = 256
+"""Kept for files, probes and calls of our own: whoever fills the listeners must not keep the disk or health away."""
+
+
+def use_all_descriptors() -> None:
+    """Raises the soft limit to the hard one, as the runtimes of Java and Go do: 1,024 is for programs with select."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft not in {resource.RLIM_INFINITY, wanted} and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # the system allows less; what there is stays
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def descriptors_for_connections() -> int:
+    """How many connections all listeners together may have under the limit of now."""
+    return without_others(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def descriptors_of_listener(listeners: int = 2) -> int:
+    """How many connections one of so many listeners may have: what one is flooded with leaves the others theirs."""
+    return descriptors_for_connections() // listeners
+
+
+def without_others(limit: int) -> int:
+    """What is left of a limit for connections; a quarter of a small one is for others."""
+    if limit == resource.RLIM_INFINITY:
+        limit = MOST
+    return limit - min(FOR_OTHERS, limit // 4)
+
+
+# The signals that end a program with an event loop.
+
+
+def stop_event() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set from now on. Call it in the running loop, in the main thread."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

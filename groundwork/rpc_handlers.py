@@ -1,0 +1,527 @@
+"""Handlers of calls: admission, parsing, errors and encoding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, get_type_hints
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from groundwork.call_metrics import CallObserver, observed
+from groundwork.errors import CallRefused, InternalDefect, MalformedRequest, SlowReader
+from groundwork.grpc_errors import ErrorTable, RichError
+
+# The admission of a call before it is answered: a gate, and room in memory. By default both are open.
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+RequestT = TypeVar("RequestT")
+
+
+class Gate(Protocol):
+    """Lets in the calls of one method."""
+
+    def enter(self, context: Context) -> Any:
+        """A call begins; ``leave`` must follow unless this raises CallRefused. Returns who calls, for ``checked``."""
+
+    def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:
+        """The parsed request. Raises CallRefused if whoever entered may not ask for it."""
+
+    def leave(self, entered: Any) -> None:
+        """The call of whoever entered has ended."""
+
+    def has_room(self) -> bool:
+        """Whether ``enter`` would refuse nobody now for want of room, whoever it is."""
+
+
+class Memory(Protocol):
+    """Bounds the bytes of all requests under way."""
+
+    def take(self, entered: Any, size: int) -> int:
+        """Takes room for a request of so many bytes; returns what to give back. Raises CallRefused if there is none."""
+
+    def give_back(self, entered: Any, taken: int) -> None:
+        """Gives back what ``take`` returned."""
+
+
+class OpenGate:
+    """Lets everybody in."""
+
+    def enter(self, context: Context) -> None:
+        """Nothing to do."""
+
+    def checked(self, entered: None, request: RequestT, context: Context) -> RequestT:  # noqa: ARG002 - see Gate
+        """The request as it is."""
+        return request
+
+    def leave(self, entered: None) -> None:
+        """Nothing to do."""
+
+    def has_room(self) -> bool:
+        """Always."""
+        return True
+
+
+class UnboundedMemory:
+    """For a server whose requests are small enough to need no bound of their own."""
+
+    def take(self, entered: Any, size: int) -> int:  # noqa: ARG002 - see Memory
+        """Takes nothing."""
+        return 0
+
+    def give_back(self, entered: Any, taken: int) -> None:
+        """Nothing to do."""
+
+
+# Services are composed of parts: objects with a method of the same name for each call that they answer.
+#
+# A part's attribute ``inline_calls``, where it has one, names those of its calls that never wait for anything. A
+# servicer of several parts is a named tuple of them.
+
+UnaryBehaviour = Callable[[Any, Context], Awaitable[Message | bytes]]
+StreamBehaviour = Callable[[Any, Context], AsyncIterator[Message | bytes]]
+Behaviour = Callable[[Any, Context], Any]
+"""Either of them: what answers a call."""
+
+
+class NotComposed(TypeError):
+    """Parts do not make a service: a defect that ends the start of a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The calls of a service with what answers them."""
+
+    behaviours: Mapping[str, Behaviour]
+    inline_calls: frozenset[str]
+    """Calls that never wait."""
+
+    @classmethod
+    def of(cls, methods: Iterable[MethodDescriptor], parts: Iterable[object]) -> Composition:
+        """Finds the one part that answers each call.
+
+        Args:
+            methods: The calls, of one service.
+            parts: The parts, which may answer other calls, too.
+
+        Raises:
+            NotComposed: No part answers a call, or several do; or what is said to be inline is a stream, or not there.
+        """
+        parts = tuple(parts)
+        for part in parts:
+            for name in _inline_calls(part):
+                if not hasattr(part, name):
+                    raise NotComposed(f"{type(part).__name__} has no call {name}, and says that it is inline")
+        behaviours, inline_calls = {}, set()
+        for method in methods:
+            part = _part_of(method, parts)
+            behaviours[method.name] = getattr(part, method.name)
+            if method.name in _inline_calls(part):
+                if method.server_streaming:
+                    raise NotComposed(f"{method.full_name} is a stream, which cannot be inline")
+                inline_calls.add(method.name)
+        return cls(behaviours, frozenset(inline_calls))
+
+
+class RefusedCalls:
+    """A part that refuses calls: it has a method for each of them."""
+
+    def __init__(self, methods: Iterable[MethodDescriptor], refusal: Callable[[MethodDescriptor], CallRefused]) -> None:
+        """Takes the calls, and what makes the error that a call ends with."""
+        for method in methods:
+            make = _refused_stream if method.server_streaming else _refused
+            setattr(self, method.name, make(method, refusal))
+
+
+def part_classes(servicer: type) -> tuple[type, ...]:
+    """The classes of the parts of a servicer, which is a named tuple of them."""
+    return tuple(get_type_hints(servicer).values())
+
+
+def methods_of(service: ServiceDescriptor, parts: Iterable[object]) -> list[MethodDescriptor]:
+    """The calls of a service that some of its parts, or classes of parts, answer."""
+    parts = tuple(parts)
+    return [method for method in service.methods if any(hasattr(part, method.name) for part in parts)]
+
+
+def _inline_calls(part: object) -> Collection[str]:
+    names: Collection[str] = getattr(part, "inline_calls", ())
+    return names
+
+
+def _part_of(method: MethodDescriptor, parts: tuple[object, ...]) -> object:
+    found = [part for part in parts if hasattr(part, method.name)]
+    if len(found) != 1:
+        names = ", ".join(type(part).__name__ for part in found or parts)
+        problem = "more than one part answers" if found else "no part answers"
+        raise NotComposed(f"{problem} {method.full_name}: {names}")
+    return found[0]
+
+
+def _refused(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], CallRefused]) -> UnaryBehaviour:
+    async def refused(_request: Message, _context: Context) -> bytes:
+        raise refusal(method)
+
+    return refused
+
+
+def _refused_stream(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], CallRefused]) -> StreamBehaviour:
+    async def refused(_request: Message, _context: Context) -> AsyncIterator[bytes]:
+        raise refusal(method)
+        yield b""  # type: ignore[unreachable]  # makes this a generator, as streams are
+
+    return refused
+
+
+# The error that a call ends with after an exception: one rule for every listener of a program.
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The words of a program for what goes wrong with its calls."""
+
+    table: ErrorTable
+    """All errors that the program answers calls with."""
+    defect_event: str
+    """The log event of a defect."""
+    shutting_down: Callable[[], CallRefused]
+    """Makes the error of a call that something else than its caller has cancelled."""
+    slow_reader: Callable[[float], SlowReader]
+    """Makes the error of a reader that has taken nothing for so many seconds."""
+
+    def answer(self, error: BaseException, call: str) -> RichError:
+        """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
+        if isinstance(error, CallRefused):
+            # Its traceback would hold the parsed request, perhaps many megabytes, until the answer has left.
+            return self.table.rich(error.with_traceback(None))
+        defect = InternalDefect(uuid.uuid4().hex[:12])
+        _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
+        return self.table.rich(defect)
+
+
+# Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
+#
+# A task costs as much as a route's lookup. ``handlers.py`` marks the handlers of such calls. An engine that wants to
+# runs them to their end in the callback that brought the request.
+
+_MARK = "answers_at_once"
+
+HandleT = TypeVar("HandleT")
+ResultT = TypeVar("ResultT")
+
+
+class Waited(RuntimeError):
+    """What was to be answered at once waits for something: a defect."""
+
+
+def marked(handle: HandleT, has_room: Callable[[], bool]) -> HandleT:
+    """The same handler of a unary call, of which engines know now that it never waits, and when it admits anyone."""
+    setattr(handle, _MARK, has_room)
+    return handle
+
+
+def is_marked(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
+    """Whether the handler of a call never waits."""
+    return hasattr(handler.unary_unary, _MARK)
+
+
+def room_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[[], bool]:
+    """Tells whether the handler of a call that never waits would refuse nobody now for want of room."""
+    has_room: Callable[[], bool] = getattr(handler.unary_unary, _MARK)
+    return has_room
+
+
+def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Runs a coroutine that does not wait to its end, without a task. Its result, or what it raises.
+
+    Raises:
+        Waited: It waits. It was told so itself, and may have answered before it ended.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: ResultT = ended.value
+        return result
+    return _stopped(coroutine)
+
+
+def _stopped(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+    try:
+        coroutine.throw(Waited("a call that is answered at once waits for something"))
+    except StopIteration as ended:
+        result: ResultT = ended.value
+        return result
+    coroutine.close()
+    raise Waited("a call that is answered at once goes on waiting")
+
+
+# Large requests: parsed one after another, so that others have their turn.
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class LargeRequests(Protocol):
+    """Parses requests for which room in memory was taken, of all calls together."""
+
+    async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
+        """The request as a message. Raises DecodeError."""
+
+
+class OneInATurn:
+    """Parses one whole request in each turn of the event loop.
+
+    A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
+        """The request as a message, when its turn has come. Raises DecodeError."""
+        async with self._turn:
+            parsed = message.FromString(request)
+            await asyncio.sleep(0)
+            return parsed
+
+
+# Handlers of calls: admission, parsing, errors and encoding, in one place for every call, program and engine.
+#
+# Requests are parsed here and not by the engine, so that bytes which are no message get our error. Answers may be
+# messages or bytes that are encoded already.
+
+CUT_SECONDS = 1.0
+"""How long the status of a reader that is cut may take to leave; one that reads nothing gets it when it reads on."""
+
+
+class CallHandlers:
+    """Makes the handlers of a server's calls; one for the whole server."""
+
+    def __init__(
+        self,
+        failures: Failures,
+        slow_reader_seconds: float,
+        *,
+        gate_of: Callable[[MethodDescriptor], Gate] = lambda _: OpenGate(),
+        memory: Memory | None = None,
+        large_requests: LargeRequests | None = None,
+        observers: Sequence[CallObserver] = (),
+    ) -> None:
+        """Takes what differs between servers.
+
+        Args:
+            failures: What calls end with when something goes wrong.
+            slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
+            gate_of: Who is let in, for each call of the contract.
+            memory: Bounds the requests under way; None: no bound.
+            large_requests: Parses those that the memory counts; None: one in a turn of the event loop.
+            observers: Watch the calls.
+        """
+        self._failures = failures
+        self._slow_reader_seconds = slow_reader_seconds
+        self._gate_of = gate_of
+        self._memory = memory or UnboundedMemory()
+        self._observers = observers
+        self._large_requests = large_requests or OneInATurn()
+
+    def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
+        """Adds a service to a server of any engine.
+
+        Args:
+            server: The server.
+            service: The service from the wire contract.
+            parts: What answers its calls, as ``composition`` says.
+
+        Raises:
+            NotComposed: Not every call is answered by exactly one part.
+        """
+        self._add(server, service, self.of(service, parts))
+
+    def add_calls(self, server: grpc.aio.Server, service: ServiceDescriptor, part: object) -> None:
+        """Adds those calls of a service that a part answers; there are no others then.
+
+        Args:
+            server: The server.
+            service: The service from the wire contract.
+            part: What answers some of its calls.
+        """
+        self._add(server, service, self._of(methods_of(service, (part,)), (part,)))
+
+    def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """The handlers of a service by the names of its calls. Raises NotComposed."""
+        return self._of(service.methods, parts)
+
+    @staticmethod
+    def _add(
+        server: grpc.aio.Server, service: ServiceDescriptor, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+        # Some engines serve only what is registered in this way too; grpcio takes it as the quicker path.
+        server.add_registered_method_handlers(service.full_name, handlers)  # type: ignore[attr-defined]
+
+    def _of(
+        self, methods: Sequence[MethodDescriptor], parts: Iterable[object]
+    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        composition = Composition.of(methods, parts)
+        return {
+            method.name: self._handler(
+                method, composition.behaviours[method.name], is_inline=method.name in composition.inline_calls
+            )
+            for method in methods
+        }
+
+    def _handler(
+        self, method: MethodDescriptor, behaviour: Behaviour, *, is_inline: bool
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        gate = self._gate_of(method)
+        answering = _Answering(
+            method,
+            GetMessageClass(method.input_type),
+            None if is_inline else self._large_requests,
+            behaviour,
+            gate,
+            self._memory,
+            self._failures,
+        )
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._observed(method, _stream(answering, self._slow_reader_seconds))
+            )
+        handle = self._observed(method, _unary(answering))
+        return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
+
+    def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
+        name = f"{method.containing_service.full_name}/{method.name}"
+        return observed(handle, self._observers, name, streams=method.server_streaming, code_of=self._code_of)
+
+    def _code_of(self, error: BaseException | None) -> grpc.StatusCode:
+        """The code that a call was ended with because of an error."""
+        match error:
+            case CallRefused():
+                return self._failures.table.rich(error).code
+            case DecodeError():
+                return grpc.StatusCode.INVALID_ARGUMENT
+            case asyncio.CancelledError():
+                return grpc.StatusCode.UNAVAILABLE
+        return grpc.StatusCode.INTERNAL
+
+
+class _Answering(NamedTuple):
+    """What the handler of one call works with."""
+
+    method: MethodDescriptor
+    message: type[Message]
+    large_requests: LargeRequests | None
+    """Parses large requests, of all calls together; None: they are parsed at once."""
+    behaviour: Behaviour
+    gate: Gate
+    memory: Memory
+    failures: Failures
+
+
+class _CallerGone(Exception):
+    """There is nobody any more to write to."""
+
+
+def _unary(answering: _Answering) -> Any:
+    method, message, _, behaviour, gate, memory, failures = answering
+    parse = message.FromString
+
+    async def handle(request: bytes, context: Context) -> bytes:
+        taken, entered, caller = 0, False, None
+        try:
+            caller = gate.enter(context)
+            entered = True
+            taken = memory.take(caller, len(request))
+            # No name for the parsed request: if this fails, it must not be held until the answer has left.
+            if taken:
+                answer = await behaviour(gate.checked(caller, await _large(answering, request), context), context)
+            else:
+                answer = await behaviour(gate.checked(caller, parse(request), context), context)
+            return answer if isinstance(answer, bytes) else answer.SerializeToString()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await _end_with(error, context, method, failures)
+        finally:
+            memory.give_back(caller, taken)
+            if entered:
+                gate.leave(caller)
+
+    return handle
+
+
+def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
+    method, message, _, behaviour, gate, memory, failures = answering
+    parse = message.FromString
+
+    async def write(context: Context, answer: Message | bytes) -> None:
+        try:
+            async with asyncio.timeout(slow_reader_seconds):
+                await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
+        except TimeoutError:
+            raise failures.slow_reader(slow_reader_seconds) from None
+        except grpc.aio.InternalError:  # what grpcio says if the connection went before this call was cancelled
+            raise _CallerGone from None
+
+    async def handle(request: bytes, context: Context) -> None:
+        taken, entered, caller = 0, False, None
+        try:
+            caller = gate.enter(context)
+            entered = True
+            taken = memory.take(caller, len(request))
+            # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
+            async with contextlib.aclosing(
+                behaviour(
+                    gate.checked(caller, await _large(answering, request) if taken else parse(request), context),
+                    context,
+                )
+            ) as answers:
+                del request  # a stream may last, and has taken from it what it needs
+                async for answer in answers:
+                    memory.give_back(caller, taken)
+                    taken = 0
+                    await write(context, answer)
+        except _CallerGone:
+            raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
+        except SlowReader as error:
+            _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CUT_SECONDS):
+                    await _end_with(error, context, method, failures)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            await _end_with(error, context, method, failures)
+        finally:
+            memory.give_back(caller, taken)
+            if entered:
+                gate.leave(caller)
+
+    return handle
+
+
+async def _large(answering: _Answering, request: bytes) -> Message:
+    """A large request as a message."""
+    if answering.large_requests is None:
+        return answering.message.FromString(request)
+    return await answering.large_requests.parsed(answering.message, request)
+
+
+async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
+    """Ends a call with what went wrong, in words that the caller may read."""
+    if isinstance(error, DecodeError):
+        error.with_traceback(None)  # a half-parsed request is held by it
+        error = MalformedRequest(method.input_type.full_name)
+    elif isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise error  # of this very call; any other would leave the caller waiting for its deadline
+        error = failures.shutting_down()
+    rich = failures.answer(error, method.full_name)
+    await context.abort(rich.code, rich.message, rich.status().trailing_metadata)

@@ -1,0 +1,160 @@
+"""Settings of a program: one definition of each, read from flags, environment and a TOML file.
+
+A settings class is a frozen pydantic model; its field descriptions become the help texts of the flags. A flag
+wins over the environment, the environment over the file, the file over the default.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, Self, TypeVar
+
+import typer
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from groundwork.json_lines import tell
+
+EXIT_BAD_START = 2
+"""Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
+
+
+class ProgramSettings(BaseSettings):
+    """Base of the settings classes. Unknown keys in the file are errors; unknown variables are not ours."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_ignore_empty=True)
+
+    @classmethod
+    def load(cls, config_file: Path | None, flags: dict[str, Any]) -> Self:
+        """Reads the settings.
+
+        Args:
+            config_file: A TOML file, or None.
+            flags: Values given on the command line, by field name.
+
+        Raises:
+            pydantic.ValidationError: A value breaks its rule or a key is unknown.
+            OSError: The file cannot be read.
+            tomllib.TOMLDecodeError: The file is not TOML.
+        """
+
+        class Configured(cls):  # type: ignore[valid-type,misc]
+            @classmethod
+            def settings_customise_sources(
+                cls,
+                settings_cls: type[BaseSettings],
+                init_settings: PydanticBaseSettingsSource,
+                env_settings: PydanticBaseSettingsSource,
+                dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+                file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+            ) -> tuple[PydanticBaseSettingsSource, ...]:
+                sources = (init_settings, env_settings)
+                if config_file is None:
+                    return sources
+                config_file.open("rb").close()  # pydantic-settings ignores a file that is not there
+                return (*sources, TomlConfigSettingsSource(settings_cls, config_file))
+
+        return Configured(**flags)
+
+    def as_toml(self) -> str:
+        """The settings in force as the text of a TOML file."""
+        values = self.model_dump(mode="json", exclude_none=True)
+        # JSON's strings, numbers, booleans and arrays of them are TOML's, too.
+        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+SettingsT = TypeVar("SettingsT", bound=ProgramSettings)
+
+
+def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Callable[[SettingsT], None]) -> None:
+    """Adds a command whose flags are the fields of a settings class, and ``--config`` and ``--print-config``.
+
+    Args:
+        app: The program.
+        name: The command's name.
+        settings: The settings class; a field ``data_dir`` becomes the flag ``--data-dir``.
+        run: What the command does; its docstring is the help text. It gets the settings.
+    """
+
+    def command(**values: Any) -> None:
+        config_file, print_config = values.pop("config"), values.pop("print_config")
+        flags = {key: value for key, value in values.items() if value not in (None, [], ())}
+        loaded = _load_or_exit(settings, config_file, flags)
+        if print_config:
+            typer.echo(loaded.as_toml(), nl=False)
+        else:
+            run(loaded)
+
+    parameters = [_parameter(key, field) for key, field in settings.model_fields.items()]
+    help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
+    config = Annotated[Path | None, typer.Option("--config", help=help_config)]
+    help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."
+    print_config = Annotated[bool, typer.Option("--print-config", help=help_print)]
+    parameters += [
+        inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config),
+        inspect.Parameter("print_config", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=print_config),
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(name, help=inspect.getdoc(run))(command)
+
+
+def exit_with(program: str, message: str) -> NoReturn:
+    """Ends a program that cannot start: one line on standard error, exit code 2."""
+    tell(program, message, "cannot_start", "error")
+    raise SystemExit(EXIT_BAD_START)
+
+
+def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: dict[str, Any]) -> SettingsT:
+    program = str(settings.model_config["env_prefix"]).strip("_").lower().replace("_", "-")
+    try:
+        return settings.load(config_file, flags)
+    except ValidationError as error:
+        problems = "; ".join(_problem(item) for item in error.errors())
+        exit_with(program, problems)
+    except OSError as error:
+        exit_with(program, f"--config {config_file}: {error.strerror}")
+    except ValueError as error:
+        exit_with(program, f"--config {config_file}: {error}")
+
+
+def _problem(item: Any) -> str:
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not item["loc"]:  # the error is about several settings, which its text names
+        return message
+    key = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"setting {key}: there is no such setting"
+    value = "" if item["type"] in ("missing", "value_error") else f" (got {item['input']!r})"
+    return f"setting {key}: {message}{value}"
+
+
+def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
+    """A flag for a field. Flags have no defaults of their own, or they would win over the environment."""
+    flag = "--" + key.replace("_", "-")
+    default = "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
+    help_text = f"{field.description}{default}"
+    annotation: Any
+    if field.annotation is bool:
+        annotation = Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
+    elif field.annotation is int:
+        # Taken as text: pydantic converts it, and says in one line what is wrong with it.
+        annotation = Annotated[str | None, typer.Option(flag, help=help_text, metavar="INTEGER")]
+    elif field.annotation == list[str]:
+        annotation = Annotated[list[str] | None, typer.Option(flag, help=help_text)]
+    else:
+        annotation = Annotated[str | None, typer.Option(flag, help=help_text)]
+    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,0 @@
-"""Metrics and traces of programs, and the ways to send them.
-
-Begin reading in ``signals``.
-"""
