@@ -39,11 +39,11 @@ install: $(INSTALLED) $(GENERATED)  ## Make .venv with the name server, the agen
 
 setup: $(READY) $(GENERATED)  ## Make .venv for contributors: all programs, Spark and a Java for it, the tools of make lint and make test
 
-$(INSTALLED): requirements/programs.txt
+$(INSTALLED): deploy/locks/programs.txt
 	$(call make_venv,$<)
 	@touch $@
 
-$(READY): requirements/dev.txt
+$(READY): deploy/locks/dev.txt
 	$(call make_venv,$<)
 	$(BIN)/python -m route_pipeline.java
 	@touch $@
@@ -59,7 +59,7 @@ define make_venv
 	@sh engine/install.sh $(BIN)/pip
 endef
 
-$(GENERATED): pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
+$(GENERATED): pyproject.toml protos/generate.py $(shell find protos -name '*.proto')
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@touch $@
 
@@ -70,10 +70,10 @@ engine:  ## Build the native engine and install it, where cargo 1.85 or later is
 protos: $(GENERATED)  ## Install the project in place and generate the gRPC code from protos/ into gen/
 
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
-	$(BIN)/python -m demo.run
+	$(BIN)/python -m examples.demo.run
 
 demo-rocketmq: install  ## RocketMQ 5 as it is while its name server is exchanged for this one (needs Java 11 or later, and Maven)
-	$(BIN)/python -m demo.rocketmq
+	$(BIN)/python -m examples.demo.rocketmq
 
 test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
 ifdef TEST
@@ -100,10 +100,10 @@ format: setup  ## Mend what ruff can mend by itself: findings and formatting
 	$(BIN)/ruff format .
 
 faults: setup  ## Let faults of every kind happen to a fleet for an hour and a half, and check what was seen
-	$(BIN)/python -m tools.faults --profile long --pipeline --rocketmq --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
+	$(BIN)/python -m tests.faults --profile long --pipeline --rocketmq --seed $(or $(SEED),1) --runs $(or $(RUNS),2)
 
 attack: setup  ## Attack every listener beside an honest client, and print what came of it (minutes); ATTACK=name, ON=listener: only these
-	$(BIN)/python -m tools.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)
+	$(BIN)/python -m tests.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)
 
 fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on every parser and call, a million frames (two hours)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "make fuzz SEED=$$seed"; \
@@ -133,15 +133,15 @@ lint-python: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/buf lint
+	$(BIN)/buf lint protos
 	$(BIN)/python .ci/check_breaking.py
-	$(BIN)/python tools/generate_clients.py --check
+	$(BIN)/python docs/tools/generate_clients.py --check
 
 lint-engine:
 	sh engine/lint.sh
 
 lint-prose: setup  ## Check spelling and style of pages and comments, the style where Vale is found or Go can compile it
-	$(BIN)/python tools/lint_prose.py
+	$(BIN)/python docs/tools/lint_prose.py
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server
 	$(BIN)/python -m bench.guard
@@ -153,22 +153,22 @@ bench-figures: setup  ## Measure the figures of all pages on a quiet machine (ha
 	$(BIN)/python -m bench.report
 
 wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 (cargo 1.85 or later, and pip)
-	$(PYTHON) -m tools.engine_wheel
+	$(PYTHON) -m deploy.release.engine_wheel
 
 images:  ## Build both container images, and the native engine's wheel for them
-	$(PYTHON) -m tools.containers.images -- $(IMAGE_OPTIONS)
+	$(PYTHON) -m deploy.release.images -- $(IMAGE_OPTIONS)
 
 pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromium)
-	$(BIN)/python -m tools.make_screenshots
+	$(BIN)/python -m docs.tools.make_screenshots
 
 dist: setup  ## Build both wheels and the sdist into dist/, and run them from empty environments
-	$(BIN)/python -m tools.distribution
+	$(BIN)/python -m deploy.release.distribution
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
-	$(UV_LOCK) --upgrade $(LOCKED_EXTRAS:%=--extra %) --group dev -o requirements/dev.txt
-	$(UV_LOCK) --extra native -c requirements/dev.txt -o requirements/namesrv.txt
-	$(UV_LOCK) --extra broker-agent -c requirements/dev.txt -o requirements/broker-agent.txt
-	$(UV_LOCK) --extra native --extra broker-agent --extra nsctl -c requirements/dev.txt -o requirements/programs.txt
+	$(UV_LOCK) --upgrade $(LOCKED_EXTRAS:%=--extra %) --group dev -o deploy/locks/dev.txt
+	$(UV_LOCK) --extra native -c deploy/locks/dev.txt -o deploy/locks/namesrv.txt
+	$(UV_LOCK) --extra broker-agent -c deploy/locks/dev.txt -o deploy/locks/broker-agent.txt
+	$(UV_LOCK) --extra native --extra broker-agent --extra nsctl -c deploy/locks/dev.txt -o deploy/locks/programs.txt
 
 clean:  ## Remove everything that was made here
 	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

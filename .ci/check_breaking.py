@@ -19,9 +19,9 @@ def main() -> int:
     if _git("ls-tree", "-r", "--name-only", base, "--", "protos") in (None, ""):
         sys.stdout.write(f"buf breaking: skipped, history has no commit {base[:8]}, as in a shallow clone\n")
         return 0
-    against = f".git#ref={base}"
+    against = f".git#ref={base},subdir=protos"
     buf = Path(sys.executable).with_name("buf")
-    return subprocess.run([buf, "breaking", "--against", against], cwd=ROOT, check=False).returncode
+    return subprocess.run([buf, "breaking", "protos", "--against", against], cwd=ROOT, check=False).returncode
 
 
 def _git(*arguments: str) -> str | None:

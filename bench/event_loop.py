@@ -27,7 +27,7 @@ from bench.probes.loop import LoopFigures
 from bench.probes.namesrv import PROBE_SIGNAL
 from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
 from bench.workload import Profile, part, registration
-from support.programs.processes import OpenedChannel, Process, eventually
+from tests.support.programs.processes import OpenedChannel, Process, eventually
 
 BAR_MILLIS = 10.0
 """What the design allows the event loop to be held up for, garbage collections included."""

@@ -25,8 +25,8 @@ from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs
-from support.programs.agents import OddNameServer, free_port
-from support.programs.processes import NamesrvProcess
+from tests.support.programs.agents import OddNameServer, free_port
+from tests.support.programs.processes import NamesrvProcess
 
 ROUND_SECONDS = 1.0
 """Time for a round: less than the slow name server takes, so that bad ones use it up."""

@@ -28,8 +28,8 @@ from bench.peers.generator import Group, Plan, watching
 from bench.peers.recipes import Missing, RecipeFailed
 from bench.peers.servers import TLS, own_servers
 from bench.workload import registration
-from support.programs.processes import eventually
-from support.secured.certificates import Authority
+from tests.support.programs.processes import eventually
+from tests.support.secured.certificates import Authority
 
 _CALL_SECONDS = 30.0
 _ARRIVE_SECONDS = 120.0

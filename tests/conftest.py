@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from support.programs.processes import MEASURED, Process
 from tests.properties import MORE
+from tests.support.programs.processes import MEASURED, Process
 
 # A deadline would be a timed assertion: a busy machine fails it. Whether a change passes must not depend on luck
 # either, so each property has a fixed seed, made of its code.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the browser that tests of the console's page and tools/make_screenshots.py need: on Debian, as root.
+# Installs the browser that tests of the console's page and docs/tools/make_screenshots.py need: on Debian, as root.
 # Anywhere else it says so and succeeds: the tests then report themselves as skipped, with the reason.
 set -eu
 

@@ -26,7 +26,7 @@ from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME
 from namesrv.grpc_api import registration as registration_module
 from namesrv.remoting.bodies import read_registration
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 _BETWEEN_BROKERS_SECONDS = 0.001
 

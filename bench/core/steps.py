@@ -18,7 +18,7 @@ from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.core.state import NamesrvIdentity
 from namesrv.grpc_api import registration as registration_module
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 WARM_UP_TOPICS = 100
 

@@ -20,8 +20,8 @@ from bench.peers.calls import Grpc, Language, Remoting
 from bench.peers.generator import pinned, program
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 from namesrv.settings import Engine
-from support.programs.processes import BIN, Process, eventually
-from support.secured.certificates import Authority
+from tests.support.programs.processes import BIN, Process, eventually
+from tests.support.secured.certificates import Authority
 
 ItemT = TypeVar("ItemT")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.figures import Sample, progress
 from bench.pipeline.sizes import Sizes
 from bench.workload import Profile
-from support.programs.processes import Client, NamesrvProcess
-from support.programs.s3_server import make_bucket, running_s3_server
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.programs.s3_server import make_bucket, running_s3_server
 
 BROKERS = 1_000
 TOPICS = 100_000

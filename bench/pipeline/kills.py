@@ -31,8 +31,8 @@ import pyarrow.dataset as ds
 from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.session import QUICK_START, spark_session
-from support.programs.processes import BIN, Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 CHANGES_PER_SECOND = 300
 BROKERS = 50

@@ -28,9 +28,9 @@ from route_pipeline.reports.divergence import divergence
 from route_pipeline.reports.questions import route_at
 from route_pipeline.session import QUICK_START, spark_session
 from route_pipeline.stores.urls import open_store
-from support.programs.processes import BIN, NamesrvProcess
-from support.programs.s3_server import make_bucket, running_s3_server
-from support.registrations import identity, registration
+from tests.support.programs.processes import BIN, NamesrvProcess
+from tests.support.programs.s3_server import make_bucket, running_s3_server
+from tests.support.registrations import identity, registration
 
 OLD_BATCHES = 100_000
 COMMAND_SECONDS = 600

@@ -19,8 +19,8 @@ from bench.figures import Sample, progress
 from bench.pipeline.first_read import SMALL_TOPICS, WAYS
 from bench.pipeline.sizes import Sizes, timed
 from route_pipeline.log import files
-from support.programs.processes import BIN, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 SPARK_SECONDS = 600
 """For one Spark, which takes ten; a machine that is busy otherwise has its time."""

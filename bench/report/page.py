@@ -19,7 +19,7 @@ from bench.peers.servers import JAVA, JAVA_VERSION, NAMESRV_REMOTING, NULL, TLS
 from bench.peers.summary import CPU, P99, PEAK, RATE, Ratio, ratio_of, values_of
 from bench.report.sections import HALF_CACHE, NATIVE, NO_CACHE
 from bench.report.store import Stored
-from tools.faults.load.detection import WORKLOAD as DETECTION
+from tests.faults.load.detection import WORKLOAD as DETECTION
 
 ROOT = Path(__file__).parents[2]
 PAGES = tuple(ROOT / name for name in ("README.md", "docs/performance.md", "docs/faults.md"))
@@ -256,7 +256,7 @@ def _detection(figures: Figures) -> Iterator[str]:
 
 
 def _failures(figures: Figures) -> Iterator[str]:
-    command = "python -m tools.faults.load.detection"
+    command = "python -m tests.faults.load.detection"
     rows = (
         ("agent killed", "its channel ends", figures.text(DETECTION, "broker killed", " ms", 1000), command),
         (

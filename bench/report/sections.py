@@ -15,7 +15,7 @@ from bench.peers.warm import LOADED_SECONDS
 from bench.peers.workloads import all_workloads
 from bench.pipeline.__main__ import samples_of
 from bench.pipeline.sizes import Sizes
-from tools.faults.load import detection
+from tests.faults.load import detection
 
 NATIVE = "native"
 HALF_CACHE, NO_CACHE = "native+half-cache", "native+no-cache"

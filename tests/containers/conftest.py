@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release.engine import Engine, NoEngineError, open_engine
+from deploy.release.engine_wheel import NoCargoError
+from deploy.release.images import build_offline, tool
 from tests.containers.fleet import Fleet, running_fleet
-from tools.containers.engine import Engine, NoEngineError, open_engine
-from tools.containers.images import build_offline, tool
-from tools.engine_wheel import NoCargoError
 
 _fleet_numbers = count(1)
 

@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tools.containers.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine
+from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine
 
 PROBE = Path(__file__).with_name("probe.py")
 TOPIC = "TopicTest"
-"""One of the topics of demo/topics.json, with four queues."""
+"""One of the topics of examples/demo/topics.json, with four queues."""
 START_SECONDS = 60
 """Time for a container to become healthy, or for a route to appear, on a busy machine."""
 # What deploy/compose.yaml allows, and not podman's own temporary file systems that come with --read-only.

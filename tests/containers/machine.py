@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
+from deploy.release.engine_wheel import engine_wheel
 from groundwork.version import __version__
-from support.pages import code_blocks
-from support.programs.processes import eventually
-from tools.containers.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
-from tools.engine_wheel import engine_wheel
+from tests.support.pages import code_blocks
+from tests.support.programs.processes import eventually
 
 NAME = "machine"
 SYSTEMD = Path("/lib/systemd/systemd")

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
-from support.engines import present
-from support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient
-from support.registrations import identity, register, registration
-from tools.containers.engine import REPOSITORY, CommandError, run
-from tools.containers.images import cache_folder
+from deploy.release.engine import REPOSITORY, CommandError, run
+from deploy.release.images import cache_folder
+from tests.support.engines import present
+from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.registrations import identity, register, registration
 
 DEPLOY = REPOSITORY / "deploy"
 MONITORING = DEPLOY / "monitoring"

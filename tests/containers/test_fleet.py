@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.processes import eventually
+from deploy.release.engine import REPOSITORY, Engine, run
 from tests.containers.fleet import AGENTS, NAMESRVS, Fleet, probe
-from tools.containers.engine import REPOSITORY, Engine, run
+from tests.support.programs.processes import eventually
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release.engine import REPOSITORY, CommandError, Engine, run
+from deploy.release.images import IMAGES, image_sizes
 from tests.containers.fleet import AGENTS, NAMESRVS, Fleet
-from tools.containers.engine import REPOSITORY, CommandError, Engine, run
-from tools.containers.images import IMAGES, image_sizes
 
 pytestmark = pytest.mark.timeout(600)
 

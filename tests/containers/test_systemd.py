@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.programs.processes import eventually
+from deploy.release.engine import Engine, NoEngineError
+from deploy.release.engine_wheel import NoCargoError
 from tests.containers.machine import SECONDS, UNITS, Machine, documented, started_machine
-from tools.containers.engine import Engine, NoEngineError
-from tools.engine_wheel import NoCargoError
+from tests.support.programs.processes import eventually
 
 pytestmark = pytest.mark.timeout(600)
 

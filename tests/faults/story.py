@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tools.faults.history import Record
-from tools.faults.invariants import violations
-from tools.faults.invariants.lookups import BY_NAME
+from tests.faults.history import Record
+from tests.faults.invariants import violations
+from tests.faults.invariants.lookups import BY_NAME
 
 SERVER = "namesrv-1"
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.programs.processes import Process, eventually
-from tools.faults.attack import __main__ as program
-from tools.faults.attack.runner import Attack, Round, Target, exit_code, run
-from tools.faults.load.hostile import Held
+from tests.faults.attack import __main__ as program
+from tests.faults.attack.runner import Attack, Round, Target, exit_code, run
+from tests.faults.load.hostile import Held
+from tests.support.programs.processes import Process, eventually
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "0.5"))
 REST_SECONDS = 0.2

@@ -1,6 +1,6 @@
 """While hostile clients do what they can, others are answered; then the server holds no more than before.
 
-Times are measured by ``python -m tools.faults.load.hostile``; a test that asserts them would depend on the machine.
+Times are measured by ``python -m tests.faults.load.hostile``; a test that asserts them would depend on the machine.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from groundwork.channels import ClientFiles
-from support.engines import each, present
-from support.programs.processes import NamesrvProcess, eventually
-from support.secured.fleet import Place, connected
-from tools.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS
-from tools.faults.load.hostile import Held, register_topics, under_attack
+from tests.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS
+from tests.faults.load.hostile import Held, register_topics, under_attack
+from tests.support.engines import each, present
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.secured.fleet import Place, connected
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
 """How long each attack lasts; 10 in the long profile."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient, broker_fields, register
-from tools.faults.load.hostile import TOPICS, Held, lookup_while, under_attack
-from tools.faults.load.remoting_attacks import ATTACKS
+from tests.faults.load.hostile import TOPICS, Held, lookup_while, under_attack
+from tests.faults.load.remoting_attacks import ATTACKS
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient, broker_fields, register
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
 """How long each attack lasts; 10 in the long profile."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.invariants import violations
+from tests.faults.invariants.lookups import BY_NAME
 from tests.faults.story import MASTER, SERVER, SOUND, Story, row_of, story
-from tools.faults.invariants import violations
-from tools.faults.invariants.lookups import BY_NAME
 
 __all__ = ["story"]  # pytest finds the fixture by its name in this module
 

@@ -1,6 +1,6 @@
 """Many connections at once: others are served beside them, each takes little, and a server that ends tells all of them.
 
-``python -m tools.faults.load.many`` does it with 10,000.
+``python -m tests.faults.load.many`` does it with 10,000.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from support.engines import each, present
-from tools.faults.load.many import as_many_as_fit, idle_and_drained
+from tests.faults.load.many import as_many_as_fit, idle_and_drained
+from tests.support.engines import each, present
 
 CONNECTIONS = int(os.environ.get("FAULTS_CONNECTIONS", "1000"))
 SECONDS = 2.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from groundwork.endpoints import Endpoint
-from tools.faults.network.proxy import Disturbance, Link, Proxy
+from tests.faults.network.proxy import Disturbance, Link, Proxy
 
 WAIT = 10.0
 A_MOMENT = 0.3

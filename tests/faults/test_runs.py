@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.faults.history import of_kind, read_history
-from tools.faults.nemesis import KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ
-from tools.faults.network.namespaces import ENTERED
-from tools.faults.profiles import Outcome, replay, run_profile
-from tools.faults.run import Pace, Parts, run
-from tools.faults.schedule import Fault, Round
+from tests.faults.history import of_kind, read_history
+from tests.faults.nemesis import KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ
+from tests.faults.network.namespaces import ENTERED
+from tests.faults.profiles import Outcome, replay, run_profile
+from tests.faults.run import Pace, Parts, run
+from tests.faults.schedule import Fault, Round
 
 ROUNDS_OF_A_REPLICA = (
     Round((Fault("kill-replica", 0.5, "0"),), 0.5),
@@ -49,11 +49,11 @@ def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_agai
         "name servers agreed within ",
         "found: T0 is NOT_FOUND",
         f"1 violations; history: {tmp_path}/history.jsonl",
-        "again: python -m tools.faults --seed 7 --profile short --rounds 5 --faults cut reset",
-        f"checks: python -m tools.faults.recheck {tmp_path}/history.jsonl",
+        "again: python -m tests.faults --seed 7 --profile short --rounds 5 --faults cut reset",
+        f"checks: python -m tests.faults.recheck {tmp_path}/history.jsonl",
     ]
     monkeypatch.setenv(ENTERED, "here")
     assert (
         replay(7, "short", ["cut"], 5)
-        == "python -m tools.faults --hosts --seed 7 --profile short --rounds 5 --faults cut"
+        == "python -m tests.faults --hosts --seed 7 --profile short --rounds 5 --faults cut"
     )

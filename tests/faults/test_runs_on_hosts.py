@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.faults.fleet.fleet import ROOT
-from tools.faults.network.namespaces import why_not
+from tests.faults.fleet.fleet import ROOT
+from tests.faults.network.namespaces import why_not
 
 FAULTS = ("cut", "cut-one-way", "cut-off-agent", "lossy")
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.programs.agents import Agent
-from support.programs.processes import Client, NamesrvProcess, eventually
-from tools.faults.fleet.fleet import PINGS
-from tools.faults.network.proxy import Link, Proxy
+from tests.faults.fleet.fleet import PINGS
+from tests.faults.network.proxy import Link, Proxy
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 ADDR = "127.0.0.1:10911"
 OFTEN = (

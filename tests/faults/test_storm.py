@@ -1,10 +1,10 @@
-"""A name server that comes back to a crowd: a small storm. The large one is ``python -m tools.faults.load.storm``."""
+"""A name server that comes back to a crowd: a small storm. The large one is ``python -m tests.faults.load.storm``."""
 
 from __future__ import annotations
 
 import pytest
 
-from tools.faults.load.storm import storm
+from tests.faults.load.storm import storm
 
 
 @pytest.mark.timeout(300)

@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.programs.agents import Agent
-from support.programs.processes import BIN, Client, Process, eventually
-from tools.faults.fleet.fleet import PINGS
+from tests.faults.fleet.fleet import PINGS
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import BIN, Client, Process, eventually
 
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketime.so.1"))
 ADDR = "127.0.0.1:10911"

@@ -42,7 +42,7 @@ from route_client.source.disk_cache import SUFFIX, DiskCache
 from route_client.source.endpoints import EndpointList
 from route_pipeline.source.offsets import OffsetError, from_json, to_json
 from route_pipeline.source.options import ReadRequest
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 CACHED_TOPIC, FLEET = "topic", "fleet"
 _AUDIT_BYTES = 1_048_576

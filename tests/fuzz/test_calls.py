@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.grpc_errors import RichError
-from support.engines import each, present
-from support.programs.agents import NEVER_SCAN, Agent
-from support.programs.processes import TOPICS, NamesrvProcess
 from tests.fuzz.messages import methods_of, path_of, requests
+from tests.support.engines import each, present
+from tests.support.programs.agents import NEVER_SCAN, Agent
+from tests.support.programs.processes import TOPICS, NamesrvProcess
 
 pytestmark = pytest.mark.fuzz
 

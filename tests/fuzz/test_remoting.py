@@ -20,9 +20,9 @@ from namesrv.remoting.wire.codes import RequestCode, ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
 from namesrv.settings import NamesrvSettings
-from support.socketless_front import SocketlessClient, SocketlessFront
 from tests.fuzz.corpora import EXAMPLES, samples
 from tests.fuzz.remoting_frames import Spoiler, with_other_kinds
+from tests.support.socketless_front import SocketlessClient, SocketlessFront
 
 pytestmark = pytest.mark.fuzz
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from support.engines import each, present
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import unregister_all
-from support.secured.fleet import Place
+from tests.support.engines import each, present
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import unregister_all
+from tests.support.secured.fleet import Place
 
 
 @pytest.fixture(scope="module", params=each())

@@ -8,8 +8,8 @@ import tomllib
 import pytest
 
 from groundwork.version import __version__
-from support.pages import ROOT
-from support.programs.processes import BIN
+from tests.support.pages import ROOT
+from tests.support.programs.processes import BIN
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.forked_programs import ForkedProgram
-from support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.programs.forked_programs import ForkedProgram
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
 NAMESRV = str(BIN / "namesrv")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from support.pages import ROOT, code_blocks
-from support.programs.agents import held_port
-from support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, eventually
+from tests.support.pages import ROOT, code_blocks
+from tests.support.programs.agents import held_port
+from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, eventually
 
 ADDRESS = "127.0.0.1:9876"
 """Where the README's name server is."""

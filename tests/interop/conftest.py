@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.engines import each, present
-from support.programs.processes import Client, NamesrvProcess
 from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
+from tests.support.engines import each, present
+from tests.support.programs.processes import Client, NamesrvProcess
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from support.rocketmq_programs.maven import maven_environment
+from tests.support.rocketmq_programs.maven import maven_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INTEROP = Path(__file__).resolve().parent

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from namesrv_api.v1.admin_service_pb2 import WipeWritePermOfBrokerRequest
 
-from support.programs.agents import NEVER_SCAN
-from support.programs.console_process import ConsoleProcess, chromium
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
 from tests.interop.programs import INSTALL_SECONDS, build_axe
+from tests.support.programs.agents import NEVER_SCAN
+from tests.support.programs.console_process import ConsoleProcess, chromium
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -12,9 +12,9 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from support.programs.processes import Client, NamesrvProcess, eventually
 from tests.interop.programs import INSTALL_SECONDS, RUN_SECONDS, Programs, RunningProgram
 from tests.interop.watch_lines import Bookmark
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

@@ -23,8 +23,8 @@ from namesrv_api.v1.route_data_pb2 import (
     TopicRouteData,
 )
 
-from support.programs.processes import Client, NamesrvProcess, addrs_of
 from tests.interop.programs import INSTALL_SECONDS, Programs, as_json
+from tests.support.programs.processes import Client, NamesrvProcess, addrs_of
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

@@ -8,10 +8,10 @@ import pytest
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import identity, registration
 from tests.interop.programs import INSTALL_SECONDS, Programs, as_json
 from tests.interop.watch_lines import Bookmark
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import identity, registration
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from namesrv.server.listener import SERVICES
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import registration
 from tests.interop.programs import INSTALL_SECONDS, Programs
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support.engines import present
-from support.programs.processes import NamesrvProcess
-from support.secured.fleet import Place
 from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS
+from tests.support.engines import present
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.secured.fleet import Place
 
 H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 RUN_SECONDS = 120

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from support.pages import code_blocks
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import registration
 from tests.interop.programs import ENVIRONMENT, INSTALL_SECONDS, INTEROP, REPOSITORY, RUN_SECONDS, Programs, require
+from tests.support.pages import code_blocks
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
-from support.engines import DEFAULT
-from support.pages import code_blocks
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import identity, registration
+from tests.faults.network.proxy import Proxy
 from tests.interop.programs import INSTALL_SECONDS, REPOSITORY, WATCHING, Programs, RunningProgram
-from tools.faults.network.proxy import Proxy
+from tests.support.engines import DEFAULT
+from tests.support.pages import code_blocks
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import identity, registration
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.rocketmq_programs.maven import NEWEST, OLD, class_path, missing
-from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.rocketmq_programs.maven import NEWEST, OLD, class_path, missing
+from tests.support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 
 ALLOWED = ("--remoting-listen", "127.0.0.1:0", "--remoting-allow", "lookups,registrations,operators,settings")
 REGISTERED_SECONDS = 180.0

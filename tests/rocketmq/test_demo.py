@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.rocketmq import STEPS
-from support.pages import ROOT
-from support.rocketmq_programs.maven import missing
+from examples.demo.rocketmq import STEPS
+from tests.support.pages import ROOT
+from tests.support.rocketmq_programs.maven import missing
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 SECONDS = 300
@@ -51,7 +51,7 @@ def test_the_demo_prints_what_the_page_shows_and_leaves_no_files(tmp_path: Path)
     if problem is not None:
         pytest.skip(problem)
     done = subprocess.run(
-        [sys.executable, "-m", "demo.rocketmq"],
+        [sys.executable, "-m", "examples.demo.rocketmq"],
         cwd=ROOT,
         env={"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,

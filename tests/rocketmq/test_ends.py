@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from support.programs.agents import EXACTLY, Agent
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient
-from support.rocketmq_programs.programs import Broker, Shell
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of, wait_until_registered
+from tests.support.programs.agents import EXACTLY, Agent
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.rocketmq_programs.programs import Broker, Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 GONE_SECONDS = 5.0

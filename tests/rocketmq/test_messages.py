@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from support.programs.processes import eventually
-from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import Fleet, groups_of
+from tests.support.programs.processes import eventually
+from tests.support.rocketmq_programs.programs import Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 COUNT = 40

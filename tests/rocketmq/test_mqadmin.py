@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from support.programs.processes import eventually
-from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import Fleet
+from tests.support.programs.processes import eventually
+from tests.support.rocketmq_programs.programs import Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

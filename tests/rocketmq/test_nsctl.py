@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND
-from support.programs.processes import NamesrvProcess, eventually
-from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import REGISTERED_SECONDS, Fleet
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.rocketmq_programs.programs import Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.rocketmq_programs.maven import GRPC_CLIENT
-from support.rocketmq_programs.programs import Broker, Proxy, Shell
 from tests.rocketmq.conftest import Pair
+from tests.support.rocketmq_programs.maven import GRPC_CLIENT
+from tests.support.rocketmq_programs.programs import Broker, Proxy, Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.agents import Agent, name_servers
-from support.programs.processes import eventually
-from support.programs.rocketmq import RemotingClient
-from support.rocketmq_programs.maven import OLD
-from support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 from tests.rocketmq.conftest import REGISTERED_SECONDS, Pair, groups_of, wait_until_registered
+from tests.support.programs.agents import Agent, name_servers
+from tests.support.programs.processes import eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.rocketmq_programs.maven import OLD
+from tests.support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 TRIES = 5

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from support.programs.processes import NamesrvProcess, eventually
-from support.rocketmq_programs.programs import Broker, Properties, Shell
-from support.secured.certificates import Authority, Files
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.rocketmq_programs.programs import Broker, Properties, Shell
+from tests.support.secured.certificates import Authority, Files
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.programs.processes import eventually
-from support.rocketmq_programs.programs import Shell
 from tests.rocketmq.conftest import Fleet, groups_of
+from tests.support.programs.processes import eventually
+from tests.support.rocketmq_programs.programs import Shell
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.faults.fleet.fleet import JAVA, SERVERS
-from tools.faults.history import of_kind, read_history
-from tools.faults.invariants.answers import Answer, answers_of
-from tools.faults.run import Pace, Parts, run
-from tools.faults.schedule import Fault, Round
+from tests.faults.fleet.fleet import JAVA, SERVERS
+from tests.faults.history import of_kind, read_history
+from tests.faults.invariants.answers import Answer, answers_of
+from tests.faults.run import Pace, Parts, run
+from tests.faults.schedule import Fault, Round
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLED_SECONDS = 16.0

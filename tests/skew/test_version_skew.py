@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from groundwork.version import __version__
 from nsctl.cli import app
-from support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
-from support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
-from support.registrations import registration
 from tests.skew.previous import PreviousVersion, build_previous
+from tests.support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, Process, eventually
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.skew
 

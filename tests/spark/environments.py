@@ -8,7 +8,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from support import cache_folder as caches
+from tests.support import cache_folder as caches
 
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_SECONDS = 600

@@ -1,12 +1,12 @@
-"""Builds the image of the route pipeline from local files only, as :mod:`tools.containers.images` does its own."""
+"""Builds the image of the route pipeline from local files only, as :mod:`deploy.release.images` does its own."""
 
 from __future__ import annotations
 
 import subprocess
 import tomllib
 
-from tools.containers.engine import REPOSITORY, CommandError, Engine, NoEngineError, run
-from tools.containers.images import cache_folder, tool
+from deploy.release.engine import REPOSITORY, CommandError, Engine, NoEngineError, run
+from deploy.release.images import cache_folder, tool
 
 IMAGE = "localhost/route-pipeline"
 DOCKERFILE = REPOSITORY / "deploy/spark/Dockerfile"

@@ -19,7 +19,7 @@ from route_pipeline.java import ensure_java_home
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.source.data_source import register
-from support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 """What Spark's start-connect-server.sh starts, which not every installation has."""

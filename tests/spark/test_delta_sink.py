@@ -21,7 +21,7 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
 from route_pipeline.log.sinks import DELTA, SinkError, check_sink, session_settings
 from route_pipeline.session import spark_session
-from support.fakes.snapshot_name_server import (
+from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,
     gone,
@@ -31,9 +31,9 @@ from support.fakes.snapshot_name_server import (
     snapshot,
     topics_chunk,
 )
-from support.programs.processes import BIN, NamesrvProcess
-from support.registrations import identity, registration
-from support.spark_session import FAST_START
+from tests.support.programs.processes import BIN, NamesrvProcess
+from tests.support.registrations import identity, registration
+from tests.support.spark_session import FAST_START
 
 JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from deploy.release.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
 from route_pipeline.log import files
 from tests.containers.conftest import engine
 from tests.spark.image import IMAGE, build_spark_image
-from tools.containers.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
 
 __all__ = ["engine"]  # pytest finds the fixture by its name in this module
 

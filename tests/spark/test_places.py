@@ -18,7 +18,7 @@ import pytest
 
 from route_pipeline.java import ensure_java_home
 from route_pipeline.log import files
-from support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 SUBMIT = Path(__file__).parents[2] / "deploy" / "spark" / "submit.sh"
 RUN_SECONDS = 300

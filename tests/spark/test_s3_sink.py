@@ -11,9 +11,9 @@ import pyarrow.dataset as ds
 import pytest
 import s3fs
 
-from support.programs.processes import NamesrvProcess
-from support.programs.s3_server import bucket, s3_server
-from support.registrations import identity, registration
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.programs.s3_server import bucket, s3_server
+from tests.support.registrations import identity, registration
 
 __all__ = ["bucket", "s3_server"]  # pytest finds the fixtures by their names in this module
 

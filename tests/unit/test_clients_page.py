@@ -11,8 +11,8 @@ import grpc
 import pytest
 from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
+from docs.tools import generate_clients as generator
 from namesrv.error_codes import CODES
-from tools import generate_clients as generator
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_the_page_is_up_to_date() -> None:
     command = [sys.executable, generator.__file__, "--check"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
 
-    assert done.returncode == 0, f"run: python tools/generate_clients.py\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"run: python docs/tools/generate_clients.py\n{done.stdout}{done.stderr}"
 
 
 def test_every_error_reason_has_a_grpc_code(codes: dict[str, str]) -> None:

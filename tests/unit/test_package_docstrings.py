@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from support.pages import ROOT
+from tests.support.pages import ROOT
 
 PACKAGES = ("groundwork", "namesrv", "broker_agent", "route_client", "route_pipeline", "nsctl", "namesrv_console")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import lint_prose
-from tools.lint_prose import Finding
+from docs.tools import lint_prose
+from docs.tools.lint_prose import Finding
 
 RULES = sorted(path.stem for path in (lint_prose.ROOT / "docs/.vale/Plain").glob("*.yml"))
 EXAMPLES = {
@@ -39,7 +39,7 @@ def vale() -> str:
     """The path of Vale."""
     path = lint_prose.find_vale("--present")
     if path is None:
-        pytest.skip("Vale is missing: run tools/install_vale.sh")
+        pytest.skip("Vale is missing: run docs/tools/install_vale.sh")
     return path
 
 
@@ -172,7 +172,7 @@ def test_a_missing_vale_fails_in_ci_and_is_printed_elsewhere(
 
 def test_a_missing_compiler_of_vale_is_named(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
-    script = shutil.copy(lint_prose.ROOT / "tools/install_vale.sh", tmp_path / "tools")
+    script = shutil.copy(lint_prose.ROOT / "docs/tools/install_vale.sh", tmp_path / "tools")
     for name in ("sh", "dirname", "grep"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     done = subprocess.run(

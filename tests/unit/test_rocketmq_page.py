@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from demo.rocketmq import STEPS, main
-from support.pages import ROOT
+from examples.demo.rocketmq import STEPS, main
+from tests.support.pages import ROOT
 
 PAGE = (ROOT / "docs/rocketmq.md").read_text(encoding="utf-8")
 

@@ -16,7 +16,7 @@ import pytest
 
 from groundwork.failpoints import VARIABLE
 from tests.faults.files.failpoints import CRASHED, LIST
-from tools.faults.owned_files import OWNED, WITH_COPY
+from tests.faults.owned_files import OWNED, WITH_COPY
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,7 +35,7 @@ class Sliced:
         self.faults = scratch / "faults"
         with (scratch / "stderr").open("wb") as errors:
             self._program = subprocess.Popen(
-                [sys.executable, "-m", "tools.faults.file_steps"],
+                [sys.executable, "-m", "tests.faults.file_steps"],
                 cwd=ROOT,
                 env={**os.environ, VARIABLE: str(self.faults)},
                 stdin=subprocess.PIPE,
@@ -141,7 +141,7 @@ def test_the_list_of_failpoints_is_complete(steps: Sliced) -> None:
 @pytest.mark.timeout(DEADLINE_SECONDS + 10)
 def test_a_crash_at_any_failpoint_leaves_old_or_new_and_nothing_durable_is_lost(steps: Sliced) -> None:
     seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201 - shown if it fails
+    print(f"seed {seed}")
     rng = random.Random(seed)
     points = LIST.read_text().splitlines()
     for _ in range(RUNS):

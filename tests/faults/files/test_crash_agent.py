@@ -12,10 +12,10 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
 from groundwork.failpoints import VARIABLE
-from support.programs.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
-from support.programs.processes import Client, eventually
 from tests.faults.files.failpoints import CRASHED, LIST
-from tools.faults.fleet.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
+from tests.faults.fleet.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
+from tests.support.programs.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
+from tests.support.programs.processes import Client, eventually
 
 RUNS = int(os.environ.get("FAULTS_AGENT_CRASHES", "6"))
 """Points at which an agent is crashed, by chance; with a hundred or more, each. One takes two to four seconds."""
@@ -69,7 +69,7 @@ def has_queues(client: Client, queues: int) -> bool:
 @pytest.mark.timeout(60 + 10 * RUNS)
 def test_what_an_agent_acknowledged_is_there_after_a_crash_at_any_failpoint(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201 - shown if it fails
+    print(f"seed {seed}")
     rng = random.Random(seed)
     with name_servers(1, *EXACTLY) as [(server, namesrv)]:
         operated = OperatedAgent(tmp_path, str(server.endpoint))

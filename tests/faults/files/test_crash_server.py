@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.programs.processes import eventually
 from tests.faults.files.failpoints import CRASHED, LIST
-from tools.faults.fleet.operated_server import DURABLE, OperatedServer
+from tests.faults.fleet.operated_server import DURABLE, OperatedServer
+from tests.support.programs.processes import eventually
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
 """Points at which a server is crashed, by chance; with a hundred or more, each. One takes two to five seconds."""
@@ -53,7 +53,7 @@ def crash_while_serving(server: OperatedServer, point: str, rng: random.Random) 
 @pytest.mark.timeout(60 + 10 * RUNS)
 def test_what_a_server_acknowledged_is_there_after_a_crash_at_any_failpoint(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201 - shown if it fails
+    print(f"seed {seed}")
     rng = random.Random(seed)
     server = OperatedServer(tmp_path, *ARGUMENTS)
     with server.start() as process, process.connect() as client:

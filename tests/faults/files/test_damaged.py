@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
 from namesrv.storage.data_dir import DataDirError
-from support.fakes.rot import rot, skip_without_checksums
-from tools.faults.fleet.operated_server import DURABLE, OperatedServer
-from tools.faults.owned_files import OWNED, WITH_COPY
+from tests.faults.fleet.operated_server import DURABLE, OperatedServer
+from tests.faults.owned_files import OWNED, WITH_COPY
+from tests.support.fakes.rot import rot, skip_without_checksums
 
 SEEDS = int(os.environ.get("FAULTS_DAMAGES", "10"))
 """Damages of each kind of each file; 1,000 in the long profile."""

@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from groundwork.grpc_errors import RichError
-from support.programs.processes import BIN, Client, NamesrvProcess, eventually
-from tools.faults.fleet.operated_server import DURABLE, OperatedServer
+from tests.faults.fleet.operated_server import DURABLE, OperatedServer
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually
 
 SNAPSHOTS = ("--snapshot-interval-millis", "100")
 DISK_BYTES = 1024 * 1024

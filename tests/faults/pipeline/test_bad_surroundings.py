@@ -15,8 +15,8 @@ from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.stores.store import StoreError
-from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
-from support.spark_session import spark
+from tests.support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
+from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.processes import NamesrvProcess, eventually
-from support.registrations import registration
-from tools.faults.fleet.pipeline import Pipeline
-from tools.faults.history import History
+from tests.faults.fleet.pipeline import Pipeline
+from tests.faults.history import History
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.spark
 

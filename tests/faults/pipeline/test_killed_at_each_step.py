@@ -21,12 +21,12 @@ from groundwork import disk
 from groundwork.failpoints import VARIABLE, Failpoints
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
-from support.programs.processes import BIN, eventually
-from support.routes.expected_history import ExpectedHistory
-from support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
-from support.routes.route_history import versions_of
-from support.spark_session import spark
-from support.virtual_clock import VirtualClock
+from tests.support.programs.processes import BIN, eventually
+from tests.support.routes.expected_history import ExpectedHistory
+from tests.support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
+from tests.support.routes.route_history import versions_of
+from tests.support.spark_session import spark
+from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.spark
 

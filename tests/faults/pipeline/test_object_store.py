@@ -21,14 +21,14 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
 from route_pipeline.reports import tables
 from route_pipeline.reports.comparison import compare_latest
-from support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
-from support.programs.processes import BIN, eventually
-from support.programs.s3_server import bucket, proxy, s3_server
-from support.routes.expected_history import ExpectedHistory
-from support.routes.fleet_life import FleetLife, serving_life
-from support.routes.route_history import versions_of
-from support.spark_session import spark
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
+from tests.support.programs.processes import BIN, eventually
+from tests.support.programs.s3_server import bucket, proxy, s3_server
+from tests.support.routes.expected_history import ExpectedHistory
+from tests.support.routes.fleet_life import FleetLife, serving_life
+from tests.support.routes.route_history import versions_of
+from tests.support.spark_session import spark
+from tests.support.virtual_clock import VirtualClock
 
 __all__ = ["bucket", "proxy", "s3_server", "spark"]  # pytest finds the fixtures by their names in this module
 

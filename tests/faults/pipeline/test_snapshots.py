@@ -16,11 +16,11 @@ from namesrv.core.model import DataVersion
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
-from support.routes.expected_history import ExpectedHistory
-from support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
-from support.routes.route_history import state_at, versions_of
-from support.spark_session import spark
-from support.virtual_clock import VirtualClock
+from tests.support.routes.expected_history import ExpectedHistory
+from tests.support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
+from tests.support.routes.route_history import state_at, versions_of
+from tests.support.spark_session import spark
+from tests.support.virtual_clock import VirtualClock
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

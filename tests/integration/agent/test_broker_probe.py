@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 
-from support.programs.agents import NEVER_SCAN, Agent, StandInBroker, held_port, joined, name_servers
-from support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.agents import NEVER_SCAN, Agent, StandInBroker, held_port, joined, name_servers
+from tests.support.programs.processes import NamesrvProcess, eventually
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptio
 from broker_agent.errors import StartError
 from broker_agent.listener.server import AgentServer
 from groundwork.grpc_errors import RichError
-from support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
 from tests.integration.agent.client_listener import (
     ANY_PORT,
     BROKER,
@@ -36,6 +35,7 @@ from tests.integration.agent.client_listener import (
     listening,
     stub,
 )
+from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
 
 __all__ = ["listener", "stub"]  # pytest finds fixtures by their names in this module
 

@@ -12,8 +12,8 @@ import pytest
 
 from groundwork.endpoints import Endpoint
 from groundwork.program import without_others
-from support.programs.agents import Agent
-from support.programs.processes import TOPICS, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import TOPICS, NamesrvProcess, eventually
 
 DESCRIPTORS = 400
 WITH_FEW_DESCRIPTORS = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh")

@@ -18,8 +18,8 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import load_topic_config_table
 from groundwork.endpoints import Endpoint
-from support.programs.agents import NEVER_SCAN, OddNameServer, free_port
-from support.programs.processes import TOPICS, NamesrvProcess, eventually
+from tests.support.programs.agents import NEVER_SCAN, OddNameServer, free_port
+from tests.support.programs.processes import TOPICS, NamesrvProcess, eventually
 
 OPTIONS = ConnectionOptions(connect_timeout_millis=1_000, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
 ROUND_SECONDS = 2.0

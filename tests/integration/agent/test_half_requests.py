@@ -11,9 +11,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker_agent.listener.server import THREADS
 from groundwork.endpoints import Endpoint
-from support.programs.agents import Agent
-from support.programs.processes import NamesrvProcess
-from tools.faults.load.frames import OF_LISTENERS, call, hello
+from tests.faults.load.frames import OF_LISTENERS, call, hello
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import NamesrvProcess
 
 CALLS = 4
 """Of each connection."""

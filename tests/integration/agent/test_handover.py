@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from support.programs.agents import NEVER_SCAN, Agent, asking_all_the_time, joined, name_servers
-from support.programs.processes import Client, NamesrvProcess, eventually, seconds_between
+from tests.support.programs.agents import NEVER_SCAN, Agent, asking_all_the_time, joined, name_servers
+from tests.support.programs.processes import Client, NamesrvProcess, eventually, seconds_between
 
 KEEP = ("--on-stop", "keep")
 ADDR = "127.0.0.1:10911"

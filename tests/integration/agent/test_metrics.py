@@ -9,9 +9,9 @@ import grpc
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-from support import metrics_page
-from support.programs.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
-from support.programs.processes import TOPICS, eventually
+from tests.support import metrics_page
+from tests.support.programs.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
+from tests.support.programs.processes import TOPICS, eventually
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 

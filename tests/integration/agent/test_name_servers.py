@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.programs.agents import (
+from tests.integration.agent.topics.topics_writer import as_registered, table
+from tests.support.programs.agents import (
     EXACTLY,
     NEVER_SCAN,
     Agent,
@@ -26,8 +27,7 @@ from support.programs.agents import (
     name_servers,
     topics_of,
 )
-from support.programs.processes import NamesrvProcess, eventually
-from tests.integration.agent.topics.topics_writer import as_registered, table
+from tests.support.programs.processes import NamesrvProcess, eventually
 
 GARBAGE = bytes(range(256)) * 16
 

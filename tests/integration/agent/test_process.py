@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from support.fakes.registering_name_server import FakeNameServer
-from support.programs.processes import TOPICS, eventually
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.programs.processes import TOPICS, eventually
 
 StartNameServer = Callable[..., FakeNameServer]
 PROGRAM = (sys.executable, "-m", "broker_agent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.programs.processes import BIN, NamesrvProcess, Process, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, eventually
 
 FILE = Path(__file__).parents[3] / "deploy/systemd/broker-a.toml"
 

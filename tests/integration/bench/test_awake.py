@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bench.awake import processors_awake
-from support.programs.processes import eventually
+from tests.support.programs.processes import eventually
 
 MEASURES = """
 import signal

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from namesrv_console.listener.events import MAX_VIEWERS
-from support.programs.console_process import ConsoleProcess
-from support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
-from support.registrations import identity, registration
-from support.secured.fleet import Place, connected
+from tests.support.programs.console_process import ConsoleProcess
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
+from tests.support.registrations import identity, registration
+from tests.support.secured.fleet import Place, connected
 
 NOBODY = "127.0.0.1:1"
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.programs.console_process import ConsoleProcess
-from support.programs.processes import NamesrvProcess, eventually
-from support.registrations import identity, registration
+from tests.support.programs.console_process import ConsoleProcess
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 SENT_BY_PAGE = {"Content-Type": "application/json", "X-Namesrv-Console": "1"}
 

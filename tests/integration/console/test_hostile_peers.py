@@ -11,9 +11,9 @@ from urllib.request import urlopen
 import pytest
 
 from namesrv_console.listener.connections import RULES
-from support.hostile.http_peers import ATTACKS, under
-from support.programs.console_process import ConsoleProcess
-from support.programs.processes import eventually
+from tests.support.hostile.http_peers import ATTACKS, under
+from tests.support.programs.console_process import ConsoleProcess
+from tests.support.programs.processes import eventually
 
 LOOKS = 40
 VIEWER_SECONDS = 20.0

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1.admin_service_pb2 import ListIntentsRequest
 
-from support.programs.console_process import ConsoleProcess, chromium
-from support.programs.processes import BIN, NamesrvProcess, ended, eventually
-from support.registrations import registration
-from support.secured.fleet import LIVE_SECONDS, Place
+from tests.support.programs.console_process import ConsoleProcess, chromium
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.registrations import registration
+from tests.support.secured.fleet import LIVE_SECONDS, Place
 
 TOKEN = "a-token-that-is-long"
 KEPT = "scrypt$LKncnOzlocncu8RJ8vGOxQ==$v5RYYVoxV/wndeCTZrKGnS7oaobRWjBMpp2O2C0/MlU="

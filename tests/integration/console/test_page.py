@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from support.programs.console_process import ConsoleProcess, chromium
-from support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
-from support.registrations import identity, registration
+from tests.support.programs.console_process import ConsoleProcess, chromium
+from tests.support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
+from tests.support.registrations import identity, registration
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -27,9 +27,9 @@ from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDir
-from support.partial_services import whole
-from support.registrations import data_version, identity, registration
-from support.secured.fleet import TOKENS, permits
+from tests.support.partial_services import whole
+from tests.support.registrations import data_version, identity, registration
+from tests.support.secured.fleet import TOKENS, permits
 
 SECONDS = 20.0
 """A deadline that no test waits for."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from docs.tools.generate_clients import AGENT_REASONS_FILE, REASONS_FILE, Reason, error_reasons, read_contract
 from groundwork.grpc_errors import RichError
 from tests.integration.error_reasons.from_agents import AGENT_CASES
 from tests.integration.error_reasons.from_name_servers import NAME_SERVER_CASES
-from tools.generate_clients import AGENT_REASONS_FILE, REASONS_FILE, Reason, error_reasons, read_contract
 
 REASONS_FILES = {"namesrv_api": REASONS_FILE, "broker_agent_api": AGENT_REASONS_FILE}
 NOT_SENT = "No call sends it yet."

@@ -10,9 +10,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.routes.followed_rows import FollowedRows
-from support.routes.route_rows import RouteRows
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.routes.followed_rows import FollowedRows
+from tests.support.routes.route_rows import RouteRows
 
 TIMEOUT = 20.0
 NEVER_SCANS = ("--scan-not-active-broker-interval-millis", "0")

@@ -7,7 +7,7 @@ from typing import Any
 
 from namesrv_api.v1 import route_service_pb2
 
-from support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
 
 DEBUG = ("--log-level", "debug")
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")

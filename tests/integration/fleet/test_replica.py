@@ -15,9 +15,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.grpc_errors import RichError
 from namesrv.server.listener import SERVICES
 from namesrv.server.replica_calls import LEADERS_CALLS
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, register_group
-from support.secured.fleet import TOKENS, Place
 from tests.integration.fleet.replicas import (
     NEVER_SCANS,
     TIMEOUT,
@@ -30,6 +27,9 @@ from tests.integration.fleet.replicas import (
     status,
     watching,
 )
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, register_group
+from tests.support.secured.fleet import TOKENS, Place
 
 ROUTE, ADMIN = "/namesrv_api.v1.RouteService", "/namesrv_api.v1.AdminService"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from support.programs.processes import NamesrvProcess, eventually
-from support.registrations import register_group
 from tests.integration.fleet.replicas import NEVER_SCANS, replica_of, status
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import register_group
 
 
 def nsctl(*arguments: str) -> str:

@@ -13,8 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from groundwork.endpoints import Endpoint
 from route_client import AioRouteClient, KnownRoute, RouteClient, RouteClientError
-from support.programs.agents import Agent, asking_all_the_time, joined, topics_of
-from support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.agents import Agent, asking_all_the_time, joined, topics_of
+from tests.support.programs.processes import NamesrvProcess, eventually
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release.distribution import PROGRAMS, check_library, check_program, run
 from groundwork.version import __version__
-from support.pages import ROOT, code_blocks
-from tools.distribution import PROGRAMS, check_library, check_program, run
+from tests.support.pages import ROOT, code_blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.settings import NamesrvSettings
-from support.partial_services import whole
+from tests.support.partial_services import whole
 
 CALLS = {
     "lookup": ("/namesrv_api.v1.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest()),

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2, route_service_pb2
 
-from support.programs.processes import Client, NamesrvProcess, OpenedChannel, addrs_of, eventually, seconds_between
-from support.registrations import identity, registration
+from tests.support.programs.processes import (
+    Client,
+    NamesrvProcess,
+    OpenedChannel,
+    addrs_of,
+    eventually,
+    seconds_between,
+)
+from tests.support.registrations import identity, registration
 
 HAND_OVER = "/namesrv_api.v1.RegistrationService/HandOverChannel"
 TIMEOUT = 20.0

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 HERE = identity("127.0.0.1:10911", name="broker-here")
 THERE = identity("127.0.0.1:20911", name="broker-there")

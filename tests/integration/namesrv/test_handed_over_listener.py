@@ -13,8 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.engines import present
-from support.programs.processes import BIN, Client, Process
+from tests.support.engines import present
+from tests.support.programs.processes import BIN, Client, Process
 
 START = """
 import os, sys

@@ -9,11 +9,11 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.limits import MAX_METADATA_BYTES
-from support.engines import present
-from support.metrics_page import sample_of
-from support.programs.processes import NamesrvProcess
-from support.registrations import registration
-from support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
+from tests.support.engines import present
+from tests.support.metrics_page import sample_of
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import registration
+from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
 LOOKUPS = 7
 TIMEOUT = 20.0

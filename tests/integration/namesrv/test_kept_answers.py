@@ -20,7 +20,7 @@ from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
-from support.engines import present
+from tests.support.engines import present
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
 

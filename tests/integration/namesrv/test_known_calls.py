@@ -6,11 +6,11 @@ import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from support.engines import present
-from support.metrics_page import sample_of
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import data_version, identity, registration, unregister
-from support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
+from tests.support.engines import present
+from tests.support.metrics_page import sample_of
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import data_version, identity, registration, unregister
+from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
 TIMES = 7
 TIMEOUT = 20.0

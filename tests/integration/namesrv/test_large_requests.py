@@ -13,7 +13,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv.app.requests_in_pieces import PIECE_BYTES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
-from support.registrations import registration
+from tests.support.registrations import registration
 
 SECONDS = 30.0
 TOPICS = [f"topic-{number:06}" for number in range(8_000)]

@@ -22,9 +22,9 @@ from namesrv.limits import (
     MAX_STAGED_TOPICS,
     MAX_TOPICS_PER_REGISTRATION,
 )
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
-from tools.faults.load.frames import hello
+from tests.faults.load.frames import hello
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 TIMEOUT = 20.0
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"

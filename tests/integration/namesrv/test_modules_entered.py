@@ -15,7 +15,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
-from support.registrations import identity, registration
+from tests.support.registrations import identity, registration
 
 OF_A_REGISTRATION = 53
 """Most modules between a registration of 300 topics and the message of a watch. Lower it, do not raise it."""

@@ -16,8 +16,8 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.grpc_errors import RichError
 from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv.server.listener import SERVICES
-from support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
-from support.registrations import data_version, identity, registration
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
+from tests.support.registrations import data_version, identity, registration
 
 TIMEOUT = 20.0
 PATIENT = ("--timeout", str(TIMEOUT))

@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.metrics_page import get
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient
-from support.registrations import registration
-from tools.faults.load.frames import hello
-from tools.faults.resources import cpu_seconds, sample
+from tests.faults.load.frames import hello
+from tests.faults.resources import cpu_seconds, sample
+from tests.support.metrics_page import get
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
 from namesrv.limits import MAX_BATCH_TOPICS, MAX_QUEUE_DATAS_PER_TOPIC
-from support.programs.processes import Client, addrs_of
-from support.registrations import identity, registration, topic_config
+from tests.support.programs.processes import Client, addrs_of
+from tests.support.registrations import identity, registration, topic_config
 
 TIMEOUT = 20.0
 REGISTRATION = "/namesrv_api.v1.RegistrationService"

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from support.programs.processes import Client, NamesrvProcess
-from support.registrations import registration
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import registration
 
 TIMEOUT = 20.0
 PACKAGE = "/namesrv_api.v1"

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
-from support.programs.agents import Agent, free_port, joined
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.secured.agents import agent_flags, give_agent_its_address
-from support.secured.fleet import Place
+from tests.support.programs.agents import Agent, free_port, joined
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.secured.agents import agent_flags, give_agent_its_address
+from tests.support.secured.fleet import Place
 
 
 def run(*arguments: str, exit_code: int = 0) -> str:

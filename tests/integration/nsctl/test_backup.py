@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import REFUSED, USAGE
-from support.programs.agents import Agent
-from support.programs.processes import NamesrvProcess
-from support.registrations import register
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import register
 
 EVERYTHING = ListTopicsRequest(page_size=1_000)
 

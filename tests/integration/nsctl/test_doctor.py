@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
-from support.programs.agents import Agent
-from support.programs.doctor import examined
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient, topic_config
-from support.programs.rocketmq import register as register_as_rocketmq
-from support.registrations import register
-from support.secured.certificates import DAY, Authority
-from support.secured.fleet import Place
+from tests.support.programs.agents import Agent
+from tests.support.programs.doctor import examined
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient, topic_config
+from tests.support.programs.rocketmq import register as register_as_rocketmq
+from tests.support.registrations import register
+from tests.support.secured.certificates import DAY, Authority
+from tests.support.secured.fleet import Place
 
 
 def codes(endpoint: object, *flags: str) -> list[str]:

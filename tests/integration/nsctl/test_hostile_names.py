@@ -24,8 +24,8 @@ from groundwork.grpc_errors import RichError
 from groundwork.namesrv_client import SERVICES
 from nsctl.cli import app
 from nsctl.fleet.name_servers import AGENT_SERVICES
-from support.hostile.text import HOSTILE, unescaped
-from support.programs.rocketmq import stand_in
+from tests.support.hostile.text import HOSTILE, unescaped
+from tests.support.programs.rocketmq import stand_in
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("status",): (),

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
-from support import metrics_page
-from support.programs.processes import NamesrvProcess
-from support.registrations import identity, register, registration
+from tests.support import metrics_page
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import identity, register, registration
 
 NOBODY = "127.0.0.1:1"
 

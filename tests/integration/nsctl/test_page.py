@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import typer
 
+from docs.tools.generate_nsctl import examples
 from nsctl.cli import app
-from support.pages import ROOT, code_blocks
-from support.programs.processes import BIN, NamesrvProcess, eventually
-from support.registrations import registration
-from tools.generate_nsctl import examples
+from tests.support.pages import ROOT, code_blocks
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -54,7 +54,7 @@ def now() -> dict[str, str]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=arguments)
 def test_a_command_says_what_the_page_shows(example: str, now: dict[str, str]) -> None:
-    assert shape(now[arguments(example)]) == shape(example), "run: python -m tools.generate_nsctl"
+    assert shape(now[arguments(example)]) == shape(example), "run: python -m docs.tools.generate_nsctl"
 
 
 def test_the_page_begins_with_its_introduction_and_no_example_is_missing(now: dict[str, str]) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs.tools.generate_states import OF_THE_MACHINE, PAGE, RUNBOOK, Told, examine, runbook_commands
 from nsctl.cli import app
 from nsctl.commands.doctor.findings import Code, Severity
 from nsctl.exit_codes import FOUND, UNREACHABLE, USAGE, WARNED
-from support.fleet_states import STATES, State
-from support.programs.doctor import BUSY
-from support.scenes import Scene
-from tools.generate_states import OF_THE_MACHINE, PAGE, RUNBOOK, Told, examine, runbook_commands
+from tests.support.fleet_states import STATES, State
+from tests.support.programs.doctor import BUSY
+from tests.support.scenes import Scene
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.programs.agents import Agent
-from support.programs.processes import NamesrvProcess, Process, eventually
-from tools.faults.load.frames import LOOKUP, call, hello
+from tests.faults.load.frames import LOOKUP, call, hello
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import NamesrvProcess, Process, eventually
 
 AGENT_STATUS = "/broker_agent_api.v1.BrokerAgentService/GetAgentStatus"
 HEARTBEAT = "/broker_agent_api.v1.ClientService/Heartbeat"

@@ -8,9 +8,9 @@ from typing import Any
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
-from support import metrics_page
-from support.programs.processes import BIN, NamesrvProcess, ended, eventually
-from support.registrations import identity, registration
+from tests.support import metrics_page
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.registrations import identity, registration
 
 PACKAGE = "namesrv_api.v1"
 

@@ -10,13 +10,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
-from support import metrics_page
-from support.programs.agents import Agent, AgentClient
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient
-from support.registrations import registration
-from support.secured.agents import agent_flags, give_agent_its_address
-from support.secured.fleet import Place, connected
+from tests.support import metrics_page
+from tests.support.programs.agents import Agent, AgentClient
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.registrations import registration
+from tests.support.secured.agents import agent_flags, give_agent_its_address
+from tests.support.secured.fleet import Place, connected
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 Described = tuple[str, frozenset[str]]

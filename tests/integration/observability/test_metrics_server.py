@@ -15,7 +15,7 @@ from prometheus_client import Gauge
 
 from groundwork.endpoints import Endpoint
 from groundwork.metrics_http import ASKING, MetricsServer, metrics_registry
-from support.hostile.http_peers import ATTACKS, under
+from tests.support.hostile.http_peers import ATTACKS, under
 
 SERIES = 1_000
 """More than a name server has."""

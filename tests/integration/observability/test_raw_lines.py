@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from groundwork.endpoints import Endpoint
-from support.engines import present
-from support.fakes.troubled_program import troubled_environment
-from support.programs.processes import BIN, TOPICS, Process, ended, eventually
-from support.secured.certificates import Authority
+from tests.support.engines import present
+from tests.support.fakes.troubled_program import troubled_environment
+from tests.support.programs.processes import BIN, TOPICS, Process, ended, eventually
+from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
 BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")

@@ -12,8 +12,8 @@ from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from namesrv_api.v1 import admin_service_pb2
 
 from groundwork.stack_dumps import DUMP_SIGNAL
-from support.programs.agents import TIMEOUT, Agent
-from support.programs.processes import NamesrvProcess, Process, eventually
+from tests.support.programs.agents import TIMEOUT, Agent
+from tests.support.programs.processes import NamesrvProcess, Process, eventually
 
 
 def dumped(process: Process) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from support.programs.agents import Agent, free_port
-from support.programs.processes import BIN, NamesrvProcess, ended, eventually
-from support.registrations import registration
 from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
+from tests.support.programs.agents import Agent, free_port
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.registrations import registration
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
 REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"

@@ -18,9 +18,9 @@ from route_pipeline.source.batch_reader import NamesrvReader
 from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.stores.store import StoreError
-from support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
-from support.programs.processes import NamesrvProcess
-from support.registrations import identity, registration
+from tests.support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import identity, registration
 
 NOBODY = "127.0.0.1:1"
 QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60", "shards": "1"}

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
-from support.routes.expected_history import ExpectedHistory
-from support.routes.fleet_life import FleetLife, serving_life
-from support.routes.route_history import versions_of
-from support.spark_session import spark
-from support.virtual_clock import VirtualClock
+from tests.support.routes.expected_history import ExpectedHistory
+from tests.support.routes.fleet_life import FleetLife, serving_life
+from tests.support.routes.route_history import versions_of
+from tests.support.spark_session import spark
+from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.spark
 

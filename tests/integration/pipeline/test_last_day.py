@@ -13,7 +13,7 @@ from route_pipeline.log.history import history
 from route_pipeline.reports.divergence import INGEST_TIME, divergence
 from route_pipeline.reports.last_day import Change, Disagreement, Flap, last_day
 from route_pipeline.schemas import CHANGE_COLUMNS
-from support.spark_session import spark
+from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.changes_to_postgres import append_to, create_table, run
 from route_pipeline.schemas import CHANGE_COLUMNS, CHANGES, spark_ddl
-from support.programs.processes import eventually
-from support.spark_session import spark
+from tests.support.programs.processes import eventually
+from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

@@ -14,9 +14,9 @@ import pytest
 from route_pipeline.source.batch_reader import NamesrvReader
 from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.options import ReadRequest
-from support.programs.processes import NamesrvProcess
-from support.secured.certificates import Authority, Files
-from support.secured.fleet import TOKENS, Place, with_its_broker
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.secured.certificates import Authority, Files
+from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from route_pipeline.reports.comparison import compare_latest
 from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
 from route_pipeline.reports.questions import events_of, route_at
 from route_pipeline.reports.report import print_report
-from support.fakes.snapshot_name_server import (
+from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,
     fleet_chunk,
@@ -44,9 +44,9 @@ from support.fakes.snapshot_name_server import (
     snapshot,
     topics_chunk,
 )
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
-from support.spark_session import spark
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
+from tests.support.spark_session import spark
 
 pytestmark = pytest.mark.spark
 

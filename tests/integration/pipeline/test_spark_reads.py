@@ -13,8 +13,16 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from route_pipeline.log.slow_workers import patiently
 from route_pipeline.source.flat import flat
 from route_pipeline.source.progress import observed, progress_of, seconds_since_change
-from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, put, queue, serving, snapshot, topics_chunk
-from support.spark_session import spark
+from tests.support.fakes.snapshot_name_server import (
+    FakeNamesrv,
+    fleet_chunk,
+    put,
+    queue,
+    serving,
+    snapshot,
+    topics_chunk,
+)
+from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 

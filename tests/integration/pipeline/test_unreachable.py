@@ -15,7 +15,7 @@ from route_pipeline.source.data_source import NamesrvDataSource
 from route_pipeline.source.name_server.connecting import Connecting, Timeouts
 from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.rows.tables import read_table
-from support.fakes.snapshot_name_server import serving, snapshot
+from tests.support.fakes.snapshot_name_server import serving, snapshot
 
 QUICK = Connecting(Timeouts(connect=2, total=20))
 

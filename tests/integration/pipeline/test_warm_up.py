@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.programs.processes import NamesrvProcess
-from support.registrations import identity, registration
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import identity, registration
 
 SCRIPT = """
 import sys

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.processes import NamesrvProcess
-from support.registrations import identity, registration
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.registrations import identity, registration
 
 SCRIPT = """
 import sys

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient
-from support.registrations import unregister_all
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.registrations import unregister_all
 
 LOOPBACK = ("--remoting-listen", "127.0.0.1:0")
 ALL = ("--remoting-allow", "lookups,registrations,operators,settings")

@@ -8,10 +8,17 @@ import zlib
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from support import metrics_page
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient, broker_fields, frame, register, registration_body, topic_config
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
+from tests.support import metrics_page
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import (
+    RemotingClient,
+    broker_fields,
+    frame,
+    register,
+    registration_body,
+    topic_config,
+)
 
 ONE_WAY = 2
 GROUP = {"0": "127.0.0.1:10911"}

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.exit_codes import FOUND, UNREACHABLE
-from support.programs.processes import NamesrvProcess
-from support.programs.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config
 from tests.integration.remoting.conftest import LOOPBACK, address_of
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config
 
 
 def compared(namesrv: NamesrvProcess, rocketmq: str, exit_code: int) -> list[dict[str, Any]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nsctl.exit_codes import FOUND
-from support.programs.doctor import examined
-from support.programs.processes import NamesrvProcess
-from support.programs.rocketmq import RemotingClient, register, topic_config
 from tests.integration.remoting.conftest import address_of
+from tests.support.programs.doctor import examined
+from tests.support.programs.processes import NamesrvProcess
+from tests.support.programs.rocketmq import RemotingClient, register, topic_config
 
 
 def found(namesrv: NamesrvProcess, exit_code: int) -> list[str]:

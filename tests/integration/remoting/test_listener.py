@@ -18,7 +18,7 @@ from namesrv.remoting import listener as listener_module
 from namesrv.remoting.calls import Calls
 from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
 from namesrv.remoting.wire.headers import answer
-from support.programs.rocketmq import frame
+from tests.support.programs.rocketmq import frame
 
 MOST = 3
 SECONDS = 20.0

@@ -12,8 +12,9 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.programs.rocketmq import (
+from tests.integration.remoting.conftest import address_of
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import (
     RemotingClient,
     broker_fields,
     frame,
@@ -22,7 +23,6 @@ from support.programs.rocketmq import (
     registration_body,
     topic_config,
 )
-from tests.integration.remoting.conftest import address_of
 
 
 def lookup_is_answered(namesrv: NamesrvProcess) -> bool:

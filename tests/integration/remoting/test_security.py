@@ -15,11 +15,11 @@ from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
-from support.programs.processes import NamesrvProcess, eventually
-from support.programs.rocketmq import RemotingClient, broker_fields, register
-from support.secured.certificates import DAY, Files
-from support.secured.fleet import LIVE_SECONDS, Place, permits, refused_start
 from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient, broker_fields, register
+from tests.support.secured.certificates import DAY, Files
+from tests.support.secured.fleet import LIVE_SECONDS, Place, permits, refused_start
 
 
 @pytest.fixture(scope="module")

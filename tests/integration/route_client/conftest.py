@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import wire_route
 from tests.integration.route_client.sessions import TOPIC
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import wire_route
 
 
 @pytest.fixture(autouse=True)

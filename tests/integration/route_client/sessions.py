@@ -11,9 +11,9 @@ from route_client import (
     RouteClient,
     Stale,
 )
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import route
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"

@@ -14,10 +14,10 @@ from route_client import (
     RouteClient,
 )
 from route_client.source.watch_stream import WatchStream
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route, wire_route
 
 
 def test_it_fails_over_at_once_and_stays_with_the_one_that_works(fake: FakeNameServer) -> None:

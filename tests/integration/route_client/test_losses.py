@@ -14,10 +14,10 @@ from route_client import (
     Stale,
     TopicNotFoundError,
 )
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import route, wire_removal, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, gone, shows, watching
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route, wire_removal, wire_route
 
 
 def test_an_empty_answer_is_held_back_told_and_taken_after_its_time(fake: FakeNameServer) -> None:

@@ -16,10 +16,10 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, shows, watching
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route, wire_route
 
 
 def test_a_topic_without_a_route_goes_to_the_default_topic_s_brokers_until_it_has_one(fake: FakeNameServer) -> None:

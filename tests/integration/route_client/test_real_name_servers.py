@@ -24,8 +24,8 @@ from route_client import (
     Stale,
     TopicNotFoundError,
 )
-from support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 TOPIC = "TopicTest"
 MASTER = "127.0.0.1:10911"

@@ -20,10 +20,10 @@ from route_client import (
     TooManyTopicsError,
     TopicNotFoundError,
 )
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route, wire_route
 
 
 def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_somebody_does() -> None:
@@ -88,7 +88,7 @@ def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameSe
 
 
 def test_a_name_server_s_refusal_is_told_with_its_reason(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from support.fakes.watched_name_server import abort  # noqa: PLC0415
+    from tests.support.fakes.watched_name_server import abort  # noqa: PLC0415
 
     def refuses(self: Any, request: Any, context: grpc.ServicerContext) -> None:
         abort(context, grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")

@@ -16,10 +16,10 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
-from support.fakes.watched_name_server import FakeNameServer
-from support.programs.processes import eventually
-from support.routes.wire_routes import route, wire_route
 from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
+from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
+from tests.support.routes.wire_routes import route, wire_route
 
 
 def test_a_topic_is_added_on_first_use_and_changes_arrive(fake: FakeNameServer) -> None:

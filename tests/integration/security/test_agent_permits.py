@@ -20,10 +20,10 @@ from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from nsctl.cli import app as nsctl_app
 from nsctl.exit_codes import REFUSED
-from support.programs.agents import TIMEOUT, Agent, AgentClient
-from support.programs.processes import NamesrvProcess, eventually
-from support.secured.agents import agent_flags, give_agent_its_address
-from support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome
+from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.secured.agents import agent_flags, give_agent_its_address
+from tests.support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome
 
 OWN_TOPICS = ("--topics-mode", "own")
 LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}

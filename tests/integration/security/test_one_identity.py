@@ -9,9 +9,9 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from support.programs.processes import NamesrvProcess, eventually
-from support.registrations import identity
-from support.secured.fleet import Place, connected, register
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import identity
+from tests.support.secured.fleet import Place, connected, register
 
 FLOOD = 150
 

@@ -16,9 +16,9 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpc_errors import RichError
 from groundwork.health_check import check_health
 from namesrv.grpc_api.reflection import SERVICE_NAMES
-from support.programs.processes import NamesrvProcess, eventually
-from support.registrations import data_version, identity, registration
-from support.secured.fleet import (
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import data_version, identity, registration
+from tests.support.secured.fleet import (
     CALLERS,
     LIVE_SECONDS,
     REGISTRATION,

@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
-from support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
-from support.secured.certificates import DAY, Authority
-from support.secured.fleet import (
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
+from tests.support.secured.certificates import DAY, Authority
+from tests.support.secured.fleet import (
     LIVE_SECONDS,
     ROUTE,
     TOKENS,

@@ -14,11 +14,11 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
-from support.programs.agents import Agent
-from support.programs.processes import BIN, TOPICS, NamesrvProcess, ended, eventually
-from support.secured.agents import agent_flags, give_agent_its_address
-from support.secured.certificates import DAY
-from support.secured.fleet import LIVE_SECONDS, Place, connected, lookup, permits
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, ended, eventually
+from tests.support.secured.agents import agent_flags, give_agent_its_address
+from tests.support.secured.certificates import DAY
+from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, lookup, permits
 
 
 def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_new_certificate(place: Place) -> None:

@@ -15,8 +15,8 @@ import pytest
 from groundwork.channels import ClientFiles, ClientSecurity, open_aio_channel, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.listener_tls import ListenerFiles, ListenerTls
-from support.programs.processes import eventually
-from support.secured.certificates import Authority, Files
+from tests.support.programs.processes import eventually
+from tests.support.secured.certificates import Authority, Files
 
 RELOADS = 1_000
 WARM_UP = 200

@@ -17,11 +17,11 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.version import __version__
-from support.engines import present
-from support.programs.processes import BIN, NamesrvProcess, eventually
-from support.programs.rocketmq import frame
-from support.secured.certificates import DAY, Authority
-from support.secured.fleet import Place
+from tests.support.engines import present
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import frame
+from tests.support.secured.certificates import DAY, Authority
+from tests.support.secured.fleet import Place
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WAIT_SECONDS = 20.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.programs.processes import Client
-from support.registrations import identity, registration
+from tests.support.programs.processes import Client
+from tests.support.registrations import identity, registration
 
 TOPICS_PER_BROKER = 20_000
 BROKERS = 8

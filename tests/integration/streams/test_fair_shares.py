@@ -16,10 +16,10 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
-from support.metrics_page import samples
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
-from support.secured.fleet import digest
+from tests.support.metrics_page import samples
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
+from tests.support.secured.fleet import digest
 
 CALLERS = ("greedy", "pipeline", "operator", "agents")
 TIMEOUT = 20.0

@@ -12,9 +12,9 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_da
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import register_group, unregister_group
-from support.routes.followed_rows import FollowedRows, RowsOfTables
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import register_group, unregister_group
+from tests.support.routes.followed_rows import FollowedRows, RowsOfTables
 
 pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 

@@ -12,10 +12,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from namesrv.core.pins import MAX_PINNED_REVISIONS
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
-from support.routes.followed_rows import TABLES, FollowedRows
-from support.routes.route_rows import RouteRows, key_of
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
+from tests.support.routes.followed_rows import TABLES, FollowedRows
+from tests.support.routes.route_rows import RouteRows, key_of
 
 pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 

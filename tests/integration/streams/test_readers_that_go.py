@@ -18,8 +18,8 @@ from groundwork.call_metrics import CallObserver
 from groundwork.rpc_handlers import CallHandlers
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
-from support.partial_services import whole
-from tools.faults.load.frames import INITIAL_WINDOW_SIZE, call, hello
+from tests.faults.load.frames import INITIAL_WINDOW_SIZE, call, hello
+from tests.support.partial_services import whole
 
 ANSWER = bytes(100)
 READERS = 20

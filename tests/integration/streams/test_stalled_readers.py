@@ -11,9 +11,9 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
-from support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
-from support.registrations import registration
 from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
+from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from tests.support.registrations import registration
 
 pytestmark = pytest.mark.own_server  # they are shut down, and hold what their readers have not taken
 

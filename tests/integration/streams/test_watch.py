@@ -18,9 +18,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, register, registration, topic_config, unregister
-from support.routes.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, register, registration, topic_config, unregister
+from tests.support.routes.watch_validators import Lookup, WatchedStream, check_promises, last_bookmark
 
 TIMEOUT = 20.0
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"

@@ -23,10 +23,10 @@ from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
-from support.programs.agents import Agent
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration, topic_config
-from support.routes.watch_validators import (
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration, topic_config
+from tests.support.routes.watch_validators import (
     Lookup,
     Route,
     WatchedStream,

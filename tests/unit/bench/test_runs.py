@@ -23,7 +23,7 @@ from bench.workload import Profile, part, registration, topic_name
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import run_sync
 from namesrv.core.state import NamesrvIdentity
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.mark.parametrize("text", ["40x20", "40x20x-1", "ax20x1", "0x20x1", "40x20x21", "40x20x0"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker_agent.settings import AgentSettings
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from support.programs.processes import TOPICS
+from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.programs.processes import TOPICS
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from broker_agent.timing.clock import Timing
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
 from broker_agent.topics.manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from support.programs.processes import eventually
+from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
 MakeSettings = Callable[..., AgentSettings]

@@ -16,7 +16,7 @@ from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 
 OPTIONS = ConnectionOptions(connect_timeout_millis=5_000, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
 IMPATIENT = replace(OPTIONS, connect_timeout_millis=500)

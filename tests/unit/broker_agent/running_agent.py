@@ -19,7 +19,7 @@ from broker_agent.timing.clock import Timing
 from broker_agent.timing.schedule import RegistrationSchedule
 from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
-from support.fakes.registering_name_server import FakeNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, wait_until_idle
 
 

@@ -18,10 +18,10 @@ from broker_agent.timing.debounce import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
-from support.fakes.registering_name_server import DEADLINE
-from support.programs.processes import eventually
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.programs.processes import eventually
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.controllers import MakeSettings, StartNameServer
 from tests.unit.broker_agent.running_agent import StartAgent, agent
 

@@ -17,7 +17,7 @@ from broker_agent.listener.server import SERVICE_NAME
 from broker_agent.settings import AgentSettings
 from broker_agent.target.namesrv_target import RegisterBrokerResult
 from groundwork.endpoints import Endpoint
-from support.fakes.registering_name_server import DEADLINE
+from tests.support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.controllers import (
     MakeSettings,
     RoundsOnDemand,

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import THREE_SECONDS, BrokerProbe, Rhythm, broker_probe_of, connects_to, process_runs
 from groundwork.endpoints import Endpoint
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 NOWHERE = Endpoint("127.0.0.1", 1)
 

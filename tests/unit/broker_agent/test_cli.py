@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from broker_agent.cli import app
 from groundwork.version import __version__
-from support.fakes.registering_name_server import FakeNameServer
-from support.programs.processes import TOPICS
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.programs.processes import TOPICS
 
 FLAGS = {
     "--broker-name": "broker-a",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from broker_agent.settings import AgentSettings
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
-from support.fakes.registering_name_server import FakeNameServer
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.controllers import controller_of
 
 TOPICS = 10_000

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from support.pages import code_blocks
 from tests.interop.programs import OLDEST_GO, OLDEST_JAVA
+from tests.support.pages import code_blocks
 from tests.unit.deploy.files import ROOT, document
 
 BIN = Path(sys.executable).parent
@@ -53,7 +53,14 @@ def test_pre_commit_takes_its_configuration() -> None:
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: str(hook["id"]))
 def test_a_hook_runs_for_a_change_of_some_file_that_is_there(hook: dict[str, Any]) -> None:
-    tracked = ("pyproject.toml", "buf.yaml", "docs/clients.md", "namesrv/cli.py", "engine/src/lib.rs", "README.md")
+    tracked = (
+        "pyproject.toml",
+        "protos/buf.yaml",
+        "docs/clients.md",
+        "namesrv/cli.py",
+        "engine/src/lib.rs",
+        "README.md",
+    )
     assert all((ROOT / path).is_file() for path in tracked)
     concerned = [path for path in tracked if re.search(hook["files"], path)]
     assert concerned

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from deploy.release.engine_wheel import TOOLS
 from tests.unit.deploy.files import ROOT
-from tools.engine_wheel import TOOLS
 
 NEEDED = ("sh", "sed", "dirname", "basename", "rm", "mkdir", "cp", "touch", "find", "head")
 """All that the scripts find beside cargo, pip and python."""
@@ -104,7 +104,7 @@ def test_a_wheel_that_is_newer_than_the_sources_is_not_built_again(machine: Mach
 def test_the_wheel_of_releases_is_built_where_it_is_asked_for_and_installed(machine: Machine) -> None:
     machine.program("cargo", "echo cargo 1.95.0")
     wheel = "namesrv_engine-0.2.0-manylinux.whl"
-    machine.program("python", f'test "$*" = "-m tools.engine_wheel" && mkdir -p dist && touch dist/{wheel}')
+    machine.program("python", f'test "$*" = "-m deploy.release.engine_wheel" && mkdir -p dist && touch dist/{wheel}')
     machine.run("build.sh", ENGINE_BUILD="released")
     assert (machine.folder / "dist" / wheel).exists()
     assert machine.asked == []

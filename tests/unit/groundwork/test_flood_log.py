@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from groundwork.flood_log import FloodLog
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 def told(burst: int, moments: list[float]) -> list[int]:

@@ -22,7 +22,7 @@ from groundwork.printable import UNPRINTABLE, printable, printable_json, say
 from groundwork.settings_cli import exit_with
 from groundwork.terminal import TableConsole
 from nsctl.output import Format, show
-from support.hostile.text import HOSTILE, unescaped
+from tests.support.hostile.text import HOSTILE, unescaped
 
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 

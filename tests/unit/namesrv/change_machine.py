@@ -31,8 +31,8 @@ from namesrv.core.model import (
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import SnapshotPart
-from support.core_fleet import Fleet
-from support.routes.route_rows import RouteRows, key_of
+from tests.support.core_fleet import Fleet
+from tests.support.routes.route_rows import RouteRows, key_of
 from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
 
 _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])

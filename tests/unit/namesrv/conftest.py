@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from namesrv.core.explain import Explanation, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.slices import run_sync
 from namesrv.grpc_api.handlers import Context
-from support.core_fleet import CLUSTER, Fleet
+from tests.support.core_fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""

@@ -8,7 +8,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, Fleet
+from tests.support.core_fleet import CLUSTER, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test", "an operator", "because")

@@ -21,7 +21,7 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.state import Unconfirmed
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data

@@ -10,7 +10,7 @@ from namesrv.app.watches import WatchStreams
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.route import RouteServicer
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 def route_servicer(

@@ -17,7 +17,7 @@ from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.watch import ORDER_MESSAGE_ENABLE, RouteWatch, Subscription, WatchIndex, WatchMessages
-from support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
+from tests.support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
 TOPICS = ["T1", "T2", "T3", "T4"]

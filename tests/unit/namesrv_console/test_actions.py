@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.log_in.people import Role
 from namesrv_console.pages.actions import Action, act
-from support.fakes.observed_name_server import FakeNameServer
-from support.timing import console_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.observed_name_server import FakeNameServer
+from tests.support.timing import console_timing
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = {"broker": "broker-a", "cluster": "east"}
 

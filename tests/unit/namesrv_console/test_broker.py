@@ -10,9 +10,9 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.pages.broker import KEPT, LEAST_AGE_SECONDS, PAGE, BrokerPages, GroupKey
-from support.fakes.observed_name_server import BROKER, FakeNameServer, live
-from support.timing import console_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.observed_name_server import BROKER, FakeNameServer, live
+from tests.support.timing import console_timing
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = GroupKey("east", "broker-a")
 

@@ -9,9 +9,9 @@ import grpc
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import Calls
 from namesrv_console.fleet.fleet import Fleet
-from support.fakes.observed_name_server import FakeNameServer
-from support.timing import console_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.observed_name_server import FakeNameServer
+from tests.support.timing import console_timing
+from tests.support.virtual_clock import VirtualClock
 
 
 def test_whoever_waits_learns_of_the_latest_version_and_not_of_each() -> None:

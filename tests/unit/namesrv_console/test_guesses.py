@@ -11,7 +11,7 @@ from namesrv_console.log_in.guesses import (
     Guesses,
     network_of,
 )
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 

@@ -15,7 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from groundwork.certificates import CertificateError
 from namesrv_console.log_in.log_in import COOKIE, MIN_TOKEN_LENGTH, SESSION_SECONDS, LogIn
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 TOKEN = "a-token-that-is-long"
 

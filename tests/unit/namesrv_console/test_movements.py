@@ -5,7 +5,7 @@ from __future__ import annotations
 from namesrv_console.fleet.observation import BrokerKey, Observation
 from namesrv_console.pages.broker_rows import Json, broker_rows
 from namesrv_console.pages.movements import MOST_LEFT, NAMED, SHOWN_MILLIS, Movements
-from support.fakes.observed_name_server import START_MILLIS, live, seen
+from tests.support.fakes.observed_name_server import START_MILLIS, live, seen
 
 OTHER = BrokerKey("east", "broker-b", 0, "10.0.0.2:10911")
 MANY = [OTHER._replace(broker=f"broker-{number}") for number in range(NAMED + 1)]

@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from namesrv_console.fleet.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer
-from support.fakes.observed_name_server import BROKER, START_MILLIS, FakeNameServer, live
-from support.timing import console_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.observed_name_server import BROKER, START_MILLIS, FakeNameServer, live
+from tests.support.timing import console_timing
+from tests.support.virtual_clock import VirtualClock
 
 EVERY_CALL = ("GetNamesrvStatus", "StreamRouteSnapshot", "GetRouteDigest", "ListIntents", "ListAuditEntries")
 

@@ -11,7 +11,7 @@ from namesrv_console.fleet.observation import BrokerKey, Observation
 from namesrv_console.pages.broker_rows import broker_rows
 from namesrv_console.pages.differences import SETTLED_MILLIS, SettledDifferences, differences
 from namesrv_console.pages.overview import GROUPS_NAMED, Json, overview
-from support.fakes.observed_name_server import START_MILLIS, live, seen
+from tests.support.fakes.observed_name_server import START_MILLIS, live, seen
 
 OTHER = BrokerKey("east", "broker-b", 0, "10.0.0.2:10911")
 DRAIN = admin_service_pb2.Intent(

@@ -9,9 +9,9 @@ import grpc
 
 from namesrv_console.fleet.fleet import Fleet
 from namesrv_console.pages.topic_search import LEAST_AGE_SECONDS, PAGE, TopicSearch
-from support.fakes.observed_name_server import FakeNameServer
-from support.timing import console_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.observed_name_server import FakeNameServer
+from tests.support.timing import console_timing
+from tests.support.virtual_clock import VirtualClock
 
 
 class Searched:

@@ -13,7 +13,7 @@ from route_client.routes.divergence import Divergence
 from route_client.settings import ClientSettings
 from route_client.source.topics import TOPICS_PER_STREAM, KeptTopics, WatchedUpTo
 from route_client.source.watch_stream import ResumePoint
-from support.routes.wire_routes import NS_A, NS_B, answer, route
+from tests.support.routes.wire_routes import NS_A, NS_B, answer, route
 
 A, B, C = (Endpoint(name, 9876) for name in "abc")
 

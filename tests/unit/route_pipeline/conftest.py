@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.s3_server import bucket, proxy, s3_server
+from tests.support.programs.s3_server import bucket, proxy, s3_server
 
 __all__ = ["bucket", "proxy", "s3_server"]  # pytest finds fixtures by their names in this module
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from route_pipeline.repetition import LONGEST_RETRY_SECONDS, SHORTEST_RETRY_SECONDS, repeat
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 class Over(Exception):

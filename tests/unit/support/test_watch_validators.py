@@ -8,8 +8,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from support.routes import watch_validators as validators
-from support.routes.watch_validators import Client, Lookup, Route, WatchedStream
+from tests.support.routes import watch_validators as validators
+from tests.support.routes.watch_validators import Client, Lookup, Route, WatchedStream
 
 EPOCH = "e1"
 

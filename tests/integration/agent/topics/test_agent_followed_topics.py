@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.agents import EXACTLY, Agent, name_servers, topics_of
-from support.programs.processes import Client, Process, eventually
-from support.static_topics import REAL_MAPPINGS, mappings_json
 from tests.integration.agent.topics import topics_writer
 from tests.integration.agent.topics.topics_writer import as_registered, table
+from tests.support.programs.agents import EXACTLY, Agent, name_servers, topics_of
+from tests.support.programs.processes import Client, Process, eventually
+from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 FOLLOW = ("--topics-mode", "follow")
 TIMES = 100

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import decode_topics
-from support.programs.processes import Process, eventually
 from tests.integration.agent.topics import topics_writer
+from tests.support.programs.processes import Process, eventually
 
 REWRITES = 100
 

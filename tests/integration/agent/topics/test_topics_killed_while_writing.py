@@ -11,7 +11,7 @@ import pytest
 
 from broker_agent.topics.table import load_topic_config_table
 from broker_agent.topics.topics_file import copy_of
-from support.programs.processes import Process, eventually
+from tests.support.programs.processes import Process, eventually
 
 pytestmark = pytest.mark.slow
 

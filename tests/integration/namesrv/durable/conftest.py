@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.programs.processes import Client, NamesrvProcess
+from tests.support.programs.processes import Client, NamesrvProcess
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2
 
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import identity, registration
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
 
 TIMEOUT = 20.0
 CALL = "/namesrv_api.v1.AdminService/ListAuditEntries"

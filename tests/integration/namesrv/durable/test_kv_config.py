@@ -14,8 +14,8 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from namesrv import limits
-from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
-from support.registrations import registration
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from tests.support.registrations import registration
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"

@@ -14,8 +14,8 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.grpc_errors import RichError
 from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
 from namesrv.storage.config_file import CONFIG_FILE
-from support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
-from support.registrations import registration
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from tests.support.registrations import registration
 
 TIMEOUT = 20.0
 UPDATE = "/namesrv_api.v1.AdminService/UpdateNamesrvConfig"

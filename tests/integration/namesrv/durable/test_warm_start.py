@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
-from support.programs.processes import Client, NamesrvProcess, eventually
-from support.registrations import data_version, identity, registration, topic_config
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import data_version, identity, registration, topic_config
 
 LOOKUP = "/namesrv_api.v1.RouteService/GetTopicRoute"
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"

@@ -4,9 +4,9 @@ import pytest
 
 from broker_agent.clients.groups import consumer_filter_manager
 from broker_agent.clients.groups.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
-from support.fakes.agent_clients import Agent, consumer, sql, tags
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.agent_clients import Agent, consumer, sql, tags
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = "consumers"
 DAY = 24 * 3600.0

@@ -8,7 +8,7 @@ from broker_agent.clients.groups import consumer_manager
 from broker_agent.clients.groups.consumer_manager import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
 from broker_agent.rpc_errors import LimitExceeded
-from support.fakes.agent_clients import (
+from tests.support.fakes.agent_clients import (
     BROADCASTING,
     CLUSTERING,
     SILENCE,
@@ -18,7 +18,7 @@ from support.fakes.agent_clients import (
     consumer,
     tags,
 )
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = "consumers"
 

@@ -5,8 +5,8 @@ import pytest
 from broker_agent.clients.groups import filter_server_manager
 from broker_agent.clients.groups.filter_server_manager import FilterServerManager
 from broker_agent.rpc_errors import LimitExceeded
-from support.fakes.agent_clients import FakeChannel
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.agent_clients import FakeChannel
+from tests.support.virtual_clock import VirtualClock
 
 
 class Fixture:

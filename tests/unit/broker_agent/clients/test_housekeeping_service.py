@@ -6,9 +6,9 @@ import pytest
 
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.rpc_errors import ChannelGone
-from support.fakes.agent_clients import Agent, consumer, heartbeat, told
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.agent_clients import Agent, consumer, heartbeat, told
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = "group"
 

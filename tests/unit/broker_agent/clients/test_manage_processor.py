@@ -5,7 +5,7 @@ import pytest
 from broker_agent.clients.groups import group_members
 from broker_agent.clients.records import HeartbeatData
 from broker_agent.rpc_errors import ChannelGone, LimitExceeded
-from support.fakes.agent_clients import Agent, consumer, heartbeat, tags, told
+from tests.support.fakes.agent_clients import Agent, consumer, heartbeat, tags, told
 
 GROUP = "group"
 

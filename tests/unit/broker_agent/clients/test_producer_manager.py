@@ -7,8 +7,8 @@ import pytest
 from broker_agent.clients.groups import group_members
 from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
 from broker_agent.rpc_errors import LimitExceeded
-from support.fakes.agent_clients import SILENCE, Events, FakeChannel, client
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.agent_clients import SILENCE, Events, FakeChannel, client
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = "producers"
 

@@ -10,7 +10,7 @@ from broker_agent.broker.registration import Registration
 from broker_agent.fan_out.broker_outer_api import Results
 from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResult
 from groundwork.grpc_errors import RichError
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
 
 StartNameServer = Callable[..., FakeNameServer]

@@ -15,7 +15,7 @@ from broker_agent.rpc_errors import CallRefused, InvalidField, LimitExceeded, No
 from broker_agent.topics.servicer import SERVICE
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import FieldViolation, RichError
-from support.fakes.registering_name_server import DEADLINE
+from tests.support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.topic_agents import error_of
 
 Ask = Callable[[bytes], RichError]

@@ -14,9 +14,9 @@ from broker_agent.namesrv_list import MAX_NAME_SERVERS, name_sources
 from broker_agent.namesrv_list.name_sources import FETCH_JITTER, FETCH_PERIOD_SECONDS, AddressServer
 from broker_agent.namesrv_list.names import MAX_LIST_BYTES
 from groundwork.endpoints import Endpoint
-from support.fakes.name_system import endpoints
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.name_system import endpoints
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + FETCH_JITTER)
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from broker_agent.namesrv_list import name_sources
 from broker_agent.namesrv_list.name_sources import ListFile
 from groundwork.endpoints import Endpoint
-from support.fakes.name_system import endpoints
-from support.fakes.registering_name_server import DEADLINE
-from support.programs.processes import eventually
+from tests.support.fakes.name_system import endpoints
+from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.programs.processes import eventually
 
 
 class WatchedFile:

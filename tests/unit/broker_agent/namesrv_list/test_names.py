@@ -14,7 +14,7 @@ from broker_agent.namesrv_list.names import (
     parse_list,
     read_list_file,
 )
-from support.fakes.name_system import endpoints
+from tests.support.fakes.name_system import endpoints
 
 MANY = [f"10.0.0.{i}:9876" for i in range(MAX_NAME_SERVERS + 1)]
 

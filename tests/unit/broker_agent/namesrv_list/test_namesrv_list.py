@@ -16,10 +16,10 @@ from broker_agent.namesrv_list.namesrv_list import FIRST_LOOKUP_SECONDS
 from broker_agent.namesrv_list.resolved_name import RESOLVE_PERIOD_SECONDS
 from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
-from support.fakes.name_system import NameSystem, endpoints
-from support.fakes.registering_name_server import DEADLINE
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.name_system import NameSystem, endpoints
+from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 
 class Source:

@@ -15,9 +15,9 @@ from broker_agent.namesrv_list.resolved_name import (
     addresses_of,
 )
 from groundwork.endpoints import Endpoint
-from support.fakes.name_system import NameSystem, endpoints
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.name_system import NameSystem, endpoints
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 LONGEST_PERIOD = RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER)
 

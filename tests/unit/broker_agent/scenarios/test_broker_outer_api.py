@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from support.fakes.registering_name_server import FakeNameServer
-from support.programs.processes import eventually
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.programs.processes import eventually
 from tests.unit.broker_agent.fan_out_harness import FanOut
 
 ROUND_SECONDS = 2.0

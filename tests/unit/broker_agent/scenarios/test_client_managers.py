@@ -8,8 +8,8 @@ import pytest
 
 from broker_agent.clients.groups.consumer_manager import ConsumerManager
 from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
-from support.fakes.agent_clients import BROADCASTING, SILENCE, Events, FakeChannel, client, consumer
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.agent_clients import BROADCASTING, SILENCE, Events, FakeChannel, client, consumer
+from tests.support.virtual_clock import VirtualClock
 
 GROUP = "group"
 BOTH_EVENTS = [("CLIENT_UNREGISTER", GROUP, "client-1"), ("GROUP_UNREGISTER", GROUP)]

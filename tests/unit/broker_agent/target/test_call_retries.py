@@ -9,8 +9,8 @@ from broker_agent.errors import NameServerError
 from broker_agent.target.call_retries import CallRetries
 from broker_agent.timing.clock import Timing
 from groundwork.grpc_errors import RichError
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
 

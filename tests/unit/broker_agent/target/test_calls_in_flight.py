@@ -9,8 +9,8 @@ from broker_agent.errors import NameServerError
 from broker_agent.fan_out.outer_executor import OuterExecutor
 from broker_agent.target.calls_in_flight import CallsInFlight
 from broker_agent.timing.clock import Timing
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.fan_out_harness import FanOut
 
 

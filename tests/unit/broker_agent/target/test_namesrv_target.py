@@ -13,7 +13,7 @@ from broker_agent.errors import NameServerError
 from broker_agent.target.namesrv_target import NamesrvTarget
 from broker_agent.timing.clock import Timing
 from groundwork.endpoints import Endpoint
-from support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 
 StartNameServer = Callable[..., FakeNameServer]

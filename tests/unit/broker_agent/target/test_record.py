@@ -6,8 +6,8 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
 from broker_agent.target.record import TargetRecord
 from groundwork.endpoints import Endpoint
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 
 def accept(record: TargetRecord, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:

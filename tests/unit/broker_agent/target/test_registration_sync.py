@@ -20,8 +20,8 @@ from broker_agent.target.state import FIRST_REFUSED_SECONDS
 from broker_agent.timing.clock import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.grpc_errors import RichError
-from support.fakes.registering_name_server import FakeNameServer
-from support.virtual_clock import VirtualClock
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, table, topic
 
 StartNameServer = Callable[..., FakeNameServer]

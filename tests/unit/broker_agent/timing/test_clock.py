@@ -6,7 +6,7 @@ import pytest
 
 from broker_agent.timing.clock import Timing
 from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.timing.clock import Timing
 from broker_agent.timing.debounce import ChangeThread, Debounce
-from support.fakes.registering_name_server import DEADLINE
+from tests.support.fakes.registering_name_server import DEADLINE
 
 
 def registrations(changes: list[float]) -> list[float]:

@@ -5,7 +5,7 @@ import threading
 from structlog.testing import capture_logs
 
 from broker_agent.timing.periodic_thread import AFTER_BUG_SECONDS, PeriodicThread
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 def test_work_is_done_after_the_first_delay_and_then_as_often_as_it_says() -> None:

@@ -17,8 +17,8 @@ from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
 from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_keeping_copy
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
 TOPIC = TopicConfig("TopicTest", 4, 4, 6)

@@ -16,8 +16,8 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.servicer import KEPT_TABLES, TopicConfigServicer
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
 from broker_agent.topics.topics_file import encode_topics
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))

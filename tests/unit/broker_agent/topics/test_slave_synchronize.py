@@ -16,8 +16,8 @@ from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, Slave
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
 from broker_agent.topics.topics_file import TopicsFile, encode_topics
 from groundwork.endpoints import Endpoint
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import topic_agent
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)

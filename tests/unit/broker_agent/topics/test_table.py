@@ -18,7 +18,7 @@ from broker_agent.topics.table import (
     load_topic_config_table,
     log_skipped_topics,
 )
-from support.programs.processes import TOPICS
+from tests.support.programs.processes import TOPICS
 
 TOPIC = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
 VERSION = {"counter": 3, "timestamp": 1651398321850}

@@ -15,7 +15,7 @@ from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
 from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_keeping_copy
 from groundwork import disk
-from support.programs.processes import TOPICS
+from tests.support.programs.processes import TOPICS
 
 UPSTREAM = """{
 	"dataVersion":{

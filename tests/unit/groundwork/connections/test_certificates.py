@@ -17,7 +17,7 @@ from groundwork.certificates import (
     read_key_pair,
     validity_of,
 )
-from support.secured.certificates import DAY, Authority, encrypt
+from tests.support.secured.certificates import DAY, Authority, encrypt
 
 
 @pytest.fixture

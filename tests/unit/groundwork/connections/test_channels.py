@@ -12,7 +12,7 @@ from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_tok
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.settings_cli import ProgramSettings
 from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
-from support.secured.certificates import Authority
+from tests.support.secured.certificates import Authority
 
 
 class Both(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):

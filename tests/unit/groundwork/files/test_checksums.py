@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.checksums import ATTRIBUTE, is_damaged, seal
-from support.fakes.rot import rot, skip_without_checksums
+from tests.support.fakes.rot import rot, skip_without_checksums
 
 
 @pytest.fixture

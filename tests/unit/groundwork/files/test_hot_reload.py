@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 class Follower:

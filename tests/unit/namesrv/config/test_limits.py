@@ -25,8 +25,8 @@ from namesrv.grpc_api import registration as registration_module
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from namesrv.grpc_api.request_memory import RequestMemory
-from support.core_fleet import Fleet
-from support.registrations import identity, registration
+from tests.support.core_fleet import Fleet
+from tests.support.registrations import identity, registration
 from tests.unit.namesrv.servicers import route_servicer
 
 

@@ -16,8 +16,8 @@ from namesrv.core.slices import Sliced
 from namesrv.remoting.connection import FRAMES_IN_A_TURN
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
 from namesrv.settings import NamesrvSettings
-from support.programs.rocketmq import broker_fields, frame, registration_body
-from support.socketless_front import SocketlessClient, SocketlessFront
+from tests.support.programs.rocketmq import broker_fields, frame, registration_body
+from tests.support.socketless_front import SocketlessClient, SocketlessFront
 
 SLOW_READER_SECONDS = 10.0
 LOOKUP = frame(105, {"topic": "NOPE"})

@@ -15,7 +15,7 @@ from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Inten
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.remoting.route_json import RouteJson
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 TOPICS = ("T0", "T1", "T2", "rmq_sys_SYNC_BROKER_MEMBER_broker-0")
 NAMES = ("broker-0", "broker-1")

@@ -11,7 +11,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.grpc_api.admin import IntentChanges
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 from tests.unit.namesrv.servicers import route_servicer
 
 

@@ -19,7 +19,7 @@ from namesrv.core.model import (
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 OTHER_CLUSTER = "other-cluster"
 GROUP = BrokerKey(CLUSTER, "broker-a")

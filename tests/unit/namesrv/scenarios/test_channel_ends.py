@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from namesrv.app.channels import DOUBTED_SECONDS
 from namesrv.core.errors import ChannelGone
 from namesrv.core.model import RemovalReason
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0

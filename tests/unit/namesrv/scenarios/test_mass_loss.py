@@ -14,7 +14,7 @@ from namesrv.core.model import BrokerKey, BrokerLiveInfo, RemovalReason, Removed
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import BROKERS_PER_CHANGE
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0

@@ -10,7 +10,7 @@ from namesrv.core.errors import StaleStateVersion
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,

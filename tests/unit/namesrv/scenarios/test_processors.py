@@ -24,8 +24,8 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api import registration as registration_module
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.kv_config_file import KvConfigFile
-from support.core_fleet import CLUSTER, A, Fleet
-from support.registrations import identity, registration
+from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.registrations import identity, registration
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import GROUP, TEST, all_topics, names
 

@@ -7,7 +7,7 @@ import pytest
 from namesrv.core.model import BrokerKey, LiveKey, TopicConfig
 from namesrv.core.slices import run_sync
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
-from support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,

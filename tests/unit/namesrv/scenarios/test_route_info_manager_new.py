@@ -7,7 +7,7 @@ import pytest
 from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, KvConfigTable, RemovalReason, TopicConfig
 from namesrv.core.policy import Behaviour
-from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     BASE_TOPIC,
     GROUP,

@@ -8,7 +8,7 @@ from namesrv.core.digests import FRONT, RouteDigests
 from namesrv.core.model import BrokerKey, DataVersion, RegisterBrokerResult, StaticMapping
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     delete_topic,

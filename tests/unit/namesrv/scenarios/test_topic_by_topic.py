@@ -12,7 +12,7 @@ from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, Table
 from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import TopicsNotRead
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, VERSION, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe
 
 

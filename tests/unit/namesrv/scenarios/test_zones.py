@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.errors import InvalidField, TopicNotFound
-from support.core_fleet import A, B, addrs_of
+from tests.support.core_fleet import A, B, addrs_of
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version
 

@@ -6,7 +6,7 @@ import pytest
 
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.core.model import DataVersion
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 
 HOUR = 3_600.0
 FIVE_MINUTES = 300.0

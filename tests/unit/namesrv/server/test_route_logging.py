@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters, log_topics_skipped
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.core.policy import Behaviour
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 
 
 @pytest.fixture

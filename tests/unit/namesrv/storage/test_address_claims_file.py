@@ -11,7 +11,7 @@ from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.slices import run_sync
 from namesrv.storage.address_claims_file import ADDRESS_CLAIMS_FILE, AddressClaimsFile
 from namesrv.storage.data_dir import DataDirError
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 CLAIM = AddressClaim(LiveKey("c", "10.0.0.1:10911"), BrokerKey("c", "broker-a"), 2, 1_000, 2_000)
 

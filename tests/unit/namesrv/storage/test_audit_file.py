@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from namesrv.core.changes import Cause, ChangeLog, KvPut, QueuesRemoved, Row
 from namesrv.core.model import BrokerKey, RemovalReason
 from namesrv.storage.audit_file import AUDIT_FILE, COMPLAINT_SECONDS, AuditFile, RotatingFile
-from support.programs.processes import eventually
-from support.virtual_clock import VirtualClock
+from tests.support.programs.processes import eventually
+from tests.support.virtual_clock import VirtualClock
 
 WAIT_SECONDS = 20.0
 """For what other threads do; never waited for in full."""

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.durable_file import BrokenFile, DurableFile
-from support.fakes.failing_disk import Failure, failing_disk
-from support.fakes.rot import rot, skip_without_checksums
+from tests.support.fakes.failing_disk import Failure, failing_disk
+from tests.support.fakes.rot import rot, skip_without_checksums
 
 NAME = "sealed"
 OR_START_WITHOUT = "restore one of them, or remove both to start without it"

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import MAX_FILE_BYTES, MAX_MESSAGE_BYTES, SnapshotFile
-from support.fakes.failing_disk import Failure, failing_disk
+from tests.support.fakes.failing_disk import Failure, failing_disk
 
 FORMAT = b"namesrv route snapshot, format 1\n"
 OLDER, OLD, NEW = ([name, name * 300, b""] for name in (b"older", b"old", b"new"))

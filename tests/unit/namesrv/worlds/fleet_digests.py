@@ -16,7 +16,7 @@ from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, Intent
 from namesrv.core.slices import run_sync
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.route import DigestCalls
-from support.core_fleet import CLUSTER, Fleet
+from tests.support.core_fleet import CLUSTER, Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""

@@ -17,8 +17,8 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable
 from namesrv.storage.intents_file import IntentsFile
-from support.core_fleet import CLUSTER, Fleet
-from support.fakes.held_disk import HeldDisk
+from tests.support.core_fleet import CLUSTER, Fleet
+from tests.support.fakes.held_disk import HeldDisk
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 

@@ -17,7 +17,7 @@ from namesrv.core.errors import CallRefused
 from namesrv.grpc_api.admin import IntentChanges, IntentQueries
 from namesrv.grpc_api.handlers import Context
 from namesrv.storage.intents_file import IntentsFile
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 ErrorT = TypeVar("ErrorT", bound=CallRefused)
 

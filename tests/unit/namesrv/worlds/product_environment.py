@@ -16,7 +16,7 @@ from namesrv.app.cluster_test import (
     ClusterTest,
     asked_by_cluster_test,
 )
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]
 

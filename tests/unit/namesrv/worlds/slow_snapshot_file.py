@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from namesrv.app.durable_routes import SnapshotWrites, load_routes
 from namesrv.core.warm_up import WarmUp
 from namesrv.storage.snapshot_file import SnapshotFile, SnapshotWriter
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 class SlowFile:

@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.core.watch import Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 class WatchedFleet(Fleet):

@@ -22,7 +22,7 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import WatcherListCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.streams import WatchCalls
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 Messages = AsyncIterator[bytes]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from route_client.routes.broker_addresses import BrokerAddrTable, any_broker_of
 from route_client.routes.route import TopicRoute
-from support.routes.wire_routes import CLUSTER, addr, route
+from tests.support.routes.wire_routes import CLUSTER, addr, route
 
 
 @pytest.fixture

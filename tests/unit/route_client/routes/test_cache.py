@@ -8,8 +8,8 @@ from namesrv_api.v1 import route_data_pb2 as pb
 from route_client.routes.cache import Origin, RouteCache, Stale
 from route_client.routes.route import GroupKey, TopicRoute
 from route_client.routes.safety import REALLY_WENT, Removal
-from support.routes.wire_routes import NS_A, NS_B, answer, removal, route
-from support.virtual_clock import VirtualClock
+from tests.support.routes.wire_routes import NS_A, NS_B, answer, removal, route
+from tests.support.virtual_clock import VirtualClock
 
 TOPIC = "TopicTest"
 BOTH = route(ids=(0, 1))

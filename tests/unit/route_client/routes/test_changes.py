@@ -13,7 +13,7 @@ from route_client.listeners import Listeners, join_all
 from route_client.routes.cache import KnownRoute, RouteChange, Stale
 from route_client.routes.changes import ChangeBuffer
 from route_client.routes.route import TopicRoute
-from support.routes.wire_routes import removal, route
+from tests.support.routes.wire_routes import removal, route
 
 WAIT = 20.0
 """How long a test waits for what must come, seconds."""

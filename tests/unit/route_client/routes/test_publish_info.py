@@ -11,7 +11,7 @@ from route_client.routes.publish_info import default_publish_info, publish_info,
 from route_client.routes.publish_info_cache import PublishInfoCache
 from route_client.routes.route import from_wire
 from route_client.settings import ClientSettings
-from support.routes.wire_routes import CLUSTER, route, wire_route
+from tests.support.routes.wire_routes import CLUSTER, route, wire_route
 
 TOPIC = "TopicTest"
 

@@ -11,8 +11,8 @@ from route_client.errors import NoWritableQueueError
 from route_client.routes.latency_fault import LatencyFaults, not_available_millis
 from route_client.routes.publish_info import PublishInfo, publish_info
 from route_client.routes.select_queue import QueueSelector
-from support.routes.wire_routes import route
-from support.virtual_clock import VirtualClock
+from tests.support.routes.wire_routes import route
+from tests.support.virtual_clock import VirtualClock
 
 TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from route_client.routes.route import TopicRoute, from_wire
 from route_client.source.disk_cache import MAX_FILE_BYTES, DiskCache
-from support.routes.wire_routes import route, wire_route
 from tests.properties import examples
+from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
 

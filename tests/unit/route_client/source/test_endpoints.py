@@ -9,7 +9,7 @@ import pytest
 from groundwork.endpoints import Endpoint
 from route_client.errors import EndpointListError, RouteClientError
 from route_client.source.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 A, B, C = (Endpoint(name, 9876) for name in "abc")
 

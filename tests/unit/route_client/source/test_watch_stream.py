@@ -8,7 +8,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from route_client.routes.cache import Answer
 from route_client.source.watch_stream import ResumePoint, WatchBroken, WatchStream
-from support.routes.wire_routes import route, wire_removal, wire_route
+from tests.support.routes.wire_routes import route, wire_removal, wire_route
 
 
 def message(

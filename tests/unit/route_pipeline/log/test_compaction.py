@@ -18,7 +18,7 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores.store import StoreError
 from route_pipeline.stores.urls import open_store
-from support.fakes.dying_store import Died, DyingStore
+from tests.support.fakes.dying_store import Died, DyingStore
 from tests.unit.route_pipeline.log.rows import append, revisions_of, rows, write
 
 

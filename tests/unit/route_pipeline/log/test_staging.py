@@ -21,7 +21,7 @@ from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.stores.store import Store, StoreError
 from route_pipeline.stores.urls import open_store
-from support.fakes.snapshot_name_server import (
+from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,
     fleet_chunk,

@@ -16,7 +16,7 @@ from route_pipeline.source.data_source import NamesrvDataSource, pin
 from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.name_server.snapshots import ShardOf
 from route_pipeline.source.options import ReadRequest
-from support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
+from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
 def data_source(**options: str) -> NamesrvDataSource:

@@ -19,7 +19,15 @@ from route_pipeline.source.batch_reader import TOPICS_A_TASK, FilteringReader, N
 from route_pipeline.source.data_source import _PUSHING, NamesrvDataSource
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader
-from support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, put, queue, serving, snapshot, topics_chunk
+from tests.support.fakes.snapshot_name_server import (
+    FakeNamesrv,
+    fleet_chunk,
+    put,
+    queue,
+    serving,
+    snapshot,
+    topics_chunk,
+)
 
 ROUTES = topics_chunk(Alpha=[queue("broker-a"), queue("broker-b")], Beta=[queue("broker-a")], Gamma=[queue("broker-b")])
 

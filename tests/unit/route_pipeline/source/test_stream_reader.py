@@ -24,7 +24,7 @@ from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.offsets import OffsetError
 from route_pipeline.source.options import ReadRequest
 from route_pipeline.source.stream_reader import NamesrvStreamReader, ReaderRowPart
-from support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
+from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()
 SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))

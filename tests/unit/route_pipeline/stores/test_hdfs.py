@@ -17,7 +17,7 @@ from route_pipeline.log.arrow_source import WHOLE_BYTES, read_rows
 from route_pipeline.log.protocol.commits import CHANGES, DataFile
 from route_pipeline.stores.store import StoreUnavailableError
 from route_pipeline.stores.urls import open_store
-from support.programs.s3_server import forget_clients
+from tests.support.programs.s3_server import forget_clients
 
 
 class FailingFile(io.BytesIO):

@@ -12,8 +12,8 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores import remote
 from route_pipeline.stores.store import StoreRefusedError, StoreUnavailableError
-from support.fakes.cutting_proxy import STUCK, CuttingProxy
-from support.programs.s3_server import client, forget_clients
+from tests.support.fakes.cutting_proxy import STUCK, CuttingProxy
+from tests.support.programs.s3_server import client, forget_clients
 from tests.unit.route_pipeline.log.rows import append, revisions_of
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from route_pipeline.stores.store import (
     check_creates_once,
 )
 from route_pipeline.stores.urls import open_store
-from support.fakes.cutting_proxy import CUT, CuttingProxy
-from support.programs.s3_server import forget_clients
+from tests.support.fakes.cutting_proxy import CUT, CuttingProxy
+from tests.support.programs.s3_server import forget_clients
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 from broker_agent.topics.followed import FollowedTopics
 from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_file import encode_topics
-from support.timing import agent_timing
-from support.virtual_clock import VirtualClock
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
 
 
 def table(counter: int) -> TopicConfigTable:

@@ -12,7 +12,7 @@ from broker_agent.topics.followed_file import BROKEN_SECONDS
 from broker_agent.topics.mappings_file import mappings_path
 from broker_agent.topics.table import TopicConfigTable
 from broker_agent.topics.topics_file import copy_of
-from support.static_topics import mappings_json
+from tests.support.static_topics import mappings_json
 from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower
 
 

@@ -8,7 +8,7 @@ from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.explain import WALK_SLICE, Explanation, Question, explain_route
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, RemovalReason
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
 
 # Gone

@@ -9,7 +9,7 @@ from namesrv.core.explain import Explanation
 from namesrv.core.model import IntentKind, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, B, Fleet
+from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import (
     CAUSE,
     GROUP,

@@ -6,7 +6,7 @@ from namesrv.core.address_claims import MAX_CLAIMS_OF_GROUP, AddressClaim
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 DAY = 86_400.0
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import Fleet
 from tests.properties import examples
+from tests.support.core_fleet import Fleet
 
 NUMBERS = Behaviour(mass_loss_percent=50, mass_loss_min_brokers=3)
 WINDOW, SETTLE, HOLD = (

@@ -8,7 +8,7 @@ from namesrv.core.edit import SLICE
 from namesrv.core.model import DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 SETTLE = Behaviour().mass_loss_settle_seconds
 MANY = 150

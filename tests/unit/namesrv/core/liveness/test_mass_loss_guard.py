@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.state import Unconfirmed
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 def fleet_of(count: int) -> tuple[Fleet, list[str]]:

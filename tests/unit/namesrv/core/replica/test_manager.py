@@ -27,10 +27,10 @@ from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
 from namesrv.core.watch import Follower
 from namesrv.runtime_settings import CONFIG_KEYS
-from support.core_fleet import A, Fleet
-from support.routes.route_rows import RouteRows
-from support.virtual_clock import VirtualClock
 from tests.properties import examples
+from tests.support.core_fleet import A, Fleet
+from tests.support.routes.route_rows import RouteRows
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
 _CAUSE = Cause("test", "somebody", "because")

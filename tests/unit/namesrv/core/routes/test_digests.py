@@ -12,7 +12,7 @@ from namesrv.core.digests import FRONT, MAX_TRIES, SLICE
 from namesrv.core.errors import Overloaded
 from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, A, B
+from tests.support.core_fleet import CLUSTER, A, B
 from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module

@@ -12,7 +12,7 @@ from namesrv.core.model import BrokerKey
 from namesrv.core.registrations import GROUP_SLICE
 from namesrv.core.slices import run_sync
 from namesrv.grpc_api import registration
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
 NUMBERS = (4, 4, 6, 0)

@@ -12,7 +12,7 @@ from namesrv.core.errors import ChannelGone, NeedFullRegistration, ShuttingDown
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.slices import run_sync
 from namesrv.core.tables import MERGE_SLICE
-from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)
 

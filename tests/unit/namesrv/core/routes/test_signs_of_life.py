@@ -11,7 +11,7 @@ from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.heartbeats import DOUBT_SLICE
 from namesrv.core.model import BrokerKey, DataVersion, RemovalReason
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 NEXT_VERSION = DataVersion(2_000, 2)
 

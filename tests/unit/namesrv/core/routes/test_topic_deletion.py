@@ -11,7 +11,7 @@ from namesrv.core.changes import QueuesRemoved
 from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, B, Fleet
+from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
     GROUP,

@@ -9,7 +9,7 @@ import pytest
 
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.topic_lists import FILTER_SLICE, UNIT, UNIT_SUB, TopicLists
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 
 C = "127.0.0.1:30911"
 BOTH = UNIT | UNIT_SUB

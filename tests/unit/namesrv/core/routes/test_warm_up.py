@@ -12,7 +12,7 @@ from namesrv.core.model import BrokerKey, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 WARM_UP = 45.0
 

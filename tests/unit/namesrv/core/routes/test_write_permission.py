@@ -9,7 +9,7 @@ from namesrv.core.errors import ShuttingDown
 from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, WriteRule
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import run_sync
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
     GROUP,

@@ -28,7 +28,7 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
-from support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test")

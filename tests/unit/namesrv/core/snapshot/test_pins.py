@@ -12,7 +12,7 @@ from namesrv.core.errors import LimitExceeded, SnapshotGone
 from namesrv.core.model import DataVersion
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
 from namesrv.core.tables import MERGE_SLICE
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 LEASE = 600.0
 

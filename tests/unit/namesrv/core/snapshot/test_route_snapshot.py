@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import LIVE_SLICE, RouteTable, SnapshotPart
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 
 NEXT_VERSION = DataVersion(2_000, 2)
 

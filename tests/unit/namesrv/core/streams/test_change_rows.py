@@ -14,8 +14,8 @@ from namesrv.core.changes import Cause, ClusterPut
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
-from support.core_fleet import CLUSTER, HA, A, B, Fleet
-from support.routes.route_rows import RouteRows, key_of
+from tests.support.core_fleet import CLUSTER, HA, A, B, Fleet
+from tests.support.routes.route_rows import RouteRows, key_of
 
 CAUSE = Cause("test")
 GROUP = BrokerKey(CLUSTER, "broker-a")

@@ -17,9 +17,9 @@ from namesrv.core.model import EMPTY, DataVersion
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import WHOLE, RouteTable, SnapshotPart
 from namesrv.core.watch import Follower
-from support.core_fleet import Fleet
-from support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.properties import examples
+from tests.support.core_fleet import Fleet
+from tests.support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
 SHARDS = [SnapshotPart(index, 3) for index in range(3)]

@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core import encoding
 from namesrv.core.model import BrokerData, BrokerKey
 from namesrv.core.snapshot import topic_row
-from support.core_fleet import addrs_of
+from tests.support.core_fleet import addrs_of
 
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
 _NUMBERS = st.integers(0, 2**31 - 1)

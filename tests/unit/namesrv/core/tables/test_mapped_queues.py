@@ -9,7 +9,7 @@ from namesrv.core.encoding import MAPPED_SLICE, mapping_field
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
-from support.core_fleet import CLUSTER, A, Fleet
+from tests.support.core_fleet import CLUSTER, A, Fleet
 
 LARGE = MAPPED_SLICE + 1
 

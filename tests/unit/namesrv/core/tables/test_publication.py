@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.policy import Behaviour
-from support.core_fleet import HA, A, B, Fleet
+from tests.support.core_fleet import HA, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, TEST, known_route, perms, wipe
 
 

@@ -6,7 +6,7 @@ import random
 
 from namesrv.core.edit import _with_queue_data
 from namesrv.core.model import BrokerKey, DataVersion, QueueData
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 GROUPS = 40
 WIDE = 512

@@ -10,7 +10,7 @@ from namesrv.core.errors import Overloaded, RevisionCompacted
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import DROP_SLICE, run_sync
 from namesrv.core.watch import SUBSCRIBE_SLICE, Follower
-from support.core_fleet import CLUSTER, B
+from tests.support.core_fleet import CLUSTER, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")

@@ -11,7 +11,7 @@ from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from support.core_fleet import A, B
+from tests.support.core_fleet import A, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 CAUSE = Cause("test")

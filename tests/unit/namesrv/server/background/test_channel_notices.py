@@ -19,7 +19,7 @@ from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
 from namesrv.limits import MAX_CHANNEL_EVENTS
-from support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 C = "127.0.0.1:30911"
 HA_OF = {A: "127.0.0.1:10912", B: "127.0.0.1:20912", C: "127.0.0.1:30912"}

@@ -9,7 +9,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 def test_a_channel_that_was_handed_over_and_closed_here_is_forgotten_once_it_has_ended(fleet: Fleet) -> None:

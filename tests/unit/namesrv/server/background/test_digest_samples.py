@@ -6,7 +6,7 @@ import asyncio
 
 from namesrv.app.upkeep import DigestSamples
 from namesrv.core.digests import RouteDigests
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 
 FULL_MINUTE_MILLIS = 1_795_392_000_000
 """Of minute 0."""

@@ -14,7 +14,7 @@ from namesrv.core.errors import (
 )
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api.handlers import Context
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 from tests.unit.namesrv.worlds.watching import Caller, Server, next_of, run
 
 

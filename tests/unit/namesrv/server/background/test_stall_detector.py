@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from namesrv.app.stall_detector import DELAYS_SECONDS, STALL_SECONDS, TICK_SECONDS, StallDetector
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture

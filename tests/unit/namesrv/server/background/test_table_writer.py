@@ -10,7 +10,7 @@ import pytest
 from namesrv.app.writer import BEGUN_IN_A_TURN, MOST_TURNS, TableWriter, run_cooperatively
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import Sliced
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 def test_changes_run_one_after_another_and_others_run_in_between() -> None:

@@ -30,8 +30,8 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
-from support.core_fleet import Fleet
-from support.partial_services import whole
+from tests.support.core_fleet import Fleet
+from tests.support.partial_services import whole
 from tests.unit.namesrv.worlds.watching import Caller, Messages, Server, failure_of, next_of, run
 
 

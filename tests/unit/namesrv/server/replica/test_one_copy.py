@@ -18,7 +18,7 @@ from namesrv.core.state import NamesrvIdentity
 from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.server.following import Copy
 from namesrv.settings import NamesrvSettings
-from support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.worlds.watching import CONTEXT, Messages, failure_of, next_of
 
 

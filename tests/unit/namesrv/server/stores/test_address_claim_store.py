@@ -15,9 +15,9 @@ from namesrv.core.address_claims import AddressClaim, AddressClaims
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.slices import run_sync
 from namesrv.storage.address_claims_file import AddressClaimsFile
-from support.core_fleet import CLUSTER
-from support.fakes.held_disk import HeldDisk, until
-from support.virtual_clock import VirtualClock
+from tests.support.core_fleet import CLUSTER
+from tests.support.fakes.held_disk import HeldDisk, until
+from tests.support.virtual_clock import VirtualClock
 
 DAY = 86_400.0
 MOMENT = 0.01

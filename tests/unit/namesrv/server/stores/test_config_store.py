@@ -18,7 +18,7 @@ from namesrv.core.errors import ConfigKeyDenied, InvalidField, NoDataDir, NotDur
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
 from namesrv.storage.data_dir import DataDirError
-from support.fakes.held_disk import HeldDisk, until
+from tests.support.fakes.held_disk import HeldDisk, until
 
 CAUSE = Cause("UpdateNamesrvConfig", "ipv4:127.0.0.1:1")
 OFF = {"enableTopicList": "false"}

@@ -18,7 +18,7 @@ from namesrv.app.intent_store import (
 )
 from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable
 from namesrv.storage.intents_file import IntentsFile
-from support.fakes.held_disk import until
+from tests.support.fakes.held_disk import until
 from tests.unit.namesrv.worlds.intent_world import CAUSE, GROUP, World, put, world
 
 __all__ = ["world"]  # pytest finds the fixture by its name in this module

@@ -22,8 +22,8 @@ from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.slices import Sliced
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.intents_file import INTENTS_FILE, IntentsFile
-from support.fakes.failing_disk import Failure, failing_disk
-from support.fakes.held_disk import until
+from tests.support.fakes.failing_disk import Failure, failing_disk
+from tests.support.fakes.held_disk import until
 from tests.unit.namesrv.worlds.intent_world import CAUSE, WIPE, World, put, world
 
 __all__ = ["world"]  # pytest finds the fixture by its name in this module

@@ -18,8 +18,8 @@ from namesrv.core.errors import LimitExceeded, NoDataDir, NotDurable, Overloaded
 from namesrv.core.model import EMPTY, KvConfigTable
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.storage.kv_config_file import KvConfigFile
-from support.core_fleet import Fleet
-from support.fakes.held_disk import HeldDisk, until
+from tests.support.core_fleet import Fleet
+from tests.support.fakes.held_disk import HeldDisk, until
 
 CAUSE = Cause("test")
 

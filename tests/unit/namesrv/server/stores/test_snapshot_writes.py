@@ -17,7 +17,7 @@ from namesrv.app.durable_routes import SnapshotWrites
 from namesrv.core.warm_up import WarmUp
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, names, restarted, run, until, writes
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from namesrv.app.durable_routes import WARM_CHECK_SECONDS, load_routes, watch_warm_up
 from namesrv.core.warm_up import WarmUp
 from namesrv.storage.snapshot_file import SnapshotFile
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, restarted, run, writes
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module

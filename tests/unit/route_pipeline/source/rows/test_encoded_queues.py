@@ -9,7 +9,7 @@ from route_pipeline.source.name_server.messages import SnapshotResponse
 from route_pipeline.source.rows import encoded_queues
 from route_pipeline.source.rows.encoded_queues import COLUMNS, QueueColumns
 from route_pipeline.source.rows.filter import EVERYTHING, RowFilter
-from support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
+from tests.support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
 
 Topics = list[route_service_pb2.TopicQueues]
 

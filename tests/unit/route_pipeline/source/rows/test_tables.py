@@ -19,7 +19,7 @@ from route_pipeline.source.name_server.connection import NamesrvError
 from route_pipeline.source.name_server.snapshots import ShardOf
 from route_pipeline.source.rows.filter import RowFilter
 from route_pipeline.source.rows.tables import MAX_BROKER_ROWS, Part, read_table
-from support.fakes.snapshot_name_server import (
+from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,
     Response,

@@ -17,7 +17,7 @@ from namesrv.grpc_api import admin
 from namesrv.grpc_api.admin import AuditCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import page_token
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""

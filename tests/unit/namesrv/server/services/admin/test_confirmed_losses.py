@@ -10,7 +10,7 @@ from namesrv.core.errors import (
     IntentNotFound,
 )
 from namesrv.core.state import Unconfirmed
-from support.core_fleet import CLUSTER
+from tests.support.core_fleet import CLUSTER
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
 __all__ = ["operator"]  # pytest finds the fixture by its name in this module

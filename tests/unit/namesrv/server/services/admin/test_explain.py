@@ -15,7 +15,7 @@ from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import HoldKey, Intent, IntentKind
 from namesrv.core.slices import run_sync
 from namesrv.grpc_api.admin import ExplainCalls
-from support.core_fleet import CLUSTER, B, Fleet
+from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
 
 

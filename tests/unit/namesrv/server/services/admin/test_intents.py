@@ -18,7 +18,7 @@ from namesrv.core.errors import (
     TopicNotFound,
 )
 from namesrv.grpc_api.admin import _CLUSTERS_NAMED
-from support.core_fleet import CLUSTER, B, Fleet
+from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
 __all__ = ["operator"]  # pytest finds the fixture by its name in this module

@@ -13,7 +13,7 @@ from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import (
     InvalidField,
 )
-from support.core_fleet import B
+from tests.support.core_fleet import B
 from tests.unit.namesrv.worlds.watching import Server, next_of, run
 
 

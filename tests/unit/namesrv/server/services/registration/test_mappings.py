@@ -13,7 +13,7 @@ from namesrv.core.model import ReportedQueues, StaticMapping
 from namesrv.core.slices import run_sync
 from namesrv.grpc_api import registration
 from namesrv.grpc_api.registration import MAPPED_SLICE
-from support.registrations import topic_config
+from tests.support.registrations import topic_config
 
 
 @dataclass(frozen=True)

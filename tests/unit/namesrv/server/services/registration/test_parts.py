@@ -15,9 +15,9 @@ from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.core.slices import Sliced, run_sync
 from namesrv.grpc_api.registration import READ_SLICE, RegistrationParts, TopicsRead
 from namesrv.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
-from support.core_fleet import VERSION
-from support.registrations import topic_config
-from support.virtual_clock import VirtualClock
+from tests.support.core_fleet import VERSION
+from tests.support.registrations import topic_config
+from tests.support.virtual_clock import VirtualClock
 
 
 class Parts:

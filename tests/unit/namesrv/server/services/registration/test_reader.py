@@ -19,8 +19,8 @@ from namesrv.core.model import BrokerKey, RemovalReason
 from namesrv.core.slices import Sliced
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import READ_SLICE, RegistrationParts, RegistrationReader, RegistrationServicer
-from support.core_fleet import Fleet
-from support.registrations import identity, registration
+from tests.support.core_fleet import Fleet
+from tests.support.registrations import identity, registration
 
 
 class CallFromNowhere:

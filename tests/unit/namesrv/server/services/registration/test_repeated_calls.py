@@ -18,8 +18,8 @@ from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.model import DataVersion, LiveKey
 from namesrv.engines.api import Again
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
-from support.core_fleet import CLUSTER, A, B, Fleet
-from support.registrations import data_version, identity
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.registrations import data_version, identity
 
 KEY = LiveKey(CLUSTER, A)
 HEARTBEAT = pb.BrokerHeartbeatRequest(broker=identity(A))

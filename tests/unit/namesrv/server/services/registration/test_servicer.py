@@ -14,8 +14,8 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.errors import ChannelGone, InvalidField
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
-from support.core_fleet import Fleet
-from support.registrations import registration
+from tests.support.core_fleet import Fleet
+from tests.support.registrations import registration
 
 
 class _Caller:

@@ -11,7 +11,7 @@ from namesrv.core.digests import Position
 from namesrv.core.errors import InvalidField
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api.paging import page_token
-from support.core_fleet import CLUSTER, A, Fleet
+from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module

@@ -13,7 +13,7 @@ from namesrv.app.stall_detector import TICK_SECONDS
 from namesrv.core.errors import LimitExceeded
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.route import RouteServicer
-from support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.servicers import route_servicer
 
 CONTEXT = cast("Context", None)

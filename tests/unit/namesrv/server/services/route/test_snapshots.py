@@ -29,7 +29,7 @@ from namesrv.core.tables import TopicTable
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.streams import SnapshotCalls
-from support.core_fleet import Fleet
+from tests.support.core_fleet import Fleet
 
 
 class _Caller:

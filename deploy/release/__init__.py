@@ -1,0 +1,4 @@
+"""Release tools: container images, wheels and the source distribution.
+
+Begin reading in ``distribution``.
+"""

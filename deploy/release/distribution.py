@@ -1,0 +1,194 @@
+"""Builds the wheel and the source distribution into dist/, and runs what each installs from an empty environment.
+
+    python -m deploy.release.distribution
+
+The wheel is built from the source distribution, so nothing that the repository has beyond it can be in use. Where there
+is cargo, the wheel of the native engine is built, too, and a name server serves on it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheel
+from groundwork.version import __version__
+from tests.support.programs.processes import Process
+
+REPOSITORY = Path(__file__).parents[2]
+DIST = REPOSITORY / "dist"
+BUILD = "build==1.6.1"
+"""What builds: it puts the requirements of pyproject.toml's build system into an environment of its own."""
+STEP_SECONDS = 600
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "namesrv": ("namesrv",),
+    "broker-agent": ("broker-agent",),
+    "nsctl": ("nsctl",),
+    "console": ("namesrv", "console"),
+}
+"""Extras, each with the command line that needs it and nothing else. The pipeline's is left out: it brings Spark."""
+SCRIPTS = {"namesrv": "namesrv", "broker-agent": "broker-agent", "nsctl": "nsctl", "route-pipeline": "route-pipeline"}
+"""Console scripts, each with the extra that it asks for where it is missing."""
+NEEDED_IN_SDIST = (
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "protos/generate.py",
+    "protos/namesrv_api/v1/route_service.proto",
+)
+GENERATED_IN_WHEEL = (
+    "namesrv_api/v1/route_service_pb2.py",
+    "namesrv_api/v1/route_service_pb2.pyi",
+    "namesrv_api/py.typed",
+    "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
+)
+NOT_IN_WHEEL = ("tests/", "demo/", "bench/", "docs/")
+NOT_IN_SDIST = ("gen/", ".venv/", ".ci/", "build/", "engine/target/")
+CLIENT_CHECK = """
+import sys, grpc
+from namesrv_api.v1 import route_service_pb2_grpc
+from route_client import RouteClient
+unwanted = {"pydantic_settings", "pyspark", "typer", "structlog"} & set(sys.modules)
+assert not unwanted, unwanted
+"""
+"""What a program that only looks up imports, with nothing installed but the library's own requirements."""
+
+
+class DistributionError(Exception):
+    """What was built is not as it must be."""
+
+
+def run(*command: str | Path) -> str:
+    """Runs a command to its end, away from the repository, and returns what it printed. Raises CalledProcessError."""
+    print("+", *command, flush=True)
+    done = subprocess.run(
+        list(map(str, command)), cwd=tempfile.gettempdir(), check=True, capture_output=True, text=True,
+        timeout=STEP_SECONDS,
+    )  # fmt: skip
+    return done.stdout
+
+
+def empty_environment(folder: Path) -> Path:
+    """Makes a virtual environment without anything in it; returns its folder of programs."""
+    venv.create(folder)
+    return folder / "bin"
+
+
+def install(programs: Path, *what: str | Path) -> None:
+    """Installs into an environment. Raises CalledProcessError."""
+    pip = (sys.executable, "-m", "pip", "--python", programs / "python", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-compile", *what)
+
+
+def build(scratch: Path) -> tuple[Path, Path]:
+    """Builds both; returns the wheel and the source distribution."""
+    for old in DIST.glob("namesrv-*"):
+        old.unlink()
+    programs = empty_environment(scratch / "build")
+    install(programs, BUILD)
+    run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
+    return DIST / f"namesrv-{__version__}-py3-none-any.whl", DIST / f"namesrv-{__version__}.tar.gz"
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
+    """Sees that both hold what they must and nothing else. Raises DistributionError."""
+    with tarfile.open(sdist) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as opened:
+        files = set(opened.namelist())
+    missing = [name for name in NEEDED_IN_SDIST if name not in sources]
+    missing += [name for name in GENERATED_IN_WHEEL if name not in files]
+    surplus = [name for name in files if name.startswith(NOT_IN_WHEEL)]
+    surplus += [name for name in sources if name.startswith(NOT_IN_SDIST)]
+    if missing or surplus:
+        raise DistributionError(f"missing: {missing}; not to be there: {surplus}")
+
+
+def check_library(scratch: Path, what: Path) -> None:
+    """Installs no extra: the library works, and each console script says in one line what it lacks.
+
+    Raises DistributionError.
+    """
+    programs = empty_environment(scratch / f"library-{what.suffix}")
+    install(programs, what)
+    run(programs / "python", "-W", "error", "-c", CLIENT_CHECK)
+    for script, extra in SCRIPTS.items():
+        done = subprocess.run(
+            [programs / script, "--version"], capture_output=True, text=True, timeout=STEP_SECONDS, check=False
+        )
+        wanted = (
+            rf"{script}: \w+ is missing; install the extra {extra} \(in a clone: pip install -e '\.\[{extra}\]'\)\n"
+        )
+        if (done.returncode, done.stdout) != (2, "") or not re.fullmatch(wanted, done.stderr):
+            raise DistributionError(f"{script} without its extra ended with {done.returncode}: {done.stderr}")
+
+
+def check_program(scratch: Path, what: Path, extra: str) -> None:
+    """Installs one extra into an empty environment, as docs/install.md says, and asks its program for its version.
+
+    Raises DistributionError.
+    """
+    programs = empty_environment(scratch / f"{extra}-{what.suffix}")
+    install(programs, f"{what}[{extra}]")
+    script, *command = PROGRAMS[extra]
+    said = run(programs / script, "--version").split()
+    if said[-1:] != [__version__]:
+        raise DistributionError(f"{script} --version says {said}, not {__version__}")
+    run(programs / script, *command, "--help")
+
+
+def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
+    """Installs both wheels into an empty environment and serves on native. Raises DistributionError."""
+    programs = empty_environment(scratch / "native")
+    install(programs, "--only-binary=:all:", f"{wheel}[native,nsctl]", engine)
+    serve = [str(programs / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+    print("+", *serve, flush=True)
+    with Process(serve) as namesrv:
+        started = namesrv.wait_for("namesrv_started")
+        print(run(programs / "nsctl", "status", "--namesrv", started["listen"]))
+        code = namesrv.terminate()
+    if (started["engine"], code) != ("native", 0):
+        raise DistributionError(f"served on {started['engine']} ({started['engine_because']}), ended with {code}")
+
+
+def engine_if_possible() -> Path | None:
+    """The wheel of the native engine; None where there is neither cargo nor such a wheel. Raises WheelError."""
+    try:
+        return engine_wheel(DIST)
+    except NoCargoError as error:
+        print(f"left out: {error}")
+        return None
+
+
+def main() -> int:
+    """Runs the program; returns its exit code."""
+    engine = None
+    with tempfile.TemporaryDirectory(prefix="namesrv-dist-") as folder:
+        try:
+            wheel, sdist = build(Path(folder))
+            check_contents(wheel, sdist)
+            for what in (wheel, sdist):
+                check_library(Path(folder), what)
+                for extra in PROGRAMS:
+                    check_program(Path(folder), what, extra)
+            if engine := engine_if_possible():
+                check_native(Path(folder), wheel, engine)
+        except subprocess.CalledProcessError as error:
+            print(error, error.stdout, error.stderr, sep="\n", file=sys.stderr)
+            return 1
+        except (DistributionError, WheelError) as error:
+            print(error, file=sys.stderr)
+            return 1
+    for what in filter(None, (wheel, sdist, engine)):
+        print(f"{what.relative_to(REPOSITORY)}: {what.stat().st_size:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Writes docs/nsctl.md: the text of docs/nsctl.intro.md, and every command with its real output.
+
+Starts two name servers of its own on free ports of loopback, and ends them.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork.endpoints import Endpoint
+from tests.support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, ended, eventually
+from tests.support.registrations import registration
+
+DOCS = Path(__file__).parents[2] / "docs"
+BROKERS = (("broker-a", 0, "10.0.0.1:10911"), ("broker-a", 1, "10.0.0.2:10911"), ("broker-b", 0, "10.0.0.3:10911"))
+COMMANDS = (
+    "status",
+    "cluster",
+    "brokers",
+    "brokers broker-a --cluster east --no-channel",
+    "broker broker-a",
+    "topics pay",
+    "route orders",
+    "watch orders 'pay*' --limit 2",
+    "watchers",
+    "diff",
+    "drain broker-a --dry-run",
+    "drain broker-a --why 'new disks'",
+    "intents",
+    "explain orders",
+    "doctor",
+    "history broker-a --since 2h --cause WipeWritePermOfBroker",
+    "restore broker-a",
+    "delete-topic payments --hold --dry-run",
+    "delete-topic payments --for 2h --why 'legal hold'",
+    "release-topic payments",
+    "kv put ORDER_TOPIC_CONFIG orders 'broker-a:4;broker-b:4'",
+    "kv get ORDER_TOPIC_CONFIG orders",
+    "kv list ORDER_TOPIC_CONFIG",
+    "kv delete ORDER_TOPIC_CONFIG orders",
+    "config show loss",
+    "config set massLossPercent=30",
+    "backup save fleet.json",
+    "backup restore fleet.json --dry-run",
+    "guard confirm-loss --dry-run",
+    "address claims",
+    "address release east 10.0.0.3:10911 --dry-run",
+    "route nothing",
+    "cluster -o yaml",
+)
+
+AGENT_COMMANDS = (
+    "agent status AGENT",
+    "agent events AGENT",
+    "agent export-topics AGENT topics.json",
+    "agent import-topics AGENT topics.json --dry-run",
+    "agent permission AGENT 4 --dry-run",
+    "agent permission AGENT 4",
+    "agent role AGENT 1",
+)
+
+
+def main() -> None:
+    """Makes the page."""
+    intro = (DOCS / "nsctl.intro.md").read_text(encoding="utf-8").rstrip()
+    (DOCS / "nsctl.md").write_text(f"{intro}\n\n{examples()}", encoding="utf-8")
+
+
+def examples() -> str:
+    """Every command with what it says now, as the page shows it; ports are those that name servers have by default."""
+    with TemporaryDirectory() as folder, _namesrv("ns-a", folder) as first, _namesrv("ns-b", folder) as second:
+        for namesrv, brokers in ((first, BROKERS), (second, BROKERS[:2])):
+            with namesrv.connect() as client:
+                _register(client, brokers)
+        environment = {**os.environ, "NAMESRV_ADDR": f"{first.endpoint};{second.endpoint}"}
+        shown = []
+        for command in COMMANDS:
+            for namesrv, brokers in ((first, BROKERS), (second, BROKERS[:2])):  # a slow machine makes them late
+                with namesrv.connect() as client:
+                    _register(client, brokers)
+            shown.append(_shown(command, environment, folder))
+        rocketmq = str(second.wait_for("namesrv_started")["remoting"])
+        shown.append(_shown(f"compare-rocketmq {rocketmq}", environment, folder).replace(rocketmq, "old-1:9876"))
+        public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
+        with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
+            listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
+            eventually(lambda: len(agent.events("registered")) == len(public))
+            shown += [
+                _shown(command.replace("AGENT", str(listener)), environment, folder) for command in AGENT_COMMANDS
+            ]
+        public[listener] = "broker-a:10918"
+    text = "\n\n".join(shown) + "\n"
+    for endpoint, name in public.items():
+        for after in ":", " -", " 1", " 4", " topics":  # in errors and commands, where nothing is aligned
+            text = text.replace(f"{endpoint}{after}", f"{name}{after}")
+        text = text.replace(str(endpoint), name.ljust(15))
+    return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def _namesrv(name: str, folder: str) -> NamesrvProcess:
+    # On a busy machine the commands take longer than a broker may be silent.
+    never_scan = ("--scan-not-active-broker-interval-millis", "0")
+    rocketmq = ("--remoting-listen", "127.0.0.1:0")
+    return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}", *never_scan, *rocketmq)
+
+
+def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None:
+    for name, broker_id, addr in brokers:
+        identity = route_data_pb2.BrokerIdentity(
+            cluster_name="east", broker_name=name, broker_id=broker_id, broker_addr=addr
+        )
+        client.registration.RegisterBroker(registration(("orders", "payments"), identity), timeout=client.TIMEOUT)
+
+
+def _shown(command: str, environment: dict[str, str], folder: str) -> str:
+    run = ended([str(BIN / "nsctl"), *shlex.split(command)], environment, folder)
+    output = "\n".join(line.rstrip() for line in (run.stdout + run.stderr).splitlines() if line.strip())
+    code = f"\n# exit code {run.returncode}" if run.returncode else ""
+    return f"```console\n$ nsctl {command}\n{output}{code}\n```"
+
+
+if __name__ == "__main__":
+    main()

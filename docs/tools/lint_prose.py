@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Lints the prose of pages, docstrings and comments: spelling with codespell, style with Vale.
+
+The rules are in docs/.vale/, and docs/style.md explains them. On strict pages each error and warning fails. Everywhere
+else the findings per area and rule may not exceed docs/.vale/baseline.json, which ``--write-baseline`` rewrites.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = ROOT / "docs/.vale.ini"
+BASELINE = ROOT / "docs/.vale/baseline.json"
+CHANGELOG = "CHANGELOG.md"
+"""Strict from the heading of the unreleased version to the next version's."""
+STRICT = (
+    "README.md",
+    "SECURITY.md",
+    "examples/demo/README.md",
+    "docs/glossary.md",
+    "docs/install.md",
+    "docs/performance.md",
+    "docs/rocketmq.md",
+    "docs/style.md",
+)
+GENERATED = ("docs/clients.md", "docs/nsctl.md")
+"""Their sources are linted."""
+QUOTING = ("docs/glossary.md", "docs/style.md")
+"""Pages that mention words which are not to be used: in italics, or quoted after ``Bad:``."""
+MENTION = re.compile(r"""(?<![*\w])\*[^*\s](?:[^*]*[^*\s])?\*(?![*\w])|(?<=\bBad: )"[^"]*\"""")
+PROSE = (".md", ".proto", ".py", ".rs")
+UNSPELLED = re.compile(
+    r"^docs/\.vale/|^tests/fuzz/corpus/|^deploy/locks/|^docs/route-report\.html$|(?:\.lock|go\.sum|package-lock\.json)$"
+    r"|\.(?:bin|png|svg|parquet|snappy|gz|jar)$"
+)
+"""Lock files, inputs of tests and binary files."""
+PRODUCT = (
+    "broker_agent",
+    "groundwork",
+    "namesrv",
+    "namesrv_console",
+    "nsctl",
+    "pyspark_namesrv",
+    "route_client",
+    "route_pipeline",
+)
+MOST_SHOWN = 40
+SECTION = re.compile(r"^(?:Args|Arguments|Attributes|Raises|Returns|Yields):$")
+NAMED = re.compile(r"^[*\w][\w.,* ]*(?:\([^)]*\))?: ")
+MARKER = re.compile(r"^(?:noqa|type:|fmt:|ruff:|mypy:|pragma|nosec|!)")
+FENCE = re.compile(r" {0,3}(?:[-*+] +)?(```+|~~~+)")
+LIST_ITEM = re.compile(r"( {0,3}(?:[-*+]|\d{1,3}[.)]) +)(\*\*[^*]+[.:]\*\* |(?:Bad|Good): )?(\S.*)$")
+"""Marker, label and text."""
+QUOTE = re.compile(r"^ {0,3}> ?")
+TABLE_ROW = re.compile(r"\s*\|(.*)\|\s*$")
+CELL_BORDER = re.compile(r"(?<!\\)\|")
+TRAILING = re.compile(r"[;,{}()\]] +// (.+)$")
+
+
+class Finding(NamedTuple):
+    """One finding of Vale."""
+
+    path: str
+    line: int
+    rule: str
+    severity: str
+    """``error``, ``warning`` or ``suggestion``."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule.removeprefix('Plain.')} ({self.severity}): {self.message}"
+
+
+Counts = dict[str, dict[str, int]]
+"""The number of findings by area and rule."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--write-baseline", action="store_true", help="rewrite the baseline with the present counts")
+    parser.add_argument("--counts", action="store_true", help="print the present counts by rule, and nothing else")
+    options = parser.parse_args()
+    files = listed_files()
+    vale = find_vale()
+    if options.counts or options.write_baseline:
+        if vale is None:
+            sys.exit(1)
+        found = lint(vale, [path for path in files if path.endswith(PROSE) and path not in GENERATED])
+        print(table(found))
+        if options.write_baseline:
+            BASELINE.write_text(json.dumps(count(found), indent=2) + "\n", encoding="utf-8")
+        return
+    failed = not check_spelling(files)
+    if vale is not None:
+        failed |= not check_style(vale, files)
+    else:
+        print("lint_prose: style not checked, because Vale is missing")
+        failed |= os.environ.get("CI") == "true"
+    sys.exit(failed)
+
+
+def listed_files() -> list[str]:
+    """The files that git tracks, and the new ones that it does not ignore."""
+    listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+    return sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file())
+
+
+def find_vale(*options: str) -> str | None:
+    """The path of Vale, which is compiled first if need be. None if there is none: standard error says why."""
+    command = ["sh", str(ROOT / "docs/tools/install_vale.sh"), *options]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def check_spelling(files: list[str]) -> bool:
+    """Whether codespell finds nothing. Its configuration is in pyproject.toml."""
+    codespell = Path(sys.executable).with_name("codespell")
+    words = [path for path in files if not UNSPELLED.search(path)]
+    return subprocess.run([codespell, *words], cwd=ROOT, check=False).returncode == 0
+
+
+def check_style(vale: str, files: list[str]) -> bool:
+    """Whether strict pages have no finding, and no count of the other files exceeds the baseline."""
+    found = lint(vale, [path for path in files if path.endswith(PROSE) and path not in GENERATED])
+    fatal = [one for one in found if area(one) == "strict"]
+    for one in fatal:
+        print(one)
+    baseline: Counts = json.loads(BASELINE.read_text(encoding="utf-8"))
+    counts = count(found)
+    more = list(exceeding(counts, baseline))
+    changed = changed_files()
+    for where, rule in more:
+        was, now = baseline.get(where, {}).get(rule, 0), counts[where][rule]
+        print(f"{rule} has {now} findings in {where}, and the baseline allows {was}. In changed files:")
+        candidates = [one for one in found if area(one) == where and one.rule == rule]
+        shown = [one for one in candidates if one.path in changed] or candidates
+        print("".join(f"  {one}\n" for one in shown[:MOST_SHOWN]), end="")
+    if list(exceeding(baseline, counts)) and not fatal and not more:
+        print("lint_prose: fewer findings than the baseline allows; run docs/tools/lint_prose.py --write-baseline")
+    return not fatal and not more
+
+
+def changed_files() -> set[str]:
+    """Files that differ from the last commit that changed the baseline."""
+    baseline = git("log", "-1", "--format=%H", "--", str(BASELINE)).strip() or "HEAD"
+    changed = git("diff", "--name-only", "-z", baseline) + git("ls-files", "-z", "--others", "--exclude-standard")
+    return set(changed.split("\0"))
+
+
+def git(*arguments: str) -> str:
+    """What git prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def area(finding: Finding) -> str:
+    """The area that counts a finding: ``strict`` if it fails, empty for a suggestion on a strict page."""
+    path = finding.path
+    if path in STRICT or (path == CHANGELOG and finding.line in unreleased((ROOT / CHANGELOG).read_text("utf-8"))):
+        return "" if finding.severity == "suggestion" else "strict"
+    if path.endswith(".md"):
+        return "pages"
+    folder = path.partition("/")[0]
+    if folder in PRODUCT:
+        return "product"
+    return folder if folder in ("engine", "protos") else "tests and tools"
+
+
+def unreleased(changelog: str) -> range:
+    """The lines of a changelog's first version, counted from 1."""
+    headings = [number for number, line in enumerate(changelog.splitlines(), 1) if line.startswith("## ")]
+    return range(*headings[:2]) if len(headings) > 1 else range(0)
+
+
+def count(findings: Iterable[Finding]) -> Counts:
+    """The findings outside of strict pages, by area and rule, both sorted."""
+    counts = Counter((area(one), one.rule) for one in findings)
+    areas = sorted({where for where, _ in counts} - {"", "strict"})
+    return {where: {rule: n for (at, rule), n in sorted(counts.items()) if at == where} for where in areas}
+
+
+def exceeding(counts: Counts, bound: Counts) -> Iterator[tuple[str, str]]:
+    """The areas and rules whose count exceeds the bound."""
+    for where, rules in counts.items():
+        for rule, number in rules.items():
+            if number > bound.get(where, {}).get(rule, 0):
+                yield where, rule
+
+
+def table(findings: list[Finding]) -> str:
+    """The findings by rule and area, and those of each strict page."""
+    areas = sorted({area(one) or "strict" for one in findings})
+    counts = Counter((one.rule, area(one) or "strict") for one in findings)
+    severity = {one.rule: one.severity for one in findings}
+    lines = [f"{'rule':<17} {'level':<10} {'all':>5} " + " ".join(f"{where:>15}" for where in areas)]
+    for rule in sorted(severity, key=lambda rule: (severity[rule], rule)):
+        row = [counts[rule, where] for where in areas]
+        cells = " ".join(f"{number:>15}" for number in row)
+        lines.append(f"{rule.removeprefix('Plain.'):<17} {severity[rule]:<10} {sum(row):>5} {cells}")
+    strict = Counter(one.path for one in findings if area(one) == "strict")
+    lines += ["", "errors and warnings of strict pages:", *(f"{n:>5} {path}" for path, n in strict.most_common())]
+    return "\n".join(lines)
+
+
+def lint(vale: str, paths: Iterable[str], root: Path = ROOT) -> list[Finding]:
+    """What Vale finds in pages and source files, sorted by file and line."""
+    numbers: dict[str, list[int]] = {}
+    with TemporaryDirectory() as folder:
+        for path in paths:
+            lines = list(paragraphs(prose(path, (root / path).read_text(encoding="utf-8"))))
+            copy = path if path.endswith(".md") else f"{path}.md"
+            numbers[copy] = [number for number, _ in lines]
+            Path(folder, copy).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, copy).write_text("".join(f"{line}\n" for _, line in lines), encoding="utf-8")
+        command = [vale, "--config", str(CONFIGURATION), "--output", "JSON", "--no-exit", "."]
+        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"vale: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return sorted(
+        Finding(source_of(copy), numbers[copy][one["Line"] - 1], one["Check"], one["Severity"], one["Message"])
+        for copy, findings in json.loads(done.stdout).items()
+        for one in findings
+    )
+
+
+def source_of(copy: str) -> str:
+    """The path of the file that a copy was made of."""
+    path = copy.removesuffix(".md")
+    return path if path.endswith(PROSE) else copy
+
+
+def prose(path: str, text: str) -> list[str]:
+    """The lines of a file as Markdown. In source files, lines without a comment or docstring become empty."""
+    if path in QUOTING:
+        text = MENTION.sub(lambda mention: "*mention*" + "\n" * mention[0].count("\n"), text)
+    if path.endswith(".md"):
+        return text.splitlines()
+    lines = [""] * (text.count("\n") + 1)
+    for number, line in python_prose(text) if path.endswith(".py") else line_comments(text):
+        lines[number - 1] = line
+    return lines
+
+
+def line_comments(text: str) -> Iterator[tuple[int, str]]:
+    """The comments of Rust and protobuf, with their line numbers."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if comment := re.match(r"\s*//[/!]?(?: (.*))?$", line):
+            yield number, comment[1] or ""
+        elif comment := TRAILING.search(line):
+            yield number, f"- {comment[1]}"
+
+
+def python_prose(text: str) -> Iterator[tuple[int, str]]:
+    """The comments of Python, docstrings, and the strings under fields and constants, with their line numbers."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        comment = token.string.removeprefix("#").removeprefix(" ")
+        if token.type == tokenize.COMMENT and not MARKER.match(comment):
+            yield token.start[0], f"- {comment}" if token.line[: token.start[1]].strip() else comment
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            end = node.end_lineno or node.lineno
+            yield from enumerate(docstring(lines[node.lineno - 1 : end]), node.lineno)
+
+
+def docstring(source: list[str]) -> Iterator[str]:
+    """The lines of a docstring without quotes and indentation. Its sections become lists."""
+    indentation = len(source[0]) - len(source[0].lstrip())
+    in_section = False
+    for line in source:
+        text = re.sub(r'^[rR]?"{1,3}|"{1,3}$', "", line[indentation:].rstrip())
+        inner = text.strip()
+        if SECTION.match(inner):
+            in_section = True
+            yield ""
+        elif not in_section:
+            yield text
+        elif named := NAMED.match(inner):
+            yield f"- {inner[named.end() :]}"
+        else:
+            yield f"  {inner}".rstrip()
+
+
+def paragraphs(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Writes list items, table cells and quotes as paragraphs, with their original line numbers; drops blocks of code.
+
+    Vale checks sentences in paragraphs only, and takes some blocks of code for paragraphs.
+    """
+    fence = ""
+    indentation = 0  # of the text of the present list item
+    after_blank = True
+    for number, line in enumerate(lines, 1):
+        if line[:indentation].strip():
+            indentation = 0
+            yield number, ""
+        text = line[indentation:]
+        opening = FENCE.match(text)
+        code = bool(fence or opening) or (after_blank and text.startswith("    "))
+        after_blank = not text.strip() or code
+        if fence or opening:
+            closed = text.strip() == fence
+            fence = opening[1] if opening and not fence else "" if closed else fence
+        if code or after_blank:
+            yield number, ""
+        elif item := LIST_ITEM.match(text):
+            indentation += len(item[1])
+            yield from ((number, line) for line in ("", item[2] or "", "", item[3]))
+        elif row := TABLE_ROW.match(text):
+            cells = [cell.strip().replace("; ", ". ") for cell in CELL_BORDER.split(row[1])]  # each item is a sentence
+            yield from ((number, line) for cell in cells if cell.strip("-: ") for line in (cell, ""))
+        else:
+            yield number, QUOTE.sub("", text)
+
+
+if __name__ == "__main__":
+    main()

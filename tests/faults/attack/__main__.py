@@ -1,0 +1,246 @@
+"""``python -m tests.faults.attack [ATTACK...]``: attacks every listener, one attack after the other, all on loopback.
+
+It starts the servers itself, prints a table, and ends with exit code 1 if an honest call failed or memory stayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.request import urlopen
+
+import grpc
+from broker_agent_api.v1 import client_service_pb2
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+
+from groundwork.endpoints import Endpoint
+from groundwork.program import use_all_descriptors
+from tests.faults.attack import catalogue, sources
+from tests.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
+from tests.faults.load.hostile import NO_SCAN, register_topics
+from tests.support.engines import ENGINES
+from tests.support.programs.agents import Agent
+from tests.support.programs.console_process import ConsoleProcess
+from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
+from tests.support.secured.fleet import Place, connected
+
+Rounds = AbstractContextManager[list[Round]]
+
+ASK_SECONDS = 10.0
+"""Deadline of an honest call."""
+NAME_SERVERS = 2
+"""Of the honest list."""
+
+
+def _route(client: Client) -> None:
+    if client.route() is None:
+        raise LookupError("the topic is gone")
+
+
+def _page(url: str) -> None:
+    with urlopen(url, timeout=ASK_SECONDS) as answer:
+        answer.read()
+
+
+@contextmanager
+def namesrv(engine: str, seconds: float) -> Iterator[list[Round]]:
+    """A name server's listener of gRPC."""
+    with NamesrvProcess(*NO_SCAN, engine=engine) as server, server.connect() as client:
+        register_topics(client)
+        attacks = catalogue.on_grpc("namesrv", engine, server.endpoint.port, seconds)
+        yield [(Target(f"gRPC, {engine}", server, lambda: _route(client)), attacks)]
+
+
+@contextmanager
+def not_held(seconds: float) -> Iterator[list[Round]]:
+    """What grpcio does not withstand; only when asked for."""
+    with NamesrvProcess(*NO_SCAN, engine="grpcio") as server, server.connect() as client:
+        register_topics(client)
+        attacks = catalogue.not_held(server.endpoint.port, seconds)
+        yield [(Target("gRPC, grpcio", server, lambda: _route(client)), attacks)]
+
+
+@contextmanager
+def namesrv_with_tls(engine: str, seconds: float) -> Iterator[list[Round]]:
+    """The same with TLS."""
+    with ExitStack() as stack:
+        place = Place.make(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        flags = place.flags("TLS", with_permits=False)
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, engine=engine))
+        client = stack.enter_context(connected(server.endpoint, place.files("TLS", None)))
+        register_topics(client)
+        attacks = catalogue.on_tls(engine, server.endpoint.port, seconds)
+        yield [(Target(f"gRPC with TLS, {engine}", server, lambda: _route(client)), attacks)]
+
+
+@contextmanager
+def beside_grpc(seconds: float) -> Iterator[list[Round]]:
+    """A name server's other listeners, and a console."""
+    listeners = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *listeners))
+        client = stack.enter_context(server.connect())
+        register_topics(client)
+        started = server.wait_for("namesrv_started")
+        metrics, remoting = str(started["metrics"]), Endpoint.parse(str(started["remoting"]))
+        console = stack.enter_context(ConsoleProcess(str(server.endpoint)))
+
+        def lookup() -> None:
+            with RemotingClient(str(remoting)) as peer:
+                answer = peer.ask(105, {"topic": "TopicTest"})
+            if answer.code:
+                raise LookupError(answer.remark)
+
+        yield [
+            (
+                Target("RocketMQ's protocol", server, lookup),
+                catalogue.on_remoting(remoting.port, seconds),
+            ),
+            (
+                Target("metrics and health", server, lambda: _page(f"http://{metrics}/healthz")),
+                catalogue.on_http(metrics, seconds),
+            ),
+            (
+                Target("console", console, lambda: _page(f"http://{console.endpoint}/api/overview")),
+                catalogue.on_http(str(console.endpoint), seconds),
+            ),
+        ]
+
+
+@contextmanager
+def agent(seconds: float) -> Iterator[list[Round]]:
+    """An agent's two listeners."""
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess())
+        process = stack.enter_context(Agent(str(server.endpoint)))
+        operator = stack.enter_context(process.connect())
+        listen = Endpoint.parse(str(process.wait_for("agent_started")["listening_on"]))
+        channel = grpc.insecure_channel(str(listen), [("grpc.use_local_subchannel_pool", 1)])
+        stack.enter_context(channel)
+        clients = ClientServiceStub(channel)
+
+        def list_consumers() -> None:
+            try:
+                clients.ListConsumerIds(
+                    client_service_pb2.ListConsumerIdsRequest(consumer_group="none"), timeout=ASK_SECONDS
+                )
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.NOT_FOUND:
+                    raise
+
+        def status() -> None:
+            operator.status()
+
+        yield [
+            (
+                Target("agent, operators", process, status),
+                catalogue.on_grpc("agent", "grpcio", process.endpoint.port, seconds),
+            ),
+            (
+                Target("agent, clients", process, list_consumers),
+                catalogue.on_grpc("clients", "grpcio", listen.port, seconds),
+            ),
+        ]
+
+
+@contextmanager
+def address_server(kind: str) -> Iterator[list[Round]]:
+    """An agent whose address server answers what is no list."""
+    with (
+        sources.address_server(kind) as url,
+        Agent(None, "--namesrv-address-server", url) as process,
+        process.connect() as client,
+    ):
+        eventually(lambda: len(client.status().targets) == NAME_SERVERS)
+
+        def check() -> None:
+            if (count := len(client.status().targets)) != NAME_SERVERS:
+                raise LookupError(f"{count} name servers and not {NAME_SERVERS}")
+
+        yield [(Target("agent's address server", process, check), [catalogue.by_address_server(kind)])]
+
+
+@contextmanager
+def topics_file(kind: str, seconds: float) -> Iterator[list[Round]]:
+    """An agent whose topics.json is none."""
+    with ExitStack() as stack:
+        topics = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "topics.json"
+        shutil.copy(TOPICS, topics)
+        process = stack.enter_context(Agent("127.0.0.1:1", topics=topics))
+        client = stack.enter_context(process.connect())
+        wanted = client.status().topic_count
+
+        def check() -> None:
+            if (count := client.status().topic_count) != wanted:
+                raise LookupError(f"{count} topics and not {wanted}")
+
+        attack = catalogue.by_topics_file(kind, str(topics), seconds)
+        yield [(Target("agent's topics.json", process, check), [attack])]
+
+
+def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
+    """What is attacked, one after the other, by name."""
+    for engine in installed():
+        yield engine, namesrv(engine, seconds)
+        yield f"{engine} tls", namesrv_with_tls(engine, seconds)
+    yield "remoting metrics console", beside_grpc(seconds)
+    yield "agent", agent(seconds)
+    for kind in sources.LISTS:
+        yield "sources", address_server(kind)
+    for kind in sources.FILES:
+        yield "sources", topics_file(kind, seconds)
+
+
+def installed() -> list[str]:
+    """The engines that can be attacked here; says which one cannot."""
+    if find_spec("namesrv_engine") is None:
+        sys.stderr.write("native is not attacked: namesrv-engine is not installed (make setup needs cargo for it)\n")
+        return [engine for engine in ENGINES if engine != "native"]
+    return list(ENGINES)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.attack", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
+    parser.add_argument("--not-held", action="store_true", help="instead, what grpcio is known not to withstand")
+    parser.add_argument(
+        "--on", default="", help="a listener: native, grpcio, tls, remoting, metrics, console, agent or sources"
+    )
+    parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
+    given = parser.parse_args(arguments)
+    use_all_descriptors()
+    seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
+    rounds = [("grpcio", not_held(seconds))] if given.not_held else all_rounds(seconds)
+    outcomes = _run((round_ for name, round_ in rounds if given.on in name), frozenset(given.attacks))
+    if outcomes:
+        held = sum(outcome.held for outcome in outcomes)
+        sys.stdout.write(f"{held} of {len(outcomes)} attacks withstood\n")
+    else:
+        sys.stderr.write(f"there is no attack {' '.join(given.attacks)}\n")
+    return exit_code(outcomes)
+
+
+def _run(rounds: Iterable[Rounds], wanted: frozenset[str]) -> list[Outcome]:
+    sys.stdout.write(f"{HEAD}\n")
+    outcomes = []
+    for one in rounds:
+        with one as targets:
+            for target, attacks in targets:
+                for attack in attacks:
+                    if not wanted or attack.name in wanted:
+                        outcomes.append(run(target, attack))
+                        sys.stdout.write(f"{outcomes[-1].row()}\n")
+                        sys.stdout.flush()
+    return outcomes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

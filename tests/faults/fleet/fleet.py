@@ -1,0 +1,388 @@
+"""A fleet of real processes: name servers with data directories, agents with topics.json files, clients that watch.
+
+Everything that happens to a process is recorded: its end before it, its start after it, so that a check that goes by
+the records never takes a process for sound that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from groundwork.endpoints import Endpoint
+from tests.faults.fleet import rocketmq_broker
+from tests.faults.fleet.topics import TopicChanges
+from tests.faults.history import History
+from tests.faults.network.network import Network
+from tests.support.programs.processes import BIN, Client, Process
+from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
+from tests.support.rocketmq_programs.programs import free_ports
+
+ROOT = Path(__file__).parents[3]
+EXPIRY_SECONDS = 25.0
+"""Silence after which a broker goes, in this fleet: shorter than by default, so that runs are."""
+PERIOD_SECONDS = 3.0
+"""Between two registrations of an agent of this fleet, 10 % more or less."""
+PINGS = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "6000")
+"""What is lost in silence is noticed after 7 s. Shorter, and a busy machine would look like a loss."""
+NAMESRV = (
+    *PINGS,
+    *("--broker-channel-expired-time-millis", str(int(EXPIRY_SECONDS * 1000))),
+    *("--scan-not-active-broker-interval-millis", "1000", "--warm-up-millis", "8000"),
+    # A registration may well be younger than the snapshot file when a name server is killed.
+    *("--snapshot-interval-millis", "5000", "--delete-topic-with-broker-registration"),
+)
+NO_GUARD = ("--mass-loss-percent", "100")
+"""Faults that take several brokers at once would make the guard keep them for minutes, and hide when they really go."""
+AGENT = (
+    *PINGS,
+    *(
+        "--register-name-server-period-millis",
+        str(int(PERIOD_SECONDS * 1000)),
+        "--register-period-shortest-millis",
+        "1000",
+    ),
+    *("--register-first-delay-millis", "1000", "--reopen-longest-millis", "1000", "--connect-timeout-millis", "1000"),
+    *("--register-broker-timeout-millis", "2000", "--probe", "none"),
+)
+CONNECTION = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 1_000),
+    ("grpc.keepalive_timeout_ms", 6_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""Of our own clients: a connection that is lost in silence is noticed within seven seconds."""
+JOIN_SECONDS = 10.0
+END_SECONDS = 20.0
+"""Until a process of ours has ended once it is asked to."""
+TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard", "namesrv_warm"})
+"""Lines of name servers that checks go by."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker with an agent, or one of RocketMQ."""
+
+    group: str
+    broker_id: int
+    port: int
+    is_stock: bool = False
+    """Whether it has no agent, and speaks RocketMQ's own protocol."""
+    release: Release | None = None
+    """Of RocketMQ, if it is RocketMQ's own program and no stand-in."""
+
+    @property
+    def name(self) -> str:
+        """The agent's or the broker's, in records and links."""
+        return f"{self.group}-{self.broker_id}"
+
+    @property
+    def addr(self) -> str:
+        """Where clients would reach it. Nobody listens there, but RocketMQ's own programs."""
+        return f"127.0.0.1:{self.port}"
+
+
+BROKERS = (
+    Broker("broker-a", 0, 10911),
+    Broker("broker-a", 1, 10912),
+    Broker("broker-b", 0, 10921),
+    Broker("broker-c", 0, 10931),
+    Broker("broker-d", 0, 10941, is_stock=True),
+)
+ROCKETMQ = (
+    Broker("broker-e", 0, 0, is_stock=True, release=NEWEST),
+    Broker("broker-f", 0, 0, is_stock=True, release=OLD),
+)
+"""RocketMQ's own programs, in fleets that were asked to have them. Each fleet finds ports for them."""
+JAVA = frozenset(broker.name for broker in ROCKETMQ)
+STOCK = frozenset(broker.name for broker in (*BROKERS, *ROCKETMQ) if broker.is_stock)
+"""Brokers on RocketMQ's own protocol. It has no pings: what is lost in silence is noticed by silence alone."""
+SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
+REPLICAS = {"replica-1": "namesrv-1"}
+"""Read-only copies, each with the name server that it follows. In fleets that were asked to have them."""
+STALE_SECONDS = 5.0
+"""Age from which on a copy of this fleet says that lookups cannot rely on it."""
+
+
+class Fleet:
+    """Starts, stops and kills. Nothing is running until asked for; the stack given ends all of it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        history: History,
+        network: Network,
+        stack: ExitStack,
+        topics: TopicChanges,
+        brokers: Sequence[Broker] = BROKERS,
+        namesrv_flags: Sequence[str] = NO_GUARD,
+    ) -> None:
+        self.processes: dict[str, Process] = {}
+        self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
+        """All that it has, whether they run or not."""
+        self.history = history
+        self._folder = folder
+        self._network = network
+        self._stack = stack
+        self._namesrv_flags = tuple(namesrv_flags)
+        self._topics = topics
+        self._changing = threading.Lock()
+        self._topics_of_client: dict[str, tuple[str, ...]] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._remoting: dict[str, Endpoint] = {}
+        """Where name servers speak RocketMQ's own protocol."""
+        self._lines_read: dict[str, int] = {}
+        self._ports: dict[str, int] = {}
+        self._wall_began = time.time() - history.now()
+
+    # Name servers
+
+    def start_server(self, name: str) -> None:
+        """Starts a name server; once more where it was before, on the same data."""
+        before = self._endpoints.get(name)
+        place = self._network.place(name)
+        listen = Endpoint(place.address, before.port if before else 0)
+        program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
+        remoting = Endpoint(place.address, self._remoting[name].port if before else 0)
+        flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *place.flags, *NAMESRV]
+        fronts = ["--remoting-listen", str(remoting), "--remoting-allow-insecure"]
+        process = self._start(name, [*program, *flags, *fronts, *self._namesrv_flags])
+        started = process.wait_for("namesrv_started")
+        self._endpoints[name] = Endpoint.parse(str(started["listen"]))
+        self._remoting[name] = Endpoint.parse(str(started["remoting"]))
+        self._note(name, "started")
+
+    def start_replica(self, name: str) -> None:
+        """Starts a copy of a name server that has been started; once more where it was before."""
+        before = self._endpoints.get(name)
+        place = self._network.place(name)
+        listen = Endpoint(place.address, before.port if before else 0)
+        program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name, *place.flags]
+        follow = ["--follow", str(self.open_way(name, REPLICAS[name]))]
+        stale = ["--follow-stale-millis", str(int(STALE_SECONDS * 1000))]
+        process = self._start(name, [*program, "--listen", str(listen), *follow, *stale, *PINGS])
+        self._endpoints[name] = Endpoint.parse(str(process.wait_for("namesrv_started")["listen"]))
+        self._note(name, "started")
+
+    @property
+    def replicas(self) -> list[str]:
+        """The copies that this fleet has."""
+        return [name for name in REPLICAS if name in self.processes]
+
+    def endpoint(self, server: str) -> Endpoint:
+        """Where a name server is, without any network between."""
+        return self._endpoints[server]
+
+    def open_way(self, client: str, server: str) -> Endpoint:
+        """Where a client finds a name server that has been started."""
+        endpoint = self._remoting[server] if client in STOCK else self.endpoint(server)
+        return self._network.way(client, server, endpoint)
+
+    @contextmanager
+    def connect(self, server: str, client: str | None = None) -> Iterator[Client]:
+        """A new connection to a name server: directly, or over the way of a client of that name."""
+        endpoint = self.endpoint(server) if client is None else self.open_way(client, server)
+        with grpc.insecure_channel(str(endpoint), CONNECTION) as connection:
+            yield Client(connection)
+
+    # Agents and clients
+
+    def start_brokers(self) -> None:
+        """Starts them all; the others while RocketMQ's own programs start, which takes longest."""
+        own_programs = [broker for broker in self.brokers if broker.release is not None]
+        for broker in own_programs:
+            self._begin_rocketmq_broker(broker)
+        for broker in self.brokers:
+            if broker.release is None:
+                self.start_broker(broker)
+        for broker in own_programs:
+            self._finish_rocketmq_broker(broker)
+
+    def start_broker(self, broker: Broker) -> None:
+        """Starts the agent of a broker whose topics are written already, or the broker itself."""
+        if broker.release is not None:
+            self._begin_rocketmq_broker(broker)
+            self._finish_rocketmq_broker(broker)
+        elif broker.is_stock:
+            self._start_stock_broker(broker)
+        else:
+            self._start_agent(broker)
+
+    def _begin_rocketmq_broker(self, broker: Broker) -> None:
+        """Begins to start RocketMQ's own program, with the next table of its group: it reads no other until it ends."""
+        assert broker.release is not None
+        self.change_topics(broker.group)
+        topics, namesrvs = self._topics_file(broker.group), self.ways_of(broker.name)
+        home, identity = self._folder / broker.name, (broker.group, broker.broker_id, broker.port)
+        command, environment = rocketmq_broker.launch(
+            home, *identity, release=broker.release, topics=topics, namesrvs=namesrvs
+        )
+        self._note(broker.name, "starting")
+        self._start(broker.name, [*self._network.place(broker.name).prefix, *command], environment)
+
+    def _finish_rocketmq_broker(self, broker: Broker) -> None:
+        rocketmq_broker.wait_until_it_serves(self.processes[broker.name])
+        self._note(broker.name, "started")
+
+    def _start_stock_broker(self, broker: Broker) -> None:
+        place = self._network.place(broker.name)
+        program = [*place.prefix, sys.executable, "-m", "tests.faults.fleet.stock_broker"]
+        identity = [broker.group, str(broker.broker_id), broker.addr]
+        files = [str(self._topics_file(broker.group)), str(PERIOD_SECONDS), ";".join(self.ways_of(broker.name))]
+        self._note(broker.name, "starting")
+        process = self._start(broker.name, [*program, *identity, *files], {"PYTHONPATH": str(ROOT)})
+        process.wait_for("stock_broker_started")
+        self._note(broker.name, "started")
+
+    def _start_agent(self, broker: Broker) -> None:
+        place = self._network.place(broker.name)
+        program = [*place.prefix, str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+        identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]
+        files = ["--namesrv", ";".join(self.ways_of(broker.name)), "--topics", str(self._topics_file(broker.group))]
+        # A slave copies its master's topics, so it has to find the master's agent again where it was.
+        operators = f"127.0.0.1:{self._port_of(broker.group)}"
+        listen = ["--master-agent", operators] if broker.broker_id else ["--fast-listen", operators]
+        self._note(broker.name, "starting")
+        process = self._start(broker.name, [*program, *identity, *files, *listen, *AGENT])
+        process.wait_for("agent_started")
+        self._note(broker.name, "started")
+
+    def ways_of(self, client: str) -> list[str]:
+        """Where a client finds the name servers that have been started."""
+        servers = [name for name in self._endpoints if name not in REPLICAS]
+        return [str(self.open_way(client, server)) for server in servers]
+
+    def version_of(self, group: str) -> int:
+        """The last table that a group was given."""
+        return self._topics.versions[group]
+
+    def change_topics(self, group: str | None = None) -> None:
+        """Gives a group, or any, its next topic table."""
+        with self._changing:
+            table = self._topics.next_of(group or self._topics.any_group())
+            rows = {
+                name: {"topicName": name, "readQueueNums": table.version, "writeQueueNums": table.version, "perm": 6}
+                for name in table.topics
+            }
+            version = {"counter": table.version, "timestamp": 1_700_000_000_000 + table.version}
+            path = self._topics_file(table.group)
+            fresh = path.with_suffix(".fresh")
+            fresh.write_text(json.dumps({"dataVersion": version, "topicConfigTable": rows}), encoding="utf-8")
+            self.history.add("topics", group=table.group, version=table.version, topics=list(table.topics))
+            fresh.replace(path)
+
+    @contextmanager
+    def changing_topics(self, pause_seconds: float) -> Iterator[None]:
+        """Gives some group another table, again and again, while it lasts."""
+        ending = threading.Event()
+
+        def run() -> None:
+            while not ending.wait(pause_seconds):
+                self.change_topics()
+
+        thread = threading.Thread(target=run, name="topic changes", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join(JOIN_SECONDS)
+
+    def start_client(self, name: str, topics: Sequence[str]) -> None:
+        """Starts a program that keeps routes with route_client."""
+        self._topics_of_client[name] = tuple(topics)
+        command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
+        prefix = self._network.place(name).prefix
+        process = self._start(name, [*prefix, *command], {"PYTHONPATH": str(ROOT)})
+        process.wait_for("client_started")
+        self._note(name, "started")
+
+    def restart_client(self, name: str) -> None:
+        """Starts a client once more."""
+        self.start_client(name, self._topics_of_client[name])
+
+    # What happens to processes
+
+    def kill(self, name: str) -> None:
+        """Kills a process, as a crash would."""
+        self._note(name, "killed")
+        self.processes[name].signal(signal.SIGCONT)
+        self.processes[name].kill()
+        self._read_logs(name)
+
+    def end(self, name: str) -> int:
+        """Asks a process to end, and waits."""
+        self._note(name, "ended")
+        code = self.processes[name].terminate(rocketmq_broker.END_SECONDS if name in JAVA else END_SECONDS)
+        self._read_logs(name)
+        return code
+
+    def stop(self, name: str) -> None:
+        """Stops a process: it keeps its connections, and does nothing."""
+        self._note(name, "stopped")
+        self.processes[name].signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        """Lets a stopped process go on."""
+        self.processes[name].signal(signal.SIGCONT)
+        self._note(name, "continued")
+
+    def pid(self, name: str) -> int:
+        """The process's number; that of the program itself, also where a prefix started it."""
+        return self.processes[name].pid
+
+    def read_logs(self) -> None:
+        """Takes what processes have logged into the history, as far as checks go by it."""
+        for name in self.processes:
+            self._read_logs(name)
+
+    def _port_of(self, group: str) -> int:
+        """Port of the agent of a group's master, for operators and slaves: a free one, and the same ever after."""
+        if group not in self._ports:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self._ports[group] = int(free.getsockname()[1])
+        return self._ports[group]
+
+    def _topics_file(self, group: str) -> Path:
+        return self._folder / f"{group}.json"
+
+    def _start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> Process:
+        if name in self.processes:
+            self._read_logs(name)
+        process = Process(command, dict(environment or {}))
+        self._stack.push(process)
+        self.processes[name] = process
+        self._lines_read[name] = 0
+        return process
+
+    def _note(self, name: str, event: str) -> None:
+        self.history.add("process", name=name, event=event)
+
+    def _read_logs(self, name: str) -> None:
+        lines = self.processes[name].lines
+        begin, self._lines_read[name] = self._lines_read[name], len(lines)
+        for line in lines[begin : self._lines_read[name]]:
+            if line.get("event") == "told":  # by a client, which reads the same clock
+                seen_at = self._run_second(line["wall"])
+                self.history.add("told", client=name, pid=self.pid(name), told=line["told"], seen_at=seen_at)
+            elif line.get("event") in TOLD_BY_LOGS:
+                self.history.add("log", server=name, event=line["event"], seen_at=self._logged_at(line))
+
+    def _logged_at(self, line: Mapping[str, Any]) -> float:
+        return self._run_second(datetime.fromisoformat(str(line["timestamp"])).timestamp())
+
+    def _run_second(self, wall: float) -> float:
+        return round(wall - self._wall_began, 4)

@@ -1,0 +1,103 @@
+"""An agent that owns its topics.json, with failpoints, and one operator who changes all that the file keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as pb
+
+from groundwork.failpoints import VARIABLE
+from groundwork.grpc_errors import RichError
+from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
+
+COUNTED, PASSING = "Counted", "Comes-And-Goes"
+QUEUES, ROLE, PRESENCE = "queues of a topic", "state version of the role", "whether a topic is there"
+ITEMS = (QUEUES, ROLE, PRESENCE)
+
+
+class Held(NamedTuple):
+    """What may be held of an item."""
+
+    acknowledged: int
+    attempted: int
+    """What was asked for last: without an answer, it may be there or not."""
+    before: int
+    """What was acknowledged before that: the copy of the file may be as old."""
+
+
+class OperatedAgent:
+    """Starts the agent again and again on one topics.json. What was acknowledged must be there each time."""
+
+    def __init__(self, folder: Path, namesrv: str | None = None, *arguments: str) -> None:
+        """Starts nothing yet.
+
+        Args:
+            folder: Where its files are.
+            namesrv: Its name servers.
+            arguments: More of its flags.
+        """
+        self.topics = folder / "topics.json"
+        self.faults = folder / "faults"
+        self._namesrv = namesrv or "127.0.0.1:9"
+        self._arguments = ("--topics-mode", "own", *arguments)
+        self.held = dict.fromkeys(ITEMS, Held(0, 0, 0))
+
+    def start(self, faults: str = "", *, broker_id: int = 0) -> Agent:
+        """Starts the agent. AssertionError if it ends before it serves."""
+        self.faults.write_text(faults)
+        environment = {VARIABLE: str(self.faults)}
+        return Agent(self._namesrv, *self._arguments, broker_id=broker_id, topics=self.topics, environment=environment)
+
+    def change(self, client: AgentClient, item: str) -> None:
+        """Asks for the next value of an item. RpcError if it is not acknowledged."""
+        held = self.held[item]
+        wanted = 1 - held.acknowledged if item == PRESENCE else held.acknowledged + 1
+        self.held[item] = held._replace(attempted=wanted)
+        if item == QUEUES:
+            self._put(client, COUNTED, wanted)
+        elif item == ROLE:
+            role = agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=None)
+            client.agent.ChangeBrokerRole(role, timeout=TIMEOUT)
+        elif wanted:
+            self._put(client, PASSING, 1)
+        else:
+            client.topics.DeleteTopic(pb.DeleteTopicRequest(topic_name=PASSING), timeout=TIMEOUT)
+        self.held[item] = Held(wanted, wanted, held.acknowledged)
+
+    def refusal(self, client: AgentClient, item: str) -> RichError | None:
+        """The error that a change ends with, if it does; what is refused must not be there."""
+        before = self.held[item]
+        try:
+            self.change(client, item)
+        except grpc.RpcError as error:
+            self.held[item] = before
+            return RichError.of(error)
+        return None
+
+    def check(self, client: AgentClient, *, from_copy: bool = False) -> None:
+        """What was acknowledged is served, or what was asked for after it; from a copy, perhaps what was before it."""
+        table = client.topics.ListTopics(pb.ListTopicsRequest(page_size=1_000), timeout=TIMEOUT)
+        topics = {topic.topic_name: topic for topic in table.topics}
+        found = {
+            QUEUES: topics[COUNTED].read_queue_nums if COUNTED in topics else 0,
+            ROLE: table.data_version.state_version,
+            PRESENCE: int(PASSING in topics),
+        }
+        for item, value in found.items():
+            held = self.held[item]
+            allowed = {held.acknowledged, held.attempted, *([held.before] if from_copy else [])}
+            assert value in allowed, f"{item} is {value}, not one of {allowed}"
+            self.held[item] = Held(value, value, value)
+
+    @property
+    def queues(self) -> int:
+        """What the counted topic has, in routes too."""
+        return self.held[QUEUES].acknowledged
+
+    @staticmethod
+    def _put(client: AgentClient, name: str, queues: int) -> None:
+        topic = pb.TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+        client.topics.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT)

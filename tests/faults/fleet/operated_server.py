@@ -1,0 +1,97 @@
+"""A name server with a data directory and failpoints, and one operator who counts up in each of its durable files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from groundwork.failpoints import VARIABLE
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import registration
+
+TIMEOUT = 20.0
+BROKER = "broker-a"
+SETTING = "waitSecondsForService"
+"""Has no effect unless another setting is on."""
+DURABLE = {
+    "kvConfig.json": "kv_config",
+    "intents.json": "intents",
+    "namesrv_config.json": "config",
+}
+"""The files that an operator's calls change, by name, and what the server calls them."""
+
+
+class OperatedServer:
+    """Starts the server again and again on one folder. What was acknowledged must be there each time."""
+
+    def __init__(self, folder: Path, *arguments: str, engine: str = "grpcio") -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.faults = folder / "faults"
+        self._arguments = ("--data-dir", str(self.data_dir), *arguments)
+        self._engine = engine
+        self._number = 0
+        self._registrations = 0
+        self.acknowledged = dict.fromkeys(DURABLE, 0)
+        self.attempted = dict.fromkeys(DURABLE, 0)
+        """The last number that was sent: without an answer, it may be there or not."""
+
+    def start(self, faults: str = "") -> NamesrvProcess:
+        """Starts the server. AssertionError if it ends before it serves."""
+        self.faults.write_text(faults)
+        environment = {VARIABLE: str(self.faults)}
+        return NamesrvProcess(*self._arguments, engine=self._engine, environment=environment)
+
+    def hits(self) -> list[str]:
+        """The failpoints that were passed since there is the folder."""
+        file = self.faults.with_name(f"{self.faults.name}.hits")
+        return file.read_text().splitlines() if file.exists() else []
+
+    def register(self, client: Client) -> None:
+        """Registers the broker that the intents are about, with a new topic each time, which changes its route."""
+        self._registrations += 1
+        request = registration(["TopicTest", f"topic-{self._registrations}"], counter=self._registrations)
+        client.registration.RegisterBroker(request, timeout=TIMEOUT)
+
+    def change(self, client: Client, file: str) -> None:
+        """Writes the next number to a file. RpcError if it is not acknowledged."""
+        self._number += 1
+        self.attempted[file] = self._number
+        calls: dict[str, Callable[[], object]] = {
+            "kvConfig.json": lambda: client.admin.PutKvConfig(
+                pb.PutKvConfigRequest(namespace="ns", key="key", value=str(self._number)), timeout=TIMEOUT
+            ),
+            "intents.json": lambda: client.admin.WipeWritePermOfBroker(
+                pb.WipeWritePermOfBrokerRequest(broker_name=BROKER, comment=str(self._number)), timeout=TIMEOUT
+            ),
+            "namesrv_config.json": lambda: client.admin.UpdateNamesrvConfig(
+                pb.UpdateNamesrvConfigRequest(values={SETTING: str(self._number)}), timeout=TIMEOUT
+            ),
+        }
+        calls[file]()
+        self.acknowledged[file] = self._number
+
+    def held(self, client: Client) -> dict[str, int]:
+        """The numbers that the server serves."""
+        kv_configs = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(), timeout=TIMEOUT).kv_configs
+        intents = client.admin.ListIntents(pb.ListIntentsRequest(), timeout=TIMEOUT).intents
+        entries = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
+        get = pb.GetKvConfigRequest(namespace="ns", key="key")
+        settings = {entry.key: entry.value for entry in entries}
+        return {
+            "kvConfig.json": int(client.admin.GetKvConfig(get, timeout=TIMEOUT).value) if kv_configs else 0,
+            "intents.json": int(intents[0].comment) if intents else 0,
+            "namesrv_config.json": int(settings[SETTING]) if self.attempted["namesrv_config.json"] else 0,
+        }
+
+    def check(self, client: Client) -> None:
+        """What was acknowledged is served, or what was sent after it and never answered."""
+        held = self.held(client)
+        for file, number in held.items():
+            allowed = {self.acknowledged[file], self.attempted[file]}
+            if file == "namesrv_config.json" and not self.acknowledged[file]:
+                continue  # the default is in force
+            assert number in allowed, f"{file} holds {number}, not one of {allowed}"
+            self.acknowledged[file] = number

@@ -1,0 +1,114 @@
+"""An operator of one name server: KV configuration, intents and settings, written one after the other and read back.
+
+Written directly and one call at a time, so that whatever was acknowledged last is what must be read; what a lost call
+did shows soon after.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import grpc
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from groundwork.grpc_errors import RichError
+from tests.faults.fleet.workers import Connect, Worker
+from tests.faults.history import History
+from tests.support.programs.processes import Client
+
+TIMEOUT = 5.0
+NAMESPACE = "faults"
+KEYS = ("k0", "k1", "k2", "k3")
+SETTING = "waitSecondsForService"
+"""Has no effect unless another setting is on."""
+DRAINED = "broker-c"
+HELD_TOPIC = "HeldTopic"
+SAYS_NOTHING = frozenset({"", "INTERNAL_DEFECT"})
+"""Reasons of errors that do not say whether something was changed; all others say that nothing was."""
+
+
+class Operator(Worker):
+    """Changes something, then reads everything, again and again."""
+
+    def __init__(
+        self, server: str, connect: Connect, history: History, rng: random.Random, pause_seconds: float
+    ) -> None:
+        super().__init__("operator", server, connect, history)
+        self._rng = rng
+        self._pause_seconds = pause_seconds
+        self._number = 0
+
+    def work(self, client: Client) -> None:
+        """Writes and reads."""
+        self._read(client)
+        while not self.ending.wait(self._pause_seconds):
+            self._number += 1
+            item, value, call = self._rng.choice([self._kv, self._drain, self._hold, self._set])(client)
+            began = self.history.now()
+            try:
+                call()
+            except grpc.RpcError as error:
+                is_known = RichError.of(error).reason not in SAYS_NOTHING
+                self._note(item, value, began, "no" if is_known else "unknown")
+                if not is_known:
+                    raise
+            else:
+                self._note(item, value, began, "ok")
+            self._read(client)
+
+    def _note(self, item: str, value: str | None, began: float, outcome: str) -> None:
+        self.history.add("write", server=self.server, item=item, value=value, began=began, outcome=outcome)
+
+    def _kv(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
+        key = self._rng.choice(KEYS)
+        if self._rng.random() < 0.2:
+            delete = pb.DeleteKvConfigRequest(namespace=NAMESPACE, key=key)
+            return f"kv {key}", None, lambda: client.admin.DeleteKvConfig(delete, timeout=TIMEOUT)
+        value = str(self._number)
+        put = pb.PutKvConfigRequest(namespace=NAMESPACE, key=key, value=value)
+        return f"kv {key}", value, lambda: client.admin.PutKvConfig(put, timeout=TIMEOUT)
+
+    def _drain(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
+        if self._rng.random() < 0.5:
+            wipe = pb.WipeWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
+            return "drain", "wiped", lambda: client.admin.WipeWritePermOfBroker(wipe, timeout=TIMEOUT)
+        add = pb.AddWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
+        return "drain", None, lambda: client.admin.AddWritePermOfBroker(add, timeout=TIMEOUT)
+
+    def _hold(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
+        if self._rng.random() < 0.5:
+            hold = pb.DeleteTopicRequest(topic=HELD_TOPIC, hold=True)
+            return "hold", "held", lambda: client.admin.DeleteTopic(hold, timeout=TIMEOUT)
+        release = pb.ReleaseTopicHoldRequest(topic=HELD_TOPIC)
+        return "hold", None, lambda: client.admin.ReleaseTopicHold(release, timeout=TIMEOUT)
+
+    def _set(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
+        value = str(self._number % 3_600)
+        update = pb.UpdateNamesrvConfigRequest(values={SETTING: value})
+        return "setting", value, lambda: client.admin.UpdateNamesrvConfig(update, timeout=TIMEOUT)
+
+    def _read(self, client: Client) -> None:
+        began = self.history.now()
+        kv = _kv_rows(client)
+        intents = client.admin.ListIntents(pb.ListIntentsRequest(), timeout=TIMEOUT).intents
+        entries = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
+        values: dict[str, str | None] = dict.fromkeys([*(f"kv {key}" for key in KEYS), "drain", "hold"])
+        values.update({f"kv {key}": value for key, value in kv.items()})
+        for intent in intents:
+            if intent.kind == pb.Intent.KIND_TOPIC_HOLD:
+                values["hold"] = "held"
+            elif intent.kind == pb.Intent.KIND_WIPE_WRITE_PERM:
+                values["drain"] = "wiped"
+        values["setting"] = next(entry.value for entry in entries if entry.key == SETTING)
+        self.history.add("read", server=self.server, began=began, values=values)
+
+
+def _kv_rows(client: Client) -> dict[str, str]:
+    request = pb.ListKvConfigsRequest(namespace=NAMESPACE)
+    try:
+        return {row.key: row.value for row in client.admin.ListKvConfigs(request, timeout=TIMEOUT).kv_configs}
+    except grpc.RpcError as error:
+        if RichError.of(error).reason == "KV_NOT_FOUND":
+            return {}
+        raise

@@ -1,0 +1,65 @@
+"""The history of a run, line by line: JSON objects with the second of the run, and what happened.
+
+A history is all that the checks get, so one that was kept can be checked again:
+``python -m tests.faults.recheck FILE``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+Record = dict[str, Any]
+"""``at``: second of the run; ``what``: kind of record; and what this kind has, see who adds it."""
+
+
+class History:
+    """Collects records from any thread, in memory and in a file, in the order of their times."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[Record] = []
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._file = path.open("w", encoding="utf-8")
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return round(time.monotonic() - self._began, 4)
+
+    def add(self, what: str, **fields: Any) -> Record:
+        """Adds a record, as of now."""
+        with self._lock:
+            record = {"at": self.now(), "what": what, **fields}
+            if not self._file.closed:  # a thread that ends late has nothing to add to a run that is over
+                self.records.append(record)
+                self._file.write(json.dumps(record) + "\n")
+        return record
+
+    def close(self) -> None:
+        """Takes no more."""
+        with self._lock:
+            self._file.close()
+
+
+def read_history(path: Path) -> list[Record]:
+    """The records of a kept history."""
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def of_kind(records: list[Record], what: str) -> Iterator[Record]:
+    """The records of one kind."""
+    return (record for record in records if record["what"] == what)
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message as a history keeps it."""
+    return json_format.MessageToDict(message, preserving_proto_field_name=True)

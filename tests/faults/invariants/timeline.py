@@ -1,0 +1,173 @@
+"""From a history: which process ran when, and which ways were sound. All times are seconds of the run."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
+
+from tests.faults.history import Record, of_kind
+from tests.faults.invariants.answers import answers_of
+
+KeyT = TypeVar("KeyT")
+
+Span = tuple[float, float]
+"""From and to; to is infinite if it has not ended."""
+
+
+def _overlaps(span: Span, begin: float, end: float) -> bool:
+    return span[0] <= end and begin <= span[1]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A topic table that a group was given."""
+
+    at: float
+    version: int
+    topics: frozenset[str]
+
+
+class Timeline:
+    """What happened to processes, ways and topic tables, and what lookups answered meanwhile."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.answers = tuple(answers_of(records))
+        """Read once: they are most of a history."""
+        self.tables: dict[str, list[Table]] = defaultdict(list)
+        """By group, in the order of writing."""
+        for record in of_kind(records, "topics"):
+            table = Table(record["at"], record["version"], frozenset(record["topics"]))
+            self.tables[record["group"]].append(table)
+        self._down = _spans(
+            (
+                (record["name"], record["at"], record["event"] in {"started", "continued"})
+                for record in of_kind(records, "process")
+            ),
+            down_at_first=True,
+        )
+        # A process may be heard before it has said that it is there.
+        self._silent = _spans(
+            (
+                (record["name"], record["at"], record["event"] in {"starting", "started", "continued"})
+                for record in of_kind(records, "process")
+            ),
+            down_at_first=True,
+        )
+        self._ended: dict[str, list[float]] = defaultdict(list)
+        self._asked_to_end: dict[str, list[float]] = defaultdict(list)
+        for record in of_kind(records, "process"):
+            if record["event"] in {"killed", "ended"}:
+                self._ended[record["name"]].append(record["at"])
+            if record["event"] == "ended":
+                self._asked_to_end[record["name"]].append(record["at"])
+        links = [(record, (record["client"], record["server"])) for record in of_kind(records, "link")]
+        self._disturbed = _spans(
+            ((link, record["at"], record["event"] == "healed") for record, link in links), down_at_first=False
+        )
+        self._cut = _spans(
+            (
+                (link, record["at"], record["event"] == "healed")
+                for record, link in links
+                if record["event"] in {"cut", "healed"}
+            ),
+            down_at_first=False,
+        )
+        self._deaf = _spans(
+            (
+                (link, record["at"], record["event"] == "healed")
+                for record, link in links
+                if record["event"] == "healed" or (record["event"] == "cut" and record.get("down", True))
+            ),
+            down_at_first=False,
+        )
+        self._logs: dict[str, list[float]] = defaultdict(list)
+        self._warm: dict[str, list[float]] = defaultdict(list)
+        for record in of_kind(records, "log"):
+            seen_at = self._warm if record["event"] == "namesrv_warm" else self._logs
+            seen_at[record["server"]].append(record["seen_at"])
+
+    def tables_given(self, group: str, version: int, end: float) -> list[Table]:
+        """The tables that a group was given until a time, from a version on."""
+        tables = self.tables[group]
+        first = bisect_left(tables, version, key=attrgetter("version"))
+        return tables[first : bisect_right(tables, end, key=attrgetter("at"))]
+
+    def ran(self, process: str, begin: float, end: float) -> bool:
+        """Whether a process ran all the time."""
+        return not any(_overlaps(span, begin, end) for span in self._down[process])
+
+    def was_sound(self, client: str, server: str, begin: float, end: float) -> bool:
+        """Whether a client ran and its way to the server was sound, all the time. Says nothing of the server."""
+        disturbed = self._disturbed[client, server]
+        return self.ran(client, begin, end) and not any(_overlaps(span, begin, end) for span in disturbed)
+
+    def lost_since(self, client: str, server: str, at: float) -> float | None:
+        """Since when the server could not hear the client, without a break; None if it could, or might."""
+        spans = [span for span in (*self._silent[client], *self._cut[client, server]) if span[0] <= at <= span[1]]
+        return min((begin for begin, _ in spans), default=None)
+
+    def first_ran_at(self, process: str) -> float:
+        """From when on a process has run for the first time."""
+        started = next((end for begin, end in self._down[process] if begin == -math.inf), -math.inf)
+        return math.nextafter(started, math.inf)
+
+    def was_asked_to_end(self, process: str, begin: float, end: float) -> bool:
+        """Whether a process was ended in an orderly way in a time."""
+        return any(begin <= at <= end for at in self._asked_to_end[process])
+
+    def end_was_told(self, client: str, server: str, at: float) -> bool:
+        """Whether the server could hear how the client's process ended, after which it has not come back by a time.
+
+        The way has to have been sound ever since the end before that one: who is cut off may leave a connection behind,
+        of which nobody tells.
+        """
+        before, ended = ([-math.inf, -math.inf] + [end for end in self._ended[client] if end <= at])[-2:]
+        is_over = any(begin <= ended and at <= end for begin, end in self._silent[client])
+        return is_over and not any(_overlaps(span, before, at) for span in self._disturbed[client, server])
+
+    def deaf_since(self, client: str, server: str, at: float) -> float | None:
+        """Since when the client could not hear the server, without a break; None if it could, or might."""
+        spans = [span for span in (*self._down[server], *self._deaf[client, server]) if span[0] <= at <= span[1]]
+        return min((begin for begin, _ in spans), default=None)
+
+    def doubts(self, server: str, begin: float, end: float) -> bool:
+        """Whether the name server had, in a time, a reason to keep brokers that it could not hear."""
+        went_down = [span for span in self._down[server] if span[0] >= 0]  # before its first start there was nothing
+        was_down = any(_overlaps(span, begin, end) for span in went_down)
+        return was_down or any(begin <= at <= end for at in self._logs[server])
+
+    def ran_again_at(self, process: str, at: float) -> float:
+        """When a process that is heard at a time last came back; minus infinity if it never was away."""
+        # It may be heard before it has said that it is there.
+        return max((min(span[1], at) for span in self._down[process] if span[0] <= at), default=-math.inf)
+
+    def was_warm(self, server: str, at: float) -> bool:
+        """Whether a name server had said at a time that it is warm, in the life that it had then."""
+        began = max((ended for ended in self._ended[server] if ended <= at), default=-math.inf)
+        return any(began <= warm <= at for warm in self._warm[server])
+
+    def comes_back_after(self, process: str, at: float) -> float:
+        """When a process that was down at a time ran again; the time itself if it ran."""
+        return max((span[1] for span in self._down[process] if span[0] <= at <= span[1]), default=at)
+
+
+def _spans(events: Iterable[tuple[KeyT, float, bool]], *, down_at_first: bool) -> dict[KeyT, list[Span]]:
+    """Spans in which something is down, from when it went down and came back."""
+    spans: dict[KeyT, list[Span]] = defaultdict(list)
+    down_since: dict[KeyT, float] = {}
+    for key, at, is_up in events:
+        if key not in spans and down_at_first:
+            down_since[key] = -math.inf
+        spans.setdefault(key, [])
+        if not is_up:
+            down_since.setdefault(key, at)
+        elif key in down_since:
+            spans[key].append((down_since.pop(key), at))
+    for key, since in down_since.items():
+        spans[key].append((since, math.inf))
+    return spans

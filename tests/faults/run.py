@@ -1,0 +1,253 @@
+"""One run: a fleet, traffic, a schedule of faults, a history, and what the checks say of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import grpc
+
+from tests.faults.agreement import difference, open_tasks, open_watches
+from tests.faults.fleet.fleet import BROKERS, JAVA, REPLICAS, ROCKETMQ, SERVERS, Broker, Fleet
+from tests.faults.fleet.journals import Journal
+from tests.faults.fleet.operator import HELD_TOPIC, Operator
+from tests.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
+from tests.faults.fleet.topics import TopicChanges
+from tests.faults.fleet.workers import Lookups, ReplicaStatuses, Watcher, Worker
+from tests.faults.history import History
+from tests.faults.invariants import violations
+from tests.faults.invariants.ends import AGREE_SECONDS
+from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ, WATCHERS, World
+from tests.faults.network.namespaces import ENTERED, NamespaceNetwork
+from tests.faults.network.network import Network, ProxyNetwork
+from tests.faults.network.proxy import Proxy
+from tests.faults.resources import sample
+from tests.faults.schedule import Fault, Round
+from tests.support.programs.processes import eventually
+
+TOPICS = ("T0", "T1", "T2", "T3", "T4", "T5")
+AGREE_SECONDS_OF_ROCKETMQ = AGREE_SECONDS + 10.0
+"""With brokers that are RocketMQ's own programs: they register every 10 s, and not more often."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How busy a run is: pauses in seconds."""
+
+    lookups: float = 0.1
+    operator: float = 0.5
+    topics: float = 0.7
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a fleet has beside name servers, agents and clients."""
+
+    replicas: bool = False
+    pipeline: bool = False
+    rocketmq: bool = False
+    """RocketMQ's own brokers. They need Java and its jars (``tests.support.rocketmq_programs.maven``)."""
+
+    @classmethod
+    def needed_by(cls, kinds: Collection[str]) -> Parts:
+        """Those that faults of these kinds happen to."""
+        return cls(*(not needing.isdisjoint(kinds) for needing in (OF_A_REPLICA, OF_A_PIPELINE, OF_ROCKETMQ)))
+
+
+def topics_of_one(brokers: Sequence[Broker]) -> dict[str, tuple[str, ...]]:
+    """Topics of each group that no other has, so that nobody can stand in: the first is always there."""
+    groups = sorted({broker.group for broker in brokers})
+    return {group: (f"only-{group}", *(f"{group}-{number}" for number in range(3))) for group in groups}
+
+
+class NotAllEnded(AssertionError):
+    """A thread of the run ended too early: what it would have recorded is missing."""
+
+
+class Run:
+    """A fleet under traffic. Used as a context, which ends all of it."""
+
+    def __init__(self, folder: Path, seed: int, pace: Pace, parts: Parts, spared: frozenset[str] = frozenset()) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.history = History(folder / "history.jsonl")
+        self._stack = ExitStack()
+        self._stack.callback(self.history.close)
+        self._pace = pace
+        self._parts = parts
+        self._folder = folder
+        self._rng = random.Random(seed)
+        network = self._network(seed)
+        brokers = (*BROKERS, *(ROCKETMQ if parts.rocketmq else ()))
+        of_one = topics_of_one(brokers)
+        self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")
+        self._groups = tuple(of_one)
+        fixed = {broker.group for broker in ROCKETMQ}
+        topics = TopicChanges(TOPICS, of_one, random.Random(seed), fixed)
+        self.fleet = Fleet(folder, self.history, network, self._stack, topics, brokers)
+        self.world = World(self.fleet, network, spared)
+        self._workers: list[Worker] = []
+        self._ending = threading.Event()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _network(self, seed: int) -> Network:
+        """Between the hosts that this process has been started among, or by a proxy."""
+        if ENTERED in os.environ:
+            return NamespaceNetwork(os.environ[ENTERED], self.history)
+        return ProxyNetwork(self._stack.enter_context(Proxy(seed)), self.history)
+
+    def _start(self) -> None:
+        for server in SERVERS:
+            self.fleet.start_server(server)
+        if self._parts.replicas:
+            for replica in REPLICAS:
+                self.fleet.start_replica(replica)
+        for client, server in self.world.ways:
+            self.fleet.open_way(client, server)
+        for group in self._groups:
+            self.fleet.change_topics(group)
+        self.fleet.start_brokers()
+        self.settle()
+        for client in CLIENTS:
+            self.fleet.start_client(client, self._looked_up)
+        self._start_readers()
+        if self._parts.pipeline:
+            self._start_pipeline()
+        self.take_samples("before")
+
+    def _start_readers(self) -> None:
+        for server in (*SERVERS, *self.fleet.replicas):
+            connect = partial(self.fleet.connect, server)
+            self._worker(Lookups(server, connect, self.history, self._looked_up, self._pace.lookups))
+            watcher = WATCHERS[server]
+            way = partial(self.fleet.connect, server, watcher)
+            if server in SERVERS:
+                self._worker(Journal(server, connect, self.history, self._groups))
+            self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
+            self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
+        for replica in self.fleet.replicas:
+            connect = partial(self.fleet.connect, replica)
+            self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.lookups))
+
+    def _start_pipeline(self) -> None:
+        """Starts it beside the fleet, and who reads what its log must have."""
+        prefix = self.world.network.place(PIPELINE).prefix
+        pipeline = Pipeline(self._folder, self.history, prefix, self.fleet.ways_of(PIPELINE))
+        for server in SERVERS:
+            connect = partial(self.fleet.connect, server)
+            self._worker(Changes(server, connect, self.history, self._pace.lookups))
+        self.world = replace(self.world, pipeline=self._stack.enter_context(pipeline))
+
+    def _worker(self, worker: Worker) -> None:
+        self._workers.append(self._stack.enter_context(worker))
+
+    @contextmanager
+    def traffic(self) -> Iterator[None]:
+        """Operators write and topics change while it lasts."""
+        with ExitStack() as stack:
+            for server in SERVERS:
+                rng = random.Random(f"{self._rng.random()}")
+                operator = Operator(server, partial(self.fleet.connect, server), self.history, rng, self._pace.operator)
+                self._workers.append(stack.enter_context(operator))
+            stack.enter_context(self.fleet.changing_topics(self._pace.topics))
+            yield
+
+    def inject(self, planned: Round) -> None:
+        """Lets the faults of a round happen, together, and rests."""
+        with ExitStack() as faults:
+            for fault in planned.faults:
+                self.history.add("fault", event="begins", name=fault.name, seconds=fault.seconds)
+                faults.enter_context(self._happening(fault))
+            self._wait(max(fault.seconds for fault in planned.faults))
+        self.world.taken.clear()
+        self._wait(planned.rest_seconds)
+
+    @contextmanager
+    def _happening(self, fault: Fault) -> Iterator[None]:
+        with KINDS[fault.name](self.world, random.Random(fault.seed)):
+            yield
+        self.history.add("fault", event="ended", name=fault.name)
+
+    def _wait(self, seconds: float) -> None:
+        self._ending.wait(seconds)  # how long a fault or a rest lasts: nothing is waited for
+        self.fleet.read_logs()
+
+    def settle(self) -> None:
+        """Waits until the name servers agree on what is really there, and records how long that took."""
+        began = self.history.now()
+        bound = AGREE_SECONDS_OF_ROCKETMQ if self._parts.rocketmq else AGREE_SECONDS
+        while (found := self._difference()) and self.history.now() - began < bound:
+            self._ending.wait(0.1)
+        self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
+
+    def _difference(self) -> str:
+        try:
+            return difference(self.fleet)
+        except grpc.RpcError as error:
+            return f"a name server did not answer: {error}"
+
+    def _open_watches(self) -> int:
+        count = 0
+        for server in (*SERVERS, *self.fleet.replicas):
+            with self.fleet.connect(server) as client:
+                count += open_watches(client)
+        return count
+
+    def take_samples(self, phase: str) -> None:
+        """Records what each process of ours holds, and what the event loops of name servers do."""
+        for name in self.fleet.processes.keys() - JAVA:
+            held = sample(self.fleet.pid(name))
+            if name in {*SERVERS, *REPLICAS}:
+                with self.fleet.connect(name) as client:
+                    held["tasks"] = open_tasks(client)
+            self.history.add("sample", name=name, phase=phase, **held)
+
+    def _ask_once_more(self) -> None:
+        """Waits until each name server and copy has answered a lookup that began after this was called."""
+        seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
+        eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
+
+    def finish(self) -> list[str]:
+        """Settles, takes the last samples and checks the history; returns what is broken."""
+        self.settle()
+        self._ask_once_more()
+        watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
+        expected = len(CLIENTS) + watchers + len(self.fleet.replicas)  # a copy reads a stream of its leader's
+        began = self.history.now()
+        while (count := self._open_watches()) != expected and self.history.now() - began < AGREE_SECONDS:
+            self._ending.wait(0.1)
+        self.history.add("watches", open=count, expected=expected)
+        self.take_samples("after")
+        self.fleet.read_logs()
+        if self.world.pipeline is not None:
+            self.world.pipeline.read_rest()
+        self.history.close()  # what is seen of processes that are ended now is no part of the run
+        broken = [repr(worker.defect) for worker in self._workers if worker.defect is not None]
+        if broken:
+            raise NotAllEnded(f"threads of the run broke: {broken}")
+        return violations(list(self.history.records))
+
+
+def run(folder: Path, seed: int, rounds: Sequence[Round], pace: Pace, parts: Parts) -> list[str]:
+    """Lets a schedule happen to a fleet. The history is in the folder; what is broken is returned."""
+    with Run(folder, seed, pace, parts) as running:
+        with running.traffic():
+            for planned in rounds:
+                running.inject(planned)
+        return running.finish()

@@ -1,0 +1,122 @@
+"""A route info manager on a virtual clock, and short ways to speak to it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core.model import (
+    BrokerKey,
+    DataVersion,
+    QueueNumbers,
+    RegisterBrokerResult,
+    Registration,
+    RemovalReason,
+    RemovedBroker,
+    ReportedTopic,
+    StaticMapping,
+    TableMark,
+)
+from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.slices import run_sync
+from namesrv.core.state import NamesrvIdentity
+from tests.support.virtual_clock import VirtualClock
+
+CLUSTER = "DefaultCluster"
+A = "127.0.0.1:10911"
+B = "127.0.0.1:20911"
+HA = "127.0.0.1:10912"
+VERSION = DataVersion(1_000, 1)
+
+
+def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
+    return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
+
+
+class Fleet:
+    """Registers and removes brokers with one call each."""
+
+    def __init__(self, behaviour: Behaviour | None = None) -> None:
+        self.clock = VirtualClock()
+        numbers = itertools.count(1)
+        identity = NamesrvIdentity("ns-test", "000000000000001-00000000")
+        self.manager = RouteInfoManager(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour)
+
+    def register(
+        self,
+        addr: str = A,
+        broker_id: int = 0,
+        topics: Iterable[str | ReportedTopic] = ("TopicTest",),
+        *,
+        name: str = "broker-a",
+        cluster: str = CLUSTER,
+        version: DataVersion = VERSION,
+        ha: str | None = None,
+        filter_servers: tuple[str, ...] | None = None,
+        channel_id: str | None = None,
+        base_version: DataVersion | None = None,
+        timeout_seconds: float | None = None,
+        zone_name: str | None = None,
+        enable_acting_master: bool | None = None,
+        topic_by_topic: bool = False,
+        mappings: Mapping[str, StaticMapping] | None = None,
+        mark: TableMark | None = None,
+        is_read: bool = True,
+        owner: str = "",
+    ) -> RegisterBrokerResult:
+        configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
+        registration = Registration(
+            broker=BrokerKey(cluster, name),
+            broker_id=broker_id,
+            broker_addr=addr,
+            data_version=version,
+            topic_configs=configs if is_read else None,
+            ha_server_addr=ha,
+            filter_servers=filter_servers,
+            channel_id=channel_id,
+            base_version=base_version,
+            timeout_seconds=timeout_seconds,
+            zone_name=zone_name,
+            enable_acting_master=enable_acting_master,
+            topic_by_topic=topic_by_topic,
+            mappings=mappings or {},
+            table_mark=mark,
+        )
+        return run_sync(self.manager.register_broker(registration, owner=owner))
+
+    def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
+        return run_sync(self.manager.register_topic(topic, queues))
+
+    def unregister(
+        self, addr: str = A, *, name: str = "broker-a", cluster: str = CLUSTER, generation: int | None = None
+    ) -> RemovedBroker | None:
+        key = BrokerKey(cluster, name)
+        return run_sync(self.manager.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation))
+
+    def end_channel(self, channel_id: str) -> list[RemovedBroker]:
+        self.manager.end_channel(channel_id)
+        return run_sync(self.manager.on_channel_destroy([channel_id]))
+
+    def scan(self) -> list[RemovedBroker]:
+        return run_sync(self.manager.scan_not_active_broker())
+
+    def query(
+        self, addr: str = A, broker_id: int = 0, *, name: str = "broker-a", version: DataVersion = VERSION
+    ) -> tuple[bool, DataVersion | None]:
+        return self.manager.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
+
+    def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
+        encoded = self.manager.pickup_topic_route_data(topic)
+        return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
+
+    def addrs(self, topic: str = "TopicTest", group: int = 0) -> dict[int, str]:
+        route = self.route(topic)
+        assert route is not None, f"no route for {topic}"
+        return addrs_of(route.broker_datas[group])
+
+    @property
+    def topics(self) -> set[str]:
+        return set(self.manager.tables.topic_queue_table)

@@ -1,0 +1,165 @@
+"""Agents, and what they meet: brokers that come and go, name servers that are none or will not answer."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
+from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
+
+from groundwork.endpoints import Endpoint
+from tests.support.fakes import stand_in_broker
+from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT = 20.0
+"""Deadline of a call to an agent, seconds."""
+NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
+"""For a name server: whatever leaves does so for another reason than its expiry."""
+EXACTLY = ("--delete-topic-with-broker-registration",)
+"""For a name server: a topic that a whole table no longer has is gone."""
+
+
+class StandInBroker(Process):
+    """A process that listens where a broker would."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__([sys.executable, stand_in_broker.__file__, str(port)])
+        started = self.wait_for("broker_started")
+        self.endpoint = Endpoint.parse(str(started["listen"]))
+        self.pid = int(started["pid"])
+
+
+class OddNameServer(Process):
+    """A name server that is ``unavailable`` or ``slow``."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__([sys.executable, "-m", "tests.support.fakes.odd_name_server", kind], {"PYTHONPATH": str(ROOT)})
+        self.endpoint = Endpoint.parse(str(self.wait_for("odd_name_server_started")["listen"]))
+
+
+class Agent(Process):
+    """An agent that has started, and its calls. Its broker is taken for alive unless the arguments say otherwise."""
+
+    def __init__(
+        self,
+        namesrv: str | None,
+        *arguments: str,
+        broker_id: int = 0,
+        broker_addr: str = "127.0.0.1:10911",
+        topics: Path = TOPICS,
+        probe: str = "none",
+        environment: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            [
+                *prefix,
+                *(str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"),
+                *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
+                *(() if namesrv is None else ("--namesrv", namesrv)),
+                *("--topics", str(topics), "--probe", probe, *arguments),
+            ],
+            environment,
+        )
+        try:
+            self.endpoint = Endpoint.parse(str(self.wait_for("agent_started")["fast_listening_on"]))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @contextmanager
+    def connect(self) -> Iterator[AgentClient]:
+        """A connection to it."""
+        with grpc.insecure_channel(str(self.endpoint), [("grpc.use_local_subchannel_pool", 1)]) as connection:
+            yield AgentClient(connection)
+
+
+class AgentClient:
+    """The calls of an agent."""
+
+    def __init__(self, connection: grpc.Channel) -> None:
+        self.agent = BrokerAgentServiceStub(connection)
+        self.topics = TopicConfigServiceStub(connection)
+
+    def status(self) -> agent_pb.GetAgentStatusResponse:
+        """The agent's status."""
+        return self.agent.GetAgentStatus(agent_pb.GetAgentStatusRequest(), timeout=TIMEOUT)
+
+    def target(self, endpoint: Endpoint) -> agent_pb.NamesrvTargetStatus:
+        """How one name server is doing; the default instance if the agent knows of none there."""
+        targets = {target.endpoint: target for target in self.status().targets}
+        return targets.get(str(endpoint), agent_pb.NamesrvTargetStatus())
+
+    def events(self, endpoint: Endpoint) -> list[str]:
+        """The kinds of the latest events at one name server."""
+        return [agent_pb.NamesrvEvent.Kind.Name(event.kind) for event in self.target(endpoint).events]
+
+
+@contextmanager
+def name_servers(count: int, *arguments: str) -> Iterator[list[tuple[NamesrvProcess, Client]]]:
+    """Name servers and a connection to each."""
+    with ExitStack() as resources:
+        servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN, *arguments)) for _ in range(count)]
+        yield [(server, resources.enter_context(server.connect())) for server in servers]
+
+
+def joined(*endpoints: Endpoint | NamesrvProcess | OddNameServer) -> str:
+    """A name server list."""
+    return ";".join(str(item if isinstance(item, Endpoint) else item.endpoint) for item in endpoints)
+
+
+def topics_of(client: Client) -> dict[str, tuple[int, int, int]]:
+    """Read queues, write queues and permission of each topic that a name server holds, of a single broker."""
+    rows = [row for message in client.snapshot() for row in message.chunk.topics]
+    return {
+        row.topic: (queue.read_queue_nums, queue.write_queue_nums, queue.perm)
+        for row in rows
+        for queue in row.queue_datas
+    }
+
+
+@contextmanager
+def asking_all_the_time(ask: Callable[[], object]) -> Iterator[list[object]]:
+    """Asks every 10 ms, beside the test, and collects the answers. At the end there is at least one more."""
+    answers: list[object] = []
+    ending = threading.Event()
+
+    def run() -> None:
+        while not ending.wait(0.01):
+            answers.append(ask())
+
+    asking = threading.Thread(target=run)
+    asking.start()
+    try:
+        yield answers
+        count = len(answers)
+        eventually(lambda: len(answers), lambda now: now > count)
+    finally:
+        ending.set()
+        asking.join()
+
+
+@contextmanager
+def free_port() -> Iterator[Endpoint]:
+    """A port where nobody listens, and nobody else will: it is bound all the time."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield Endpoint("127.0.0.1", holder.getsockname()[1])
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port for a process that is killed and started again: nobody else gets it meanwhile, and nobody listens."""
+    with socket.socket() as holder:
+        # With this set for both, another one may listen there although it is bound here.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])

@@ -1,0 +1,316 @@
+"""Real processes of ours, started for a test: ready when they say so, ended by the test that started them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
+from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
+from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
+from tests.support.programs.forked_programs import ForkedProgram, can_fork
+
+BIN = Path(sys.executable).parent
+TOPICS = Path(__file__).parents[3] / "demo" / "topics.json"
+START_SECONDS = 30.0
+"""How long a process may take to say that it is ready, on a busy machine."""
+MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
+"""Whether coverage is measured: a process writes what it ran when it ends by itself, and not when it is killed."""
+
+ValueT = TypeVar("ValueT")
+
+
+def eventually(
+    probe: Callable[[], ValueT], accept: Callable[[ValueT], bool] = bool, within_seconds: float = 30.0
+) -> ValueT:
+    """Asks again until the answer is accepted; fails with the last answer after the time."""
+    deadline = time.monotonic() + within_seconds
+    while True:
+        value = probe()
+        if accept(value):
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_seconds} s; last seen: {value!r}")
+        threading.Event().wait(0.01)  # a pause between two questions, not a wait for their answer
+
+
+def seconds_between(earlier: dict[str, Any], later: dict[str, Any]) -> float:
+    """The time between two log lines, however late a test reads them."""
+    begun, ended = (datetime.fromisoformat(line["timestamp"]) for line in (earlier, later))
+    return (ended - begun).total_seconds()
+
+
+def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
+    """The addresses of a group by broker id."""
+    return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
+
+
+def _encoded(request: Message | bytes) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
+
+
+def _error_of(call: Callable[[], object]) -> RichError:
+    try:
+        answer = call()
+    except grpc.RpcError as error:
+        return RichError.of(error)
+    raise AssertionError(f"no error, but {answer!r}")
+
+
+def ended(
+    arguments: list[str],
+    environment: dict[str, str] | None = None,
+    folder: str | None = None,
+    within_seconds: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """A program of ours that ends by itself, and what it said; forked where programs are.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end in time, and has been killed.
+    """
+    if not (Process.are_forked and can_fork(arguments)):
+        return subprocess.run(
+            arguments,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=within_seconds,
+            check=False,
+        )
+    with tempfile.TemporaryFile("w+") as output:
+        given = os.environ if environment is None else environment
+        program = ForkedProgram(arguments, given, folder, output.fileno())
+        patience = threading.Timer(within_seconds, program.kill)
+        patience.start()
+        try:
+            with program.stderr:
+                said = program.stderr.read()
+            code = program.wait(within_seconds)
+        finally:
+            was_killed = not patience.is_alive()
+            patience.cancel()
+            program.kill()  # one that has not ended
+        if was_killed:
+            raise subprocess.TimeoutExpired(arguments, within_seconds, stderr=said)
+        output.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), said)
+
+
+class Process:
+    """A program that logs JSON lines to standard error."""
+
+    are_forked: ClassVar[bool] = False
+    """Whether programs of ours are forked from a process that has imported them. Tests that start many set it; what is
+    measured or shown runs as its users run it."""
+
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str] | None = None, descriptors: tuple[int, ...] = ()
+    ) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._texts: list[str] = []
+        # What an environment asks for may be read by the imports.
+        if self.are_forked and can_fork(arguments) and not environment and not descriptors:
+            self._popen: ForkedProgram | subprocess.Popen[str] = ForkedProgram(arguments, os.environ)
+        else:
+            self._popen = subprocess.Popen(
+                arguments,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **(environment or {})},
+                pass_fds=descriptors,
+            )
+        self.pid = self._popen.pid
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def raw(self) -> str:
+        """All that it has said so far."""
+        return "".join(self._texts)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The log lines of one event so far."""
+        return [line for line in list(self.lines) if line.get("event") == name]
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """Waits until the process has logged an event; returns its first line."""
+        return self._wait_until_it_says(event, lambda: self.events(event), START_SECONDS)[0]
+
+    def wait_for_text(self, text: str, within_seconds: float = START_SECONDS) -> None:
+        """Waits until the process, which need not be one of ours, has said something."""
+        self._wait_until_it_says(text, lambda: text in self.raw, within_seconds)
+
+    def _wait_until_it_says(self, what: str, find: Callable[[], ValueT], within_seconds: float) -> ValueT:
+        def seen() -> ValueT:
+            found = find()
+            if not found and self._popen.poll() is not None:
+                self._reader.join(5)
+                found = find()  # its last lines may have come only now
+                assert found, f"ended with {self._popen.returncode} before {what}:\n{self.raw}"
+            return found
+
+        return eventually(seen, within_seconds=within_seconds)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        self._popen.send_signal(number)
+
+    def kill(self) -> None:
+        """Kills the process, as a crash would."""
+        self._popen.kill()
+        self._popen.wait(10)
+
+    def terminate(self, within_seconds: float = 20.0) -> int:
+        """Asks the process to end, waits, and returns its exit code."""
+        self._popen.terminate()
+        return self.wait(within_seconds)
+
+    def wait(self, within_seconds: float = 20.0) -> int:
+        """Waits until the process has ended and all that it said is there; returns its exit code."""
+        code = self._popen.wait(within_seconds)
+        self._reader.join(5)
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._popen.poll() is None:
+            self._popen.send_signal(signal.SIGCONT)
+            if MEASURED:
+                self._popen.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._popen.wait(20)
+            self._popen.kill()
+        self._popen.wait(10)
+        self._reader.join(5)
+        assert self._popen.stderr is not None
+        self._popen.stderr.close()
+
+    def _read(self) -> None:
+        assert self._popen.stderr is not None
+        for text in self._popen.stderr:
+            self._texts.append(text)
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict):
+                self.lines.append(line)
+
+
+class NamesrvProcess(Process):
+    """A name server on a free port of loopback, or on the port given."""
+
+    def __init__(
+        self, *arguments: str, engine: str = "grpcio", port: int = 0, environment: dict[str, str] | None = None
+    ) -> None:
+        listen = f"127.0.0.1:{port}"
+        program = [str(BIN / "namesrv"), "serve", "--listen", listen, "--engine", engine, "--log-format", "json"]
+        # Most tests are not about the time after a start; those that are say so in their arguments, which win.
+        super().__init__([*program, "--warm-up-millis", "0", *arguments], environment)
+        try:
+            self.endpoint = Endpoint.parse(str(self.wait_for("namesrv_started")["listen"]))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[Client]:
+        """A connection of its own to this name server."""
+        # Otherwise all clients of this process would share one connection, and its flow control.
+        with grpc.insecure_channel(str(self.endpoint), [("grpc.use_local_subchannel_pool", 1)]) as connection:
+            yield Client(connection)
+
+
+class BrokerAgentProcess(Process):
+    """An agent for a broker that need not exist."""
+
+    def __init__(self, namesrv: str, *arguments: str, broker_id: int = 0, broker_addr: str = "127.0.0.1:10911") -> None:
+        super().__init__(
+            [
+                *(str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"),
+                *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
+                *("--namesrv", namesrv, "--topics", str(TOPICS), "--probe", "none", *arguments),
+            ]
+        )
+
+
+class OpenedChannel:
+    """A channel that a test holds."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.id = str(self.next_event().opened.channel_id)
+
+    def next_event(self) -> registration_service_pb2.OpenChannelResponse:
+        """The next event; waits for it."""
+        event: registration_service_pb2.OpenChannelResponse = next(self._call)
+        return event
+
+    def close(self) -> None:
+        """Ends the stream, as a holder that goes away does."""
+        self._call.cancel()
+
+
+class Client:
+    """The calls of a name server, with a deadline each."""
+
+    TIMEOUT = 20.0
+
+    def __init__(self, connection: grpc.Channel) -> None:
+        self.connection = connection
+        self.registration = RegistrationServiceStub(connection)
+        self.routes = RouteServiceStub(connection)
+        self.admin = AdminServiceStub(connection)
+
+    def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
+        """A topic's route; None if the name server says that there is none."""
+        request = route_service_pb2.GetTopicRouteRequest(topic=topic)
+        try:
+            return self.routes.GetTopicRoute(request, timeout=self.TIMEOUT).route
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                return None
+            raise
+
+    def addrs(self, topic: str = "TopicTest") -> dict[int, str]:
+        """Addresses of the topic's first broker group; empty if there is no route."""
+        route = self.route(topic)
+        return addrs_of(route.broker_datas[0]) if route else {}
+
+    def open_channel(self) -> OpenedChannel:
+        """Opens a channel."""
+        return OpenedChannel(self.registration.OpenChannel(registration_service_pb2.OpenChannelRequest(holder="test")))
+
+    def failure(self, path: str, request: Message | bytes) -> RichError:
+        """The error that a call ends with."""
+        call = self.connection.unary_unary(path, _encoded, None)
+        return _error_of(lambda: call(request, timeout=self.TIMEOUT))
+
+    def stream_failure(self, path: str, request: Message | bytes) -> RichError:
+        """The error that a stream ends with."""
+        call = self.connection.unary_stream(path, _encoded, None)
+        return _error_of(lambda: list(call(request, timeout=self.TIMEOUT)))
+
+    def snapshot(self) -> list[route_service_pb2.StreamRouteSnapshotResponse]:
+        """All messages of a snapshot."""
+        return list(self.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60))

@@ -1,0 +1,307 @@
+"""RocketMQ's programs as processes on loopback, each with a home of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tests.support.programs.processes import eventually
+from tests.support.rocketmq_programs.maven import NEWEST, Release, class_path
+
+_START_SECONDS = 180.0
+_END_SECONDS = 60.0
+_OPTIONS = (
+    *("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m", "-XX:-UseLargePages", "-XX:+UseSerialGC"),
+    # These processes live for a minute: better code would cost more than it saves.
+    "-XX:TieredStopAtLevel=1",
+)
+_CALM = (
+    # Each second a broker of 5.5.0 compares two copies of its wheel of timers byte by byte: a quarter of a core.
+    "timerFlushIntervalMs=60000",
+    # Before it first writes how many transactions there are, it asks for the time without a pause, ten seconds long.
+    "transactionMetricFlushInterval=500",
+)
+"""Settings of a broker that does nothing while nobody asks for anything."""
+_SHOWN_CHARACTERS = 4_000
+_TRIES = 3
+_PLAIN = {"tls.server.mode": "disabled"}
+"""Else each listener makes itself a certificate as it starts, which is more than half of a start's processor time."""
+_LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
+
+Properties = Mapping[str, str]
+"""System properties of Java."""
+
+
+def free_ports() -> int:
+    """A port that is free, together with the one above and the one two below, which a broker takes as well.
+
+    Below those that the system gives to outgoing connections: a broker binds them seconds later, and some connection
+    would have one by then.
+    """
+    while True:
+        port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
+        try:
+            for one in (port, port + 1, port - 2):
+                socket.create_server(("127.0.0.1", one)).close()
+        except OSError:
+            continue
+        return port
+
+
+class Launch(NamedTuple):
+    """How to start a program."""
+
+    command: list[str]
+    environment: dict[str, str]
+    """What it needs beside what there is."""
+
+
+def launch_of(
+    main: str, home: Path, *arguments: str, release: Release = NEWEST, properties: Properties | None = None
+) -> Launch:
+    """How to start a program of RocketMQ; makes what it looks for in its home."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    logs = [home / "conf" / f"logback_{program}.xml" for program in ("broker", "namesrv", "tools")]
+    for file in logs:  # 4.9 does not start without; this says: no logs
+        file.write_text("<configuration/>")
+    # Without this, 5 begins with a configuration of dozens of logs, which takes it half a second.
+    given = {"user.home": str(home), "rocketmq.home.dir": str(home), "rmq.logback.configurationFile": logs[0].as_uri()}
+    given |= properties or {}
+    places = [f"-D{name}={value}" for name, value in given.items()]
+    command = ["java", *_OPTIONS, *places, "-cp", class_path(release), main, *arguments]
+    return Launch(command, {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home), "HOME": str(home)})
+
+
+def launch_of_broker(
+    home: Path,
+    namesrv: str,
+    name: str,
+    broker_id: int,
+    port: int,
+    *,
+    release: Release = NEWEST,
+    settings: Sequence[str] = (),
+    properties: Properties | None = None,
+) -> Launch:
+    """How to start a broker; writes its configuration.
+
+    Args:
+        home: Its own folder.
+        namesrv: The name servers, ``HOST:PORT;HOST:PORT``.
+        name: Of its group.
+        broker_id: 0 for the master.
+        port: Where it takes connections. It takes the one above and the one two below as well.
+        release: RocketMQ's.
+        settings: Lines of broker.conf, which win.
+        properties: System properties of Java. With none it has no TLS.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"namesrvAddr={namesrv}",
+        "brokerClusterName=DefaultCluster",
+        f"brokerName={name}",
+        f"brokerId={broker_id}",
+        f"brokerRole={'SLAVE' if broker_id else 'ASYNC_MASTER'}",
+        "brokerIP1=127.0.0.1",
+        "brokerIP2=127.0.0.1",
+        f"listenPort={port}",
+        f"haListenPort={port + 1}",
+        f"storePathRootDir={home}/store",
+        f"storePathCommitLog={home}/store/commitlog",
+        "mappedFileSizeCommitLog=16777216",
+        "mappedFileSizeConsumeQueue=60000",
+        "diskMaxUsedSpaceRatio=98",
+        "registerNameServerPeriod=10000",
+        *_CALM,
+        *settings,
+    ]
+    config = home / "broker.conf"
+    config.write_text("\n".join(lines) + "\n")
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    return launch_of(main, home, "-c", str(config), release=release, properties=properties or _PLAIN)
+
+
+def topics_file_of(home: Path) -> Path:
+    """Where a broker with this home keeps its topics: it reads them as it starts."""
+    return home / "store/config/topics.json"
+
+
+class JavaProgram:
+    """A program of RocketMQ, which is ended by whoever started it."""
+
+    port = 0
+    """Where it takes connections; 0 if it takes none."""
+
+    def __init__(self, launch: Launch, home: Path) -> None:
+        """Starts it; ``wait`` until it serves."""
+        self._log_path = home / "said"
+        self._log = self._log_path.open("w")
+        self._popen = subprocess.Popen(
+            launch.command,
+            stdin=subprocess.PIPE,
+            stdout=self._output(),
+            stderr=self._log,
+            env={**os.environ, **launch.environment},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for stream in (self._popen.stdin, self._popen.stdout):
+            if stream is not None:
+                stream.close()
+        self._log.close()
+
+    @property
+    def addr(self) -> str:
+        """Where it takes connections."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def said(self) -> str:
+        """What it has written to its standard output and error."""
+        return self._log_path.read_text(errors="replace")
+
+    def wait(self) -> Self:
+        """Waits until it takes connections."""
+        eventually(self._listens, within_seconds=_START_SECONDS)
+        return self
+
+    def kill(self) -> None:
+        """Kills it, as a crash would."""
+        if self._popen.poll() is None:
+            self._popen.send_signal(signal.SIGKILL)
+        self._popen.wait(20)
+
+    def terminate(self) -> None:
+        """Asks it to end. It may take its time."""
+        self._popen.terminate()
+
+    def wait_for_end(self) -> None:
+        """Waits until it has ended."""
+        self._popen.wait(_END_SECONDS)
+
+    def _output(self) -> int:
+        return self._log.fileno()
+
+    def _listens(self) -> bool:
+        assert self._popen.poll() is None, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
+        with socket.socket() as connection:
+            connection.settimeout(1)
+            return connection.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class Broker(JavaProgram):
+    """A broker."""
+
+    def __init__(
+        self,
+        home: Path,
+        namesrv: str,
+        name: str = "broker-a",
+        broker_id: int = 0,
+        *,
+        release: Release = NEWEST,
+        settings: Sequence[str] = (),
+        properties: Properties | None = None,
+        port: int = 0,
+    ) -> None:
+        """Starts it.
+
+        Args:
+            home: A folder in which it makes its own.
+            namesrv: The name servers, ``HOST:PORT;HOST:PORT``.
+            name: Of its group.
+            broker_id: 0 for the master.
+            release: RocketMQ's.
+            settings: Lines of broker.conf, which win.
+            properties: System properties of Java. With none it has no TLS.
+            port: Where it takes connections; 0: anywhere.
+        """
+        self.port = port or free_ports()
+        own = home / f"{name}-{broker_id}"
+        self.topics_file = topics_file_of(own)
+        launch = launch_of_broker(
+            own, namesrv, name, broker_id, self.port, release=release, settings=settings, properties=properties
+        )
+        super().__init__(launch, own)
+
+
+class ApacheNamesrv(JavaProgram):
+    """Apache's own name server."""
+
+    def __init__(self, home: Path, *, release: Release = NEWEST, port: int = 0) -> None:
+        """Starts it, at a port or anywhere."""
+        self.port = port or free_ports()
+        home.mkdir(parents=True)
+        config = home / "namesrv.conf"
+        config.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kv.json\n")
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        super().__init__(launch_of(main, home, "-c", str(config), release=release, properties=_PLAIN), home)
+
+
+class Proxy(JavaProgram):
+    """RocketMQ 5's proxy in cluster mode, to which clients speak gRPC."""
+
+    def __init__(self, home: Path, namesrv: str) -> None:
+        """Starts it."""
+        self.port = free_ports()
+        home.mkdir(parents=True)
+        config = home / "proxy.json"
+        config.write_text(
+            f'{{"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": "{namesrv}",'
+            f' "grpcServerPort": {self.port}, "remotingListenPort": {free_ports()}, "localServeAddr": "127.0.0.1"}}'
+        )
+        super().__init__(launch_of("org.apache.rocketmq.proxy.ProxyStartup", home, "-pc", str(config)), home)
+
+
+class Shell(JavaProgram):
+    """A process that runs mqadmin, producers and consumers, one call after the other."""
+
+    def __init__(self, home: Path, *, release: Release = NEWEST, properties: Properties | None = None) -> None:
+        """Starts it."""
+        super().__init__(launch_of("Shell", home, release=release, properties=properties), home)
+
+    def mqadmin(self, namesrv: str, command: str, *arguments: str) -> str:
+        """Runs a command of mqadmin; returns what it says, also of an error. It is asked again if it had no answer."""
+        said = ""
+        # It waits five seconds for an answer, and a broker that makes a topic first tells every name server of it.
+        for _ in range(_TRIES):
+            said = self.run("org.apache.rocketmq.tools.command.MQAdminStartup", command, "-n", namesrv, *arguments)[1]
+            if "RemotingTimeoutException" not in said:
+                break
+        return said
+
+    def messages(self, *arguments: str) -> str:
+        """Runs ``Messages``; returns what it says. Raises AssertionError if it fails."""
+        return self._succeeded("Messages", *arguments)
+
+    def grpc_messages(self, *arguments: str) -> str:
+        """Runs ``GrpcMessages``; returns what it says. Raises AssertionError if it fails."""
+        return self._succeeded("GrpcMessages", *arguments)
+
+    def run(self, main: str, *arguments: str) -> tuple[bool, str]:
+        """Runs a class; returns whether it went well, and what it said."""
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._popen.stdin.write("\t".join((main, *arguments)).encode() + b"\n")
+        self._popen.stdin.flush()
+        answer = self._popen.stdout.readline().split()
+        assert answer, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
+        return answer[0] == b"0", self._popen.stdout.read(int(answer[1])).decode(errors="replace")
+
+    def _succeeded(self, main: str, *arguments: str) -> str:
+        succeeded, said = self.run(main, *arguments)
+        assert succeeded, said[:_SHOWN_CHARACTERS]
+        return said
+
+    def _output(self) -> int:
+        return subprocess.PIPE

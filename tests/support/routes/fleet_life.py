@@ -1,0 +1,358 @@
+"""A recorded life of a fleet: name servers made of the real core on a virtual clock, and what became of them.
+
+The same seed makes the same life. What happened is noted by comparing whole snapshots, revision after revision, and not
+from the changes that the pipeline reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import grpc
+from namesrv_api.v1 import route_data_pb2, route_service_pb2_grpc
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
+from namesrv.core.change_stream import change_messages
+from namesrv.core.model import DataVersion
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.snapshot import RouteSnapshot, SnapshotPart
+from namesrv.core.state import NamesrvIdentity
+from tests.support.core_fleet import Fleet
+from tests.support.routes.route_rows import RouteRows
+from tests.support.virtual_clock import VirtualClock
+
+Row = tuple[Any, ...]
+State = dict[tuple[str, str], Row]
+"""What a name server holds: contents by table and key, as the history names them."""
+
+MAX_CHANGES = 40
+"""Changes that a name server keeps: few, so that some are compacted before they are read."""
+
+_LOST = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer", reason="TEST", domain="namesrv")
+
+
+class Moment(NamedTuple):
+    """A revision of a name server."""
+
+    epoch: str
+    revision: int
+    at_millis: int
+    state: State
+    reasons: dict[tuple[str, str], str]
+    """Why rows were removed at it."""
+
+
+class Version(NamedTuple):
+    """A row of the history."""
+
+    namesrv: str
+    table: str
+    key: str
+    content: Row
+    from_point: tuple[str, int]
+    from_millis: int
+    to_point: tuple[str, int] | None
+    to_millis: int | None
+    end_reason: str | None
+
+
+def content_of(table: str, row: Any) -> Row:
+    """The compared columns of a row of the history."""
+    if table == "topic_queues":
+        names = ("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag")
+        return tuple(row[name] for name in names)
+    if table == "broker_groups":
+        return tuple((broker["broker_id"], broker["broker_addr"]) for broker in row["broker_addrs"])
+    if table == "brokers":
+        names = ("broker_name", "broker_id", "data_version_timestamp_millis", "data_version_counter")
+        return tuple(row[name] for name in names)
+    return ()
+
+
+def state_of(snapshot: RouteSnapshot) -> State:
+    """What a snapshot holds."""
+    rows = RouteRows.of_snapshot(_parsed(snapshot, SnapshotPart(0, 1)))
+    state: State = {}
+    for key, queue in rows.queues.items():
+        numbers = (queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
+        state["topic_queues", "/".join(key)] = numbers
+    for key, group in rows.groups.items():
+        state["broker_groups", "/".join(key)] = tuple((one.broker_id, one.broker_addr) for one in group.broker_addrs)
+    for key, live in rows.live.items():
+        version = live.data_version
+        content = (live.broker_name, live.broker_id, version.timestamp_millis, version.counter)
+        state["brokers", "/".join(key)] = content
+    return state | {("clusters", cluster): () for cluster in rows.clusters}
+
+
+def _parsed(snapshot: RouteSnapshot, shard: SnapshotPart) -> Iterator[pb.StreamRouteSnapshotResponse]:
+    return (pb.StreamRouteSnapshotResponse.FromString(message) for message in snapshot.messages(shard) if message)
+
+
+@dataclass
+class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
+    """The core behind real gRPC. Nothing changes while somebody reads: the life stands still for an ingest."""
+
+    name: str
+    clock: VirtualClock
+    moments: list[Moment] = field(default_factory=list)
+    """Every revision there ever was."""
+    lost: bool = False
+    endpoint: Endpoint = field(init=False)
+    starts: int = 0
+    pins: dict[str, RouteSnapshot] = field(default_factory=dict)
+    before_pin: Callable[[], None] = lambda: None
+    """Called when a snapshot is asked for, before it is taken."""
+    before_message: Callable[[], None] = lambda: None
+    """Called before each message of a stream but the first."""
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Starts, or starts again with empty tables and a later epoch."""
+        self.starts += 1
+        numbers = itertools.count(1)
+        identity = NamesrvIdentity(self.name, f"{self.starts:015}-00000000")
+        self.fleet = Fleet()
+        self.fleet.manager = RouteInfoManager(identity, self.clock, lambda: f"channel-{next(numbers)}")
+        self.fleet.manager.change_log._max_changes = MAX_CHANGES
+        self.note()
+
+    def note(self) -> None:
+        """Notes the revision, if it is a new one."""
+        manager = self.fleet.manager
+        epoch, revision = manager.identity.epoch, manager.revision
+        if self.moments and self.moments[-1][:2] == (epoch, revision):
+            return
+        before = self.moments[-1].revision if self.moments and self.moments[-1].epoch == epoch else 0
+        assert revision <= before + 1, "one operation took several revisions"
+        change = manager.change_log.last
+        state = state_of(manager.snapshot())
+        self.moments.append(Moment(epoch, revision, change.applied_at_millis, state, self._reasons()))
+
+    def _reasons(self) -> dict[tuple[str, str], str]:
+        manager = self.fleet.manager
+        last = manager.change_log.last
+        found: dict[tuple[str, str], str] = {}
+        for message in change_messages(last, last.revision, manager.identity, SnapshotPart(0, 1)):
+            for change in pb.StreamRouteChangesResponse.FromString(message).changes.changes:
+                kind = str(change.WhichOneof("row"))
+                if not kind.endswith("_removed"):
+                    continue
+                removal = getattr(change, kind)
+                table, names = _REMOVALS[kind]
+                key = "/".join(getattr(removal, name) for name in names)
+                found[table, key] = route_data_pb2.RemovalReason.Name(removal.reason).removeprefix("REMOVAL_REASON_")
+        return found
+
+    def GetNamesrvStatus(  # noqa: N802
+        self, request: pb.GetNamesrvStatusRequest, context: grpc.ServicerContext
+    ) -> pb.GetNamesrvStatusResponse:
+        self._answer(context)
+        manager = self.fleet.manager
+        return pb.GetNamesrvStatusResponse(
+            header=manager.header(), compacted_revision=manager.change_log.compacted_revision
+        )
+
+    def PinRouteSnapshot(  # noqa: N802
+        self, request: pb.PinRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> pb.PinRouteSnapshotResponse:
+        self._answer(context)
+        self.before_pin()
+        pin_id = f"pin-{len(self.pins)}"
+        self.pins[pin_id] = self.fleet.manager.snapshot()
+        return pb.PinRouteSnapshotResponse(header=self.fleet.manager.header(), pin_id=pin_id, lease_seconds=600)
+
+    def StreamRouteSnapshot(  # noqa: N802
+        self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamRouteSnapshotResponse]:
+        self._answer(context)
+        for number, response in enumerate(_parsed(self.pins[request.pin_id], _shard(request.shard))):
+            if number:
+                self._go_on(context)
+            yield response
+
+    def StreamRouteChanges(  # noqa: N802
+        self, request: pb.StreamRouteChangesRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamRouteChangesResponse]:
+        self._answer(context)
+        manager = self.fleet.manager
+        first = manager.change_log.after(request.after.revision)
+        for message in change_messages(first, request.up_to_revision, manager.identity, _shard(request.shard)):
+            if message:
+                yield pb.StreamRouteChangesResponse.FromString(message)
+                self._go_on(context)
+
+    def _go_on(self, context: grpc.ServicerContext) -> None:
+        self.before_message()
+        self._answer(context)
+
+    def _answer(self, context: grpc.ServicerContext) -> None:
+        if self.lost:
+            context.abort_with_status(_LOST.status())
+
+
+_REMOVALS = {
+    "topic_removed": ("topic_queues", ("topic", "cluster_name", "broker_name")),
+    "broker_removed": ("brokers", ("cluster_name", "broker_addr")),
+    "group_removed": ("broker_groups", ("cluster_name", "broker_name")),
+    "cluster_removed": ("clusters", ("cluster_name",)),
+}
+
+
+def _shard(shard: pb.Shard) -> SnapshotPart:
+    return SnapshotPart(shard.index, shard.count or 1)
+
+
+@contextmanager
+def serving_life(name: str, clock: VirtualClock) -> Iterator[LivingNamesrv]:
+    """Runs a name server until the block is left."""
+    living = LivingNamesrv(name, clock)  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
+    with futures.ThreadPoolExecutor(max_workers=4) as pool:
+        server = grpc.server(pool)
+        route_service_pb2_grpc.add_RouteServiceServicer_to_server(living, server)  # type: ignore[no-untyped-call,unused-ignore]
+        living.endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+        server.start()
+        try:
+            yield living
+        finally:
+            server.stop(grace=None).wait()
+
+
+@dataclass
+class BrokerProcess:
+    """A broker, as it lives: what it registers, and where it is known with a channel."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    addr: str
+    topics: list[str]
+    counter: int = 1
+    up: bool = True
+    channels: dict[str, str] = field(default_factory=dict)
+
+
+class FleetLife:
+    """Deploys, drains, crashes, silence, and name servers that are lost and restarted."""
+
+    def __init__(self, seed: int, namesrvs: list[LivingNamesrv], clock: VirtualClock) -> None:
+        self._random = random.Random(seed)
+        self._namesrvs = namesrvs
+        self._clock = clock
+        self._deployed = 0
+        self._brokers = [
+            BrokerProcess(f"c{number % 2}", f"broker-{number}", broker_id, f"10.0.{number}.{broker_id}:10911", ["Base"])
+            for number in range(4)
+            for broker_id in (0, 1)
+        ]
+        for broker in self._brokers:
+            self._register(broker)
+
+    def pass_time(self, seconds: float) -> None:
+        """Lives for a while; every few seconds something happens."""
+        until = self._clock.seconds + seconds
+        while self._clock.seconds < until:
+            self._clock.advance(self._random.uniform(2, 20))
+            happens = self._random.choices(
+                (self._deploy, self._drain, self._crash, self._come_back, self._fall_silent, self._scan, self._outage),
+                (5, 1, 2, 4, 1, 2, 1),
+            )[0]
+            happens()
+
+    def end_outages(self) -> None:
+        """Every name server answers again."""
+        for namesrv in self._namesrvs:
+            namesrv.lost = False
+
+    def _deploy(self) -> None:
+        """A broker gets a topic, or loses one, and tells."""
+        broker = self._random.choice(self._brokers)
+        if not broker.up:
+            return
+        self._deployed += 1
+        broker.counter += 1
+        if len(broker.topics) > 1 and self._random.random() < 0.3:
+            broker.topics.remove(self._random.choice(broker.topics[1:]))
+        else:
+            broker.topics.append(f"T{self._deployed}")
+        self._register(broker)
+
+    def _drain(self) -> None:
+        broker = self._random.choice(self._brokers)
+        for namesrv in self._reached():
+            namesrv.fleet.unregister(broker.addr, name=broker.name, cluster=broker.cluster)
+            namesrv.note()
+        broker.up = False
+
+    def _crash(self) -> None:
+        """Its channels end; a name server that is cut off from it learns nothing until it scans."""
+        broker = self._random.choice(self._brokers)
+        for namesrv in self._reached():
+            if channel_id := broker.channels.pop(namesrv.name, None):
+                namesrv.fleet.end_channel(channel_id)
+                namesrv.note()
+        broker.up = False
+
+    def _fall_silent(self) -> None:
+        self._random.choice(self._brokers).up = False
+
+    def _come_back(self) -> None:
+        broker = self._random.choice(self._brokers)
+        broker.up = True
+        broker.counter += 1
+        self._register(broker)
+
+    def _scan(self) -> None:
+        """Those that live are heard of; the others are over their time."""
+        self._clock.advance(70)
+        for broker in self._brokers:
+            if broker.up:
+                self._register(broker)
+        self._clock.advance(70)
+        for namesrv in self._namesrvs:
+            # One revision for each broker that is over: they are noted one by one.
+            for _ in namesrv.fleet.manager.scan_not_active_broker():
+                namesrv.note()
+            namesrv.note()
+
+    def _outage(self) -> None:
+        """A name server cannot be reached, or it is restarted and the brokers that live register again."""
+        namesrv = self._random.choice(self._namesrvs)
+        namesrv.lost = not namesrv.lost and self._random.random() < 0.7
+        if self._random.random() < 0.4:
+            namesrv.start()
+            for broker in self._brokers:
+                broker.channels.pop(namesrv.name, None)
+                if broker.up:
+                    self._register(broker)
+
+    def _register(self, broker: BrokerProcess) -> None:
+        for namesrv in self._reached():
+            fleet = namesrv.fleet
+            if broker.name.endswith(("0", "1")) and broker.channels.get(namesrv.name) is None:
+                broker.channels[namesrv.name] = fleet.manager.open_channel()
+            fleet.register(
+                broker.addr,
+                broker.broker_id,
+                broker.topics,
+                name=broker.name,
+                cluster=broker.cluster,
+                version=DataVersion(1_000, broker.counter),
+                channel_id=broker.channels.get(namesrv.name),
+            )
+            namesrv.note()
+
+    def _reached(self) -> list[LivingNamesrv]:
+        """Most calls reach every name server; some miss one."""
+        missed = self._random.choice(self._namesrvs) if self._random.random() < 0.1 else None
+        return [namesrv for namesrv in self._namesrvs if namesrv is not missed]

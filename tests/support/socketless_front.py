@@ -1,0 +1,243 @@
+"""RocketMQ's front as a name server has it, over connections that are no sockets: so a million frames take minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.config_store import ConfigStore
+from namesrv.app.counters import RegistrationCounter
+from namesrv.app.durable_routes import DurableRoutes
+from namesrv.app.intent_store import IntentStore
+from namesrv.app.kv_config_store import KvConfigStore
+from namesrv.app.stall_detector import StallDetector
+from namesrv.app.watches import WatchStreams
+from namesrv.app.writer import TableWriter, Turns
+from namesrv.core.errors import CallRefused
+from namesrv.core.slices import Sliced
+from namesrv.core.warm_up import WarmUp
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.remoting.caller import Gate, Grade
+from namesrv.remoting.calls import Calls, OperatorChanges, RegistrationCalls, calls_of
+from namesrv.remoting.connection import Connection
+from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.served import Served
+from namesrv.remoting.wire.frames import Frame, FrameReader
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.config_file import ConfigFile
+from namesrv.storage.intents_file import IntentsFile
+from namesrv.storage.kv_config_file import KvConfigFile
+from tests.support.core_fleet import Fleet
+
+SETTLE_TURNS = 1_000_000
+"""Turns of the event loop until all that was asked must be answered: files are written by threads meanwhile."""
+
+LEAVE_TURNS = 5
+"""Turns in which the end of a connection has become a change that stands in line."""
+
+SETTLE_SECONDS = 60.0
+"""Until changes under way must be made."""
+
+CLOSE_SECONDS = 5.0
+"""Until a thread has written what is under way."""
+
+SETTLE_ROUNDS = 3
+"""The end of one connection is being dealt with, that of the next stands in line, and nothing follows these."""
+
+
+def _written(_path: Path, _content: bytes) -> None:
+    """What a disk that is fast enough does."""
+
+
+def _nothing() -> Sliced[None]:
+    """A change of nothing, which ends after all that stand before it."""
+    yield
+
+
+class _Transport:
+    """A connection's other end, which reads everything."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.sent: list[bytes] = []
+        self.is_reading = True
+        self._connection: Connection | None = connection
+        self._is_closing = False
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high > 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 40_000) if name == "peername" else None
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        if not self._is_closing:
+            self.sent.append(data)
+
+    def close(self) -> None:
+        if not self._is_closing and self._connection is not None:
+            self._is_closing = True
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+            self._connection = None  # a transport of uvloop holds its protocol no longer than this, either
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+class SocketlessFront:
+    """A name server with everything but gRPC and sockets. Must be made and used inside one event loop."""
+
+    def __init__(self, settings: NamesrvSettings) -> None:
+        """Makes one without brokers.
+
+        Args:
+            settings: With a folder for everything durable, of which nothing is written.
+        """
+        self.memory = FrameMemory()
+        self.turns = Turns()
+        self.broken_by: list[str] = []
+        """Why connections were ended."""
+        self.told: list[tuple[int, CallRefused | None]] = []
+        """The code of each request that was answered, and what was wrong with it."""
+        self.stuck_ones: list[Connection] = []
+        """Connections whose peers did not read."""
+        self.open_ones: set[Connection] = set()
+        self.fleet = Fleet()
+        self.calls = self._calls(settings)
+        self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
+
+    def _calls(self, settings: NamesrvSettings) -> Calls:
+        manager, clock, folder = self.fleet.manager, self.fleet.clock, settings.data_dir
+        assert folder is not None
+        config = ConfigStore(settings, ConfigFile(folder, _written), lambda *_: None, lambda: False)
+        self._writer = writer = TableWriter()
+        kept: Any = SimpleNamespace(
+            kv_config=KvConfigStore(manager, KvConfigFile(folder, _written)),
+            intents=IntentStore(manager, writer, IntentsFile(folder, _written), clock.wall_millis),
+        )
+        self._stores = (config, kept.kv_config, kept.intents)
+        warm_up = WarmUp(manager, clock, 0)
+        watchers = WatchStreams(manager, warm_up, clock)
+        self._channels = ChannelStreams(manager, writer, StallDetector(clock, manager.grant_more_time, 0))
+        gate = Gate(Grade, None)
+        admin = AdminChanges.of(manager, writer, cast("DurableRoutes", kept), config)
+        return calls_of(
+            Served(manager, warm_up),
+            AdminQueries.of(manager, config, watchers, started_at_millis=0),
+            gate,
+            product_env=None,
+            registrations=RegistrationCalls(manager, writer, self._channels, RegistrationCounter(), gate),
+            changes=OperatorChanges(manager, admin, gate),
+        )
+
+    def state(self) -> object:
+        """Everything that a refused request must leave as it was."""
+        manager = self.fleet.manager
+        tables = manager.tables
+        held = {topic: dict(queues) for topic, queues in tables.held_queue_table.items()}
+        by_broker = {key: tuple(topics) for key, topics in tables.topics_by_broker.items()}
+        return (*manager.snapshot().messages(), held, by_broker, manager.kv_config, manager.intents)
+
+    async def settled(self) -> None:
+        """Waits until brokers whose connections have ended have left, and until changes under way are made.
+
+        An operator's change whose turn has come is made also if its caller has gone.
+        """
+        for _ in range(SETTLE_ROUNDS):
+            for _ in range(LEAVE_TURNS):
+                await asyncio.sleep(0)
+            under_way = asyncio.all_tasks() - {self._removing, asyncio.current_task()}
+            if under_way:
+                _, unended = await asyncio.wait(under_way, timeout=SETTLE_SECONDS)
+                assert not unended, f"these never end: {unended}"
+            await self._writer.apply_unbounded(_nothing())
+
+    async def end(self) -> None:
+        """Ends what runs, also after a failure: nothing of it may be there in the next life."""
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for store in self._stores:
+            await store.close(CLOSE_SECONDS)
+
+    # As the home of connections
+
+    def opened(self, connection: Connection) -> None:
+        self.open_ones.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.open_ones.discard(connection)
+
+    def stuck(self, connection: Connection) -> None:
+        self.stuck_ones.append(connection)
+
+    def broken(self, _peer: str, problem: str) -> None:
+        self.broken_by.append(problem)
+
+    def answered(self, code: int, problem: CallRefused | None) -> None:
+        self.told.append((code, problem))
+
+
+class SocketlessClient:
+    """A connection to it."""
+
+    def __init__(self, front: SocketlessFront) -> None:
+        self._front = front
+        self.connection = Connection(front, front.fleet.clock)
+        self._transport = _Transport(self.connection)
+        self.connection.connection_made(cast("asyncio.Transport", self._transport))
+        self.is_open = True
+
+    async def send(self, pieces: list[bytes]) -> list[Frame]:
+        """Sends bytes, waits until all that can be answered is answered, and returns the answers."""
+        for piece in pieces:
+            self.connection.data_received(piece)
+        for _ in range(SETTLE_TURNS):
+            if self._is_quiet():
+                break
+            await asyncio.sleep(0)
+        else:
+            raise AssertionError("what was asked was never answered")
+        answers = FrameReader()
+        answers.feed(b"".join(self._transport.sent))
+        self._transport.sent.clear()
+        self.is_open = not self._transport.is_closing()
+        return list(iter(answers.next, None))
+
+    @property
+    def is_read_from(self) -> bool:
+        """Whether more of what comes is read."""
+        return self._transport.is_reading
+
+    @property
+    def sent_count(self) -> int:
+        """Answers that were written and not taken yet."""
+        return b"".join(self._transport.sent).count(b'"opaque":')
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held until the rest of their frame comes."""
+        return self.connection._frames.held
+
+    async def close(self) -> None:
+        """Ends the connection, and waits until its brokers have left."""
+        self._transport.close()
+        await self._front.settled()
+
+    def _is_quiet(self) -> bool:
+        connection = self.connection
+        return (connection._worker is None or connection._worker.done()) and connection._later is None
