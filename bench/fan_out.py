@@ -16,12 +16,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.figures import Sample, machine_line, progress, shown, summarise, table, write_json
-from broker_agent.broker.registration import BrokerState, Registration
-from broker_agent.connections.options import ConnectionOptions
-from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI
-from broker_agent.target.calls_in_flight import CallsInFlight
-from broker_agent.target.namesrv_target import NamesrvTarget
-from broker_agent.timing.clock import Timing
+from broker_agent.broker_outer_api import BrokerOuterAPI
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.channel import ConnectionOptions
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.registration import BrokerState, Registration
+from broker_agent.timing import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
 from groundwork.logs import configure_logs

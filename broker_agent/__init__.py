@@ -1,8 +1,6 @@
 """The agent beside a broker: keeps it registered with every name server.
 
-Rooms, each importing only those after it: ``cli``, ``broker_controller``, ``listener`` and ``observability``,
-``fan_out``, ``clients`` and ``target``, ``broker``, ``settings``, ``topics``, ``namesrv_list``, ``connections``,
-``timing``. Begin reading in ``broker_controller``.
+Begin reading in ``broker_controller``, then ``broker_outer_api`` and ``name_server``.
 """
 
 import os

@@ -11,37 +11,29 @@ from broker_agent_api.v1 import broker_agent_service_pb2
 from namesrv_api.v1 import route_data_pb2
 from prometheus_client import CollectorRegistry
 
-from broker_agent.broker.current_broker import CurrentBroker
-from broker_agent.broker.registration import BrokerState
+from broker_agent.agent_service import BrokerAgentServicer, agent_status
+from broker_agent.auth import AgentSecurity
+from broker_agent.broker_outer_api import BrokerOuterAPI, Master, NamesrvTargets, RegistrationResults, Results
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.clients.groups.producer_manager import ProducerRules
-from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.queries import OperatorQueries
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.clients.client_service import OperatorQueries
+from broker_agent.clients.clients import ClientManagers
+from broker_agent.clients.groups import ProducerRules
 from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.server import ClientServer
-from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
-from broker_agent.fan_out.namesrv_targets import NamesrvTargets
-from broker_agent.fan_out.outer_executor import OuterExecutor
-from broker_agent.fan_out.registration_results import Master, RegistrationResults
-from broker_agent.listener.security import AgentSecurity
-from broker_agent.listener.server import SERVICE as AGENT_SERVICE
-from broker_agent.listener.server import AgentServer
-from broker_agent.listener.servicer import BrokerAgentServicer
-from broker_agent.listener.status import agent_status
+from broker_agent.concurrency import OuterExecutor
+from broker_agent.listener import SERVICE as AGENT_SERVICE
+from broker_agent.listener import AgentServer
+from broker_agent.name_server import Interceptors, NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
-from broker_agent.observability.exports import AgentObservability
-from broker_agent.observability.metrics import AgentMetrics
+from broker_agent.observability import AgentMetrics, AgentObservability
+from broker_agent.registration import BrokerState, CurrentBroker
 from broker_agent.settings import AgentSettings
-from broker_agent.target.calls_in_flight import CallsInFlight
-from broker_agent.target.namesrv_target import Interceptors, NamesrvTarget
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.debounce import ChangeThread
-from broker_agent.timing.periodic_thread import PeriodicThread
-from broker_agent.timing.schedule import RegistrationSchedule
+from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.servicer import SERVICE as TOPIC_SERVICE
-from broker_agent.topics.servicer import TopicConfigServicer
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
+from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
+from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.tls_settings import certificates
 

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.periodic_thread import PeriodicThread, Wait
+from broker_agent.timing import PeriodicThread, Timing, Wait
 from groundwork.endpoints import Endpoint
 from groundwork.files import open_regular
 

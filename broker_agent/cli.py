@@ -1,8 +1,10 @@
-"""The command line: ``broker-agent serve`` and ``broker-agent healthcheck``."""
+"""The command line: ``broker-agent serve`` and ``broker-agent healthcheck``, and the signals that stop them."""
 
 from __future__ import annotations
 
 import logging
+import signal
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +12,13 @@ import typer
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import Rhythm, broker_probe_of
-from broker_agent.errors import StartError
-from broker_agent.listener.server import SERVICE_NAME
+from broker_agent.errors import CallRefused, StartError
+from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
-from broker_agent.rpc_errors import CallRefused
 from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
-from broker_agent.stop_signals import StopSignals
-from broker_agent.timing.clock import Timing
-from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import DataVersion, TopicConfigTable
+from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfigTable, built_in_topics
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.command_line import version_option
@@ -31,6 +30,31 @@ from groundwork.printable import say
 from groundwork.program import use_all_descriptors
 from groundwork.settings_cli import add_command, exit_with
 from groundwork.stack_dumps import dump_stacks_on_signal
+
+# The signals that end the agent.
+
+
+class StopSignals:
+    """Waits for SIGTERM or SIGINT; one that comes before the wait ends it at once.
+
+    The interpreter writes each signal to a socket, so none is lost in the moment before the wait. Only a Python handler
+    could wake a lock or an event, and it cannot run while the main thread waits.
+    """
+
+    def __init__(self) -> None:
+        """Takes the signals from now on. Only the main thread may do it."""
+        self._signals, self._interpreter = socket.socketpair()
+        self._interpreter.setblocking(False)
+        signal.set_wakeup_fd(self._interpreter.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: None)
+
+    def wait(self) -> None:
+        """Returns when a signal has come."""
+        self._signals.recv(1)
+
+
+# The command line: ``broker-agent serve`` and ``broker-agent healthcheck``.
 
 _PROGRAM = "broker-agent"
 HEALTHCHECK_SECONDS = 3.0

@@ -9,11 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker_agent.broker_probe import ProbeKind
-from broker_agent.connections.options import ConnectionOptions
-from broker_agent.connections.reopening import ReopeningRules
+from broker_agent.channel import ConnectionOptions, ReopeningRules
 from broker_agent.namesrv_list import check_address_server, check_namesrv
-from broker_agent.timing.schedule import ScheduleRules
-from broker_agent.topics.table import OnBadTopic
+from broker_agent.timing import ScheduleRules
+from broker_agent.topics.files import OnBadTopic
 from groundwork.endpoints import Endpoint
 from groundwork.json_lines import LogFormat
 from groundwork.logs import LogLevel

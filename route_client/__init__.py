@@ -1,12 +1,14 @@
 """Routes for producers and consumers: watched, cached, and never lost to an empty answer.
 
 ``RouteClient`` is for threads, ``AioRouteClient`` for asyncio; ``route_client.allocate`` shares queues among consumers.
-Begin reading in ``aio_client`` and ``source.route_source``.
+Begin reading in ``aio_client`` and ``source``.
 """
 
 from groundwork.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
+from route_client.cache import Answer, Counters, FoundBroker, KnownRoute, Origin, Removal, RouteChange, Stale
 from route_client.client import RouteClient
+from route_client.divergence import Divergence
 from route_client.errors import (
     AllocationError,
     BadTopicNameError,
@@ -20,15 +22,10 @@ from route_client.errors import (
     TooManyTopicsError,
     TopicNotFoundError,
 )
-from route_client.routes.broker_addresses import FoundBroker
-from route_client.routes.cache import Answer, Counters, KnownRoute, Origin, RouteChange, Stale
-from route_client.routes.divergence import Divergence
-from route_client.routes.publish_info import PublishInfo
-from route_client.routes.route import BrokerData, GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
-from route_client.routes.safety import Removal
-from route_client.routes.static_topics import QueuePlace, place_of
+from route_client.queues import PublishInfo, QueuePlace, place_of
+from route_client.route import BrokerData, GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
 from route_client.settings import ClientSettings
-from route_client.status import ClientStatus
+from route_client.source import ClientStatus
 
 __all__ = [
     "AioRouteClient",

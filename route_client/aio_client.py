@@ -9,20 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from route_client.callbacks import Callback, CallbackThread
+from route_client.cache import FoundBroker, KnownRoute, any_broker_of
+from route_client.changes import AsyncChanges, Callback, CallbackThread, Listener
+from route_client.divergence import Divergence
 from route_client.errors import TopicNotFoundError
-from route_client.listeners import AsyncChanges, Listener
-from route_client.routes.broker_addresses import FoundBroker, any_broker_of
-from route_client.routes.cache import KnownRoute
-from route_client.routes.divergence import Divergence
-from route_client.routes.latency_fault import LatencyFaults
-from route_client.routes.publish_info import PublishInfo, subscribe_info
-from route_client.routes.publish_info_cache import PublishInfoCache
-from route_client.routes.route import MessageQueue, TopicRoute
-from route_client.routes.select_queue import QueueSelector
+from route_client.queues import LatencyFaults, PublishInfo, PublishInfoCache, QueueSelector, subscribe_info
+from route_client.route import MessageQueue, TopicRoute
 from route_client.settings import ClientSettings
-from route_client.source.route_source import RouteSource
-from route_client.status import ClientStatus
+from route_client.source import ClientStatus, RouteSource
 
 
 class AioRouteClient:

@@ -11,16 +11,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from route_client.aio_client import AioRouteClient
-from route_client.callbacks import Callback, ChangeQueue
+from route_client.cache import FoundBroker, KnownRoute
+from route_client.changes import Callback, ChangeQueue
+from route_client.divergence import Divergence
 from route_client.errors import ClientClosedError
-from route_client.routes.broker_addresses import FoundBroker
-from route_client.routes.cache import KnownRoute
-from route_client.routes.divergence import Divergence
-from route_client.routes.latency_fault import LatencyFaults
-from route_client.routes.publish_info import PublishInfo
-from route_client.routes.route import MessageQueue
+from route_client.queues import LatencyFaults, PublishInfo
+from route_client.route import MessageQueue
 from route_client.settings import ClientSettings
-from route_client.status import ClientStatus
+from route_client.source import ClientStatus
 
 ResultT = TypeVar("ResultT")
 

@@ -6,7 +6,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from groundwork.channels import ClientFiles
-from route_client.routes.publish_info import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS
+
+DEFAULT_TOPIC = "TBW102"
+"""The topic whose brokers take messages of topics that do not exist yet (RocketMQ: AUTO_CREATE_TOPIC_KEY_TOPIC)."""
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+"""Queues a group at most for such a topic (RocketMQ: defaultTopicQueueNums)."""
 
 
 @dataclass(frozen=True, slots=True)

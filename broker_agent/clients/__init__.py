@@ -1,7 +1,7 @@
 """The clients of the broker: producers, consumers, filter servers (RocketMQ: ClientHousekeepingService and managers).
 
 ``ClientManagers`` holds the state and the scan for silence; ``ClientServer`` is the listener that clients call. The
-controller, the listener for operators and the metrics import them. Begin reading in ``managers``.
+controller, the listener for operators and the metrics import them. Begin reading in ``clients``.
 
 - The key of a client is its channel, as in RocketMQ, where it is the TCP connection. Here it is a stream that the
   client holds open; a client without one is keyed by its id and only times out.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_CHANNELS, MAX_PENDING_NOTICES
-from broker_agent.rpc_errors import ChannelGone, LimitExceeded, ShuttingDown
+from broker_agent.errors import ChannelGone, LimitExceeded, ShuttingDown
 
 
 @dataclass(frozen=True, slots=True)

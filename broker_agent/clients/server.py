@@ -11,7 +11,9 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.auth.admission import AgentAdmission
+from broker_agent.auth import AgentAdmission
+from broker_agent.clients.client_service import ClientServicer
+from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.limits import (
     MAX_CONCURRENT_STREAMS,
     MAX_CONNECTIONS,
@@ -20,10 +22,7 @@ from broker_agent.clients.limits import (
     MAX_PENDING_REQUESTS,
     SLOW_READER_SECONDS,
 )
-from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.servicer import ClientServicer
-from broker_agent.error_codes import FAILURES
-from broker_agent.errors import StartError
+from broker_agent.errors import FAILURES, StartError
 from groundwork.call_metrics import CallObserver
 from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable, listener_options

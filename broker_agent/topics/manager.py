@@ -10,13 +10,11 @@ from typing import Protocol, Self
 
 import structlog
 
-from broker_agent.errors import StartError
-from broker_agent.rpc_errors import CallRefused, LimitExceeded, SystemTopic, TopicNotFound, TopicsFollowed
-from broker_agent.timing.clock import Timing
-from broker_agent.topics.builtin import is_system_topic
-from broker_agent.topics.followed import FollowedTopics
-from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable, log_skipped_topics
-from broker_agent.topics.topics_file import TopicsFile
+from broker_agent.errors import CallRefused, LimitExceeded, StartError, SystemTopic, TopicNotFound, TopicsFollowed
+from broker_agent.timing import Timing
+from broker_agent.topics.files import OnBadTopic, log_skipped_topics
+from broker_agent.topics.storage import FollowedTopics, TopicsFile
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 
 MAX_TOPICS = 200_000
 """Most topics that calls can make: what a name server takes in one registration."""

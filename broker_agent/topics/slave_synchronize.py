@@ -12,15 +12,12 @@ import structlog
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
-from broker_agent.connections.options import NO_RETRIES
-from broker_agent.errors import AgentError
-from broker_agent.rpc_errors import CallRefused
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.periodic_thread import PeriodicThread, Wait
+from broker_agent.channel import NO_RETRIES
+from broker_agent.errors import AgentError, CallRefused
+from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.messages import copied_topic, version_message, version_of
-from broker_agent.topics.servicer import MAX_PAGE_SIZE
 from broker_agent.topics.table import DataVersion, TopicConfig
+from broker_agent.topics.topic_service import MAX_PAGE_SIZE, copied_topic, version_message, version_of
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint

@@ -1,59 +1,42 @@
-"""A broker's topic table, and its reader from the topics.json that RocketMQ's TopicConfigManager writes."""
+"""A broker's topic table: an immutable value with a version, and the topics every broker has."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
-import structlog
-
-from broker_agent.errors import AgentError
-from broker_agent.topics.json_fields import integer_of, object_of, parsed, text_of
-from broker_agent.topics.static_topic import TopicQueueMapping
-from groundwork.checksums import is_damaged
-from groundwork.files import open_regular, read_as_it_is
-from groundwork.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
-
-OnBadTopic = Literal["refuse", "skip"]
-"""What to do with a file that has topics that break a rule: refuse it whole, or go on without them."""
-
-MAX_FILE_BYTES = 1024**3
-"""Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""
-MAX_STATE_VERSION = 2**62
-"""Largest state version that a file or a call may bring: there is always room for the roles to come."""
-LOGGED_TOPICS = 20
-"""Most skipped topics that are named in the log."""
-
-ContentT = TypeVar("ContentT")
-
-_MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
-_ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
-_VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
-_TOPIC_FIELDS = frozenset(
-    {
-        "attributes",
-        "order",
-        "perm",
-        "readQueueNums",
-        "topicFilterType",
-        "topicName",
-        "topicSysFlag",
-        "writeQueueNums",
-    }
+from groundwork.topic_names import (
+    AUTO_CREATE_TOPIC,
+    MAX_NAME_LENGTH,
+    SYNC_MEMBER_TOPIC_PREFIX,
+    is_system_name,
 )
 
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+# The mapping of a static topic: which of the topic's queues a broker has now.
 
 
-class BrokenTopics(AgentError):
-    """A text is not a topics.json. The error names topic, field, value and rule in one line."""
+@dataclass(frozen=True, slots=True)
+class TopicQueueMapping:
+    """Which queues of a static topic are on the broker now (RocketMQ: TopicQueueMappingInfo)."""
+
+    scope: str
+    """Groups that share the topic's queues."""
+    total_queues: int
+    """Queues of the topic on all of these groups together."""
+    epoch: int
+    """When the mapping was made; of two mappings of one queue, the one with the higher epoch counts."""
+    is_dirty: bool
+    """As the broker says it."""
+    queue_ids: tuple[tuple[int, int], ...]
+    """Queue of the topic, and the broker's own queue that it is: by ascending queue of the topic (currIdMap)."""
 
 
-class UnreadableTopics(BrokenTopics):
-    """The file is there but may not be read: its content may be good."""
+# The records of a topic table: never changed, only replaced.
+
+
+MAX_STATE_VERSION = 2**62
+"""Largest state version that a file or a call may bring: there is always room for the roles to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,148 +144,68 @@ def changed_topics(before: TopicConfigTable, after: TopicConfigTable) -> tuple[T
     return tuple(topic for topic in after.topics if before.get(topic.topic_name) != topic)
 
 
-def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> TopicConfigTable:
-    """Reads a topics.json.
+# The topics that every broker has, as RocketMQ's TopicConfigManager makes them.
 
-    JSON fields that are not known are kept: versions of RocketMQ differ in them.
+_INHERIT, _READ_WRITE = 1, 6
+_DEFAULT_QUEUES = 16
+"""Queues of a topic that says nothing (TopicConfig.defaultReadQueueNums)."""
+_BENCHMARK_QUEUES = 1024
+_SCHEDULE_QUEUES = 18
+"""One for each level of delay (SCHEDULE_TOPIC_QUEUE_NUM)."""
+_REVIVE_QUEUES = 8
+"""RocketMQ 5's reviveQueueNum."""
 
-    Raises:
-        UnreadableTopics: The file is there but may not be read.
-        BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
-            value and rule.
+
+@dataclass(frozen=True, slots=True)
+class BuiltInTopicsConfig:
+    """The settings of the built-in topics. Fields are named after RocketMQ's BrokerConfig and have its defaults."""
+
+    cluster_name: str
+    broker_name: str
+    auto_create_topic_enable: bool = True
+    """Whether producers may make topics by sending to them."""
+    default_topic_queue_nums: int = 8
+    """Queues of TBW102: most that a topic made by sending gets."""
+    cluster_topic_enable: bool = True
+    """Whether the topic named after the cluster can be read and written."""
+    broker_topic_enable: bool = True
+    """Whether the topic named after the broker can be read and written."""
+    trace_topic_enable: bool = False
+    """Whether the broker keeps traces of messages."""
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    """Where it keeps them."""
+
+
+def built_in_topics(config: BuiltInTopicsConfig) -> tuple[TopicConfig, ...]:
+    """The built-in topics, in the order that RocketMQ makes them in; those of version 5 at the end.
+
+    A topic with the cluster's or the broker's name in its own is left out if its name would be too long.
     """
-    return load_file(path, lambda content: decode_topics(content, on_bad_topic))
+    inherited = _INHERIT | _READ_WRITE
+    queues, cluster = config.default_topic_queue_nums, config.cluster_name
+    topics = [
+        _topic("SELF_TEST_TOPIC", 1),
+        *([_topic(AUTO_CREATE_TOPIC, queues, inherited)] if config.auto_create_topic_enable else []),
+        _topic("BenchmarkTest", _BENCHMARK_QUEUES),
+        _topic(cluster, _DEFAULT_QUEUES, inherited if config.cluster_topic_enable else _INHERIT),
+        _topic(config.broker_name, 1, inherited if config.broker_topic_enable else _INHERIT),
+        _topic("OFFSET_MOVED_EVENT", 1),
+        _topic("SCHEDULE_TOPIC_XXXX", _SCHEDULE_QUEUES),
+        *([_topic(config.msg_trace_topic_name, 1)] if config.trace_topic_enable else []),
+        _topic(f"{cluster}_REPLY_TOPIC", 1),
+        _topic(f"rmq_sys_REVIVE_LOG_{cluster}", _REVIVE_QUEUES),
+        _topic(f"{SYNC_MEMBER_TOPIC_PREFIX}{config.broker_name}", 1, _INHERIT),
+        _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+    ]
+    by_name = {topic.topic_name: topic for topic in topics if len(topic.topic_name) <= MAX_NAME_LENGTH}
+    return tuple(by_name.values())  # a broker named like its cluster has one topic for both
 
 
-def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
-    """Reads a file of the broker's and decodes it. Raises as ``load_topic_config_table``."""
-    try:
-        with open_regular(path) as stream:
-            content = read_as_it_is(stream, MAX_FILE_BYTES)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise BrokenTopics(f"{path}: {error.strerror}") from error
-    except OSError as error:
-        raise UnreadableTopics(f"{path}: {error.strerror}") from error
-    if is_damaged(path, content):
-        raise BrokenTopics(f"{path}: does not match its checksum")
-    try:
-        return decode(content)
-    except BrokenTopics as error:
-        raise BrokenTopics(f"{path}: {error}") from error
+def is_system_topic(name: str, built_in: frozenset[str]) -> bool:
+    """Whether a topic is the broker's own, which no call may change (RocketMQ: TopicValidator.isSystemTopic)."""
+    return name in built_in or is_system_name(name)
 
 
-def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicConfigTable:
-    """Makes the table of the content of a topics.json. Topics that are skipped are named in its unknown parts.
-
-    Raises:
-        BrokenTopics: It is not a topics.json, or has a topic that breaks a rule and bad topics are refused.
-    """
-    return decoded(content, lambda text: _table(parsed(text), on_bad_topic))
-
-
-def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
-    """What a function reads from the text of a file; its ValueErrors become errors about the file.
-
-    Raises:
-        BrokenTopics: The content is too large, not UTF-8, empty, no JSON, or breaks a rule.
-    """
-    if len(content) > MAX_FILE_BYTES:
-        raise BrokenTopics(f"the file is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BrokenTopics(f"byte {error.start} is not UTF-8") from error
-    if not text.strip():
-        raise BrokenTopics("the file is empty")
-    try:
-        return read(text)
-    except json.JSONDecodeError as error:
-        raise BrokenTopics(f"not JSON, or cut off: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise BrokenTopics(str(error)) from error
-
-
-def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
-    """Logs once which topics a table lacks because they break a rule."""
-    skipped = table.unknown.skipped_topics
-    if skipped:
-        names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
-        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names)
-
-
-def _table(document: object, on_bad_topic: OnBadTopic) -> TopicConfigTable:
-    root = object_of("the file", document)
-    version = object_of("dataVersion", root.get("dataVersion"))
-    values = object_of("topicConfigTable", root.get("topicConfigTable"))
-    topics: list[TopicConfig] = []
-    skipped: dict[str, Any] = {}
-    for name, value in values.items():
-        try:
-            topics.append(_topic(name, value))
-        except ValueError:
-            if on_bad_topic == "refuse":
-                raise
-            skipped[name] = value
-    return TopicConfigTable(
-        version_of(version),
-        tuple(topics),
-        UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None),
-    )
-
-
-def version_of(version: Mapping[str, Any]) -> DataVersion:
-    """The dataVersion of a file. Raises ValueError."""
-    try:
-        return DataVersion(
-            timestamp_millis=integer_of(version, "timestamp", _MAX_INT64),
-            counter=integer_of(version, "counter", _MAX_INT64 - 1),  # there is always a next one
-            state_version=integer_of(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
-        )
-    except ValueError as error:
-        raise ValueError(f"dataVersion: {error}") from error
-
-
-def _topic(name: str, value: object) -> TopicConfig:
-    try:
-        return _checked_topic(name, value)
-    except ValueError as error:
-        raise ValueError(f"topic {name[:MAX_NAME_LENGTH]!r}: {error}") from error
-
-
-def _checked_topic(name: str, value: object) -> TopicConfig:
-    try:
-        check_topic(name)
-    except ValueError as error:
-        raise ValueError(f"topicName {error}") from error
-    topic = object_of("its value", value)
-    if topic.get("topicName", name) != name:
-        raise ValueError(f"topicName is {topic['topicName']!r:.40}, must be the topic's key in topicConfigTable")
-    order = topic.get("order", False)
-    if type(order) is not bool:
-        raise ValueError(f"order is {order!r:.40}, must be true or false")
-    return TopicConfig(
-        topic_name=name,
-        read_queue_nums=integer_of(topic, "readQueueNums", MAX_QUEUE_NUMS),
-        write_queue_nums=integer_of(topic, "writeQueueNums", MAX_QUEUE_NUMS),
-        perm=integer_of(topic, "perm", MAX_PERM),
-        topic_sys_flag=integer_of(topic, "topicSysFlag", _MAX_INT32) if "topicSysFlag" in topic else 0,
-        order=order,
-        topic_filter_type=text_of("topicFilterType", topic.get("topicFilterType", "SINGLE_TAG")),
-        attributes=_attributes(topic.get("attributes")),
-        unknown=_unknown(topic, _TOPIC_FIELDS),
-    )
-
-
-def _attributes(value: object) -> Mapping[str, str] | None:
-    if value is None:
-        return None
-    attributes = object_of("attributes", value)
-    for key, text in attributes.items():
-        text_of(f"attributes[{key[:MAX_NAME_LENGTH]!r}]", text)
-    return attributes
-
-
-def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any] | None:
-    if values.keys() <= known:
-        return None
-    return {key: value for key, value in values.items() if key not in known}
+def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

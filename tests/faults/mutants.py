@@ -135,14 +135,14 @@ MUTANTS = (
     ),
     Mutant(
         "a client believes every loss",
-        (Line("route_client/routes/safety.py", "    return all(any(_covers(", "    return True or all(any(_covers("),),
+        (Line("route_client/cache.py", "    return all(any(_covers(", "    return True or all(any(_covers("),),
         _runs("kill-agent", "stop-all-agents"),
     ),
     Mutant(
         "an agent sends its first table for ever",
         (
             Line(
-                "broker_agent/topics/followed.py",
+                "broker_agent/topics/storage.py",
                 "        for _changes in watchfiles.watch(",
                 "        for _changes in () and watchfiles.watch(",
             ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_file import TopicsFile
 from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.audit_file import AUDIT_FILE, RotatingFile
 from namesrv.storage.config_file import ConfigFile
@@ -17,8 +17,8 @@ from namesrv.storage.epoch_file import next_epoch
 from namesrv.storage.intents_file import IntentsFile
 from namesrv.storage.kv_config_file import KvConfigFile
 from namesrv.storage.snapshot_file import SnapshotFile
-from route_client.routes.route import QueueData, TopicRoute
-from route_client.source.disk_cache import DiskCache
+from route_client.disk_cache import DiskCache
+from route_client.route import QueueData, TopicRoute
 
 ITEMS = 40
 """Pieces of a content that all tell its number."""

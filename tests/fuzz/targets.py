@@ -12,10 +12,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from broker_agent.namesrv_list.names import check_address_server, check_namesrv, decode_list, parse_list
-from broker_agent.topics.mappings_file import decode_mappings
-from broker_agent.topics.table import BrokenTopics, decode_topics
-from broker_agent.topics.topics_file import encode_topics
+from broker_agent.namesrv_list import check_address_server, check_namesrv, decode_list, parse_list
+from broker_agent.topics.files import BrokenTopics, decode_mappings, decode_topics, encode_topics
 from groundwork.certificates import CertificateError, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.grpc_errors import DETAILS_KEY, RichError
@@ -36,10 +34,10 @@ from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.storage.durable_file import BrokenFile
 from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from nsctl.fleet.contexts import ContextError, client_files, name_servers
+from route_client.disk_cache import SUFFIX, DiskCache
+from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
-from route_client.routes.route import from_wire, to_wire
-from route_client.source.disk_cache import SUFFIX, DiskCache
-from route_client.source.endpoints import EndpointList
+from route_client.route import from_wire, to_wire
 from route_pipeline.source.offsets import OffsetError, from_json, to_json
 from route_pipeline.source.options import ReadRequest
 from tests.support.core_fleet import Fleet

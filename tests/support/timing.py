@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-import broker_agent.timing.clock
+import broker_agent.timing
 import namesrv_console.fleet.observer
 from tests.support.virtual_clock import VirtualClock
 
@@ -16,9 +16,9 @@ class MeanChance(random.Random):
         return 0.5
 
 
-def agent_timing(clock: VirtualClock) -> broker_agent.timing.clock.Timing:
+def agent_timing(clock: VirtualClock) -> broker_agent.timing.Timing:
     """An agent's, with a chance of its own that is the same each time."""
-    return broker_agent.timing.clock.Timing(clock, clock.wall, random.Random(1))
+    return broker_agent.timing.Timing(clock, clock.wall, random.Random(1))
 
 
 def console_timing(clock: VirtualClock) -> namesrv_console.fleet.observer.Timing:

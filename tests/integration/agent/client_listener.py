@@ -13,7 +13,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.server import ClientServer, ClientServerOptions
 from groundwork.endpoints import Endpoint
 

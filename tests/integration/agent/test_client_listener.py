@@ -17,11 +17,11 @@ from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker_agent.clients import channels, limits
-from broker_agent.clients.managers import ClientManagers
-from broker_agent.clients.queries import OperatorQueries
+from broker_agent.clients.client_service import OperatorQueries
+from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
 from broker_agent.errors import StartError
-from broker_agent.listener.server import AgentServer
+from broker_agent.listener import AgentServer
 from groundwork.grpc_errors import RichError
 from tests.integration.agent.client_listener import (
     ANY_PORT,

@@ -10,13 +10,13 @@ from functools import partial
 
 import pytest
 
-from broker_agent.broker.registration import BrokerState, Registration
-from broker_agent.connections.options import ConnectionOptions
-from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI
-from broker_agent.target.calls_in_flight import CallsInFlight
-from broker_agent.target.namesrv_target import NamesrvTarget
-from broker_agent.timing.clock import Timing
-from broker_agent.topics.table import load_topic_config_table
+from broker_agent.broker_outer_api import BrokerOuterAPI
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.channel import ConnectionOptions
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.registration import BrokerState, Registration
+from broker_agent.timing import Timing
+from broker_agent.topics.files import load_topic_config_table
 from groundwork.endpoints import Endpoint
 from tests.support.programs.agents import NEVER_SCAN, OddNameServer, free_port
 from tests.support.programs.processes import TOPICS, NamesrvProcess, eventually

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from broker_agent.listener.server import THREADS
+from broker_agent.listener import THREADS
 from groundwork.endpoints import Endpoint
 from tests.faults.load.frames import OF_LISTENERS, call, hello
 from tests.support.programs.agents import Agent

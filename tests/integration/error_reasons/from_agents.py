@@ -16,15 +16,16 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.auth.admission import AgentAdmission, ByPermits
+from broker_agent.auth import AgentAdmission, ByPermits
 from broker_agent.clients import channels, limits
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.server import ClientServer
 from broker_agent.topics import manager as topics_manager
+from broker_agent.topics.files import encode_topics
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.servicer import KEPT_TABLES, TopicConfigServicer
+from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_file import TopicsFile, encode_topics
+from broker_agent.topics.topic_service import KEPT_TABLES, TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.permits import Permits, Principal, token_key

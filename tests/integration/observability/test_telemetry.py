@@ -203,7 +203,7 @@ def refusal(program: str) -> str:
 
 def test_who_wants_no_export_does_not_load_it() -> None:
     program = (
-        "import sys, namesrv.cli, namesrv.server.server, broker_agent.cli, broker_agent.observability.exports as o\n"
+        "import sys, namesrv.cli, namesrv.server.server, broker_agent.cli, broker_agent.observability as o\n"
         "assert o.AgentObservability(None).observers == ()\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )

@@ -13,7 +13,7 @@ from route_client import (
     NoNamesrvAnsweredError,
     RouteClient,
 )
-from route_client.source.watch_stream import WatchStream
+from route_client.watch import WatchStream
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually

@@ -16,8 +16,8 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2
 
 from route_client import ClientSettings, KnownRoute, RouteChange, RouteClient, Stale, TopicRoute
-from route_client.routes.route import from_wire
-from route_client.routes.safety import all_really_went
+from route_client.cache import all_really_went
+from route_client.route import from_wire
 from tests.support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
 from tests.support.registrations import identity, registration
 

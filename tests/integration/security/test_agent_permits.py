@@ -14,7 +14,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from typer.testing import CliRunner
 
-from broker_agent.listener.server import SERVICE_NAME
+from broker_agent.listener import SERVICE_NAME
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from broker_agent.listener.server import SERVICE_NAME
+from broker_agent.listener import SERVICE_NAME
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker_agent.clients.channels import StreamChannel
-from broker_agent.clients.groups.producer_manager import ProducerRules
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.clients import ClientManagers
+from broker_agent.clients.groups import ProducerRules
 from broker_agent.clients.records import (
     ClientChannel,
     ClientChannelInfo,

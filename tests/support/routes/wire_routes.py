@@ -5,9 +5,8 @@ from __future__ import annotations
 from namesrv_api.v1 import route_data_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from route_client.routes.cache import Answer, Origin
-from route_client.routes.route import GroupKey, TopicRoute, from_wire
-from route_client.routes.safety import Removal
+from route_client.cache import Answer, Origin, Removal
+from route_client.route import GroupKey, TopicRoute, from_wire
 
 CLUSTER = "DefaultCluster"
 NS_A = Origin("ns-a", "0001")

@@ -9,8 +9,7 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import broker_probe_of
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import AgentSettings
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
+from broker_agent.timing import RegistrationSchedule, ScheduleRules, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer

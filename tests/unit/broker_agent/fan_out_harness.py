@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from broker_agent.broker.registration import BrokerState, Registration
-from broker_agent.connections.options import ConnectionOptions
-from broker_agent.fan_out.broker_outer_api import BrokerOuterAPI, Results
-from broker_agent.target.calls_in_flight import CallsInFlight
-from broker_agent.target.namesrv_target import NamesrvTarget
-from broker_agent.timing.clock import Timing
+from broker_agent.broker_outer_api import BrokerOuterAPI, Results
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.channel import ConnectionOptions
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.registration import BrokerState, Registration
+from broker_agent.timing import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer

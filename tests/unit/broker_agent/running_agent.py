@@ -15,10 +15,9 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.settings import AgentSettings
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.schedule import RegistrationSchedule
-from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.timing import RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import BuiltInTopicsConfig, built_in_topics
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, wait_until_idle
 

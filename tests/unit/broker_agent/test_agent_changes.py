@@ -13,8 +13,8 @@ from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.fan_out.registration_results import Master
-from broker_agent.timing.debounce import QUIET_SECONDS
+from broker_agent.broker_outer_api import Master
+from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError

@@ -11,11 +11,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from broker_agent.broker_controller import BrokerController
+from broker_agent.broker_outer_api import Master, RegistrationResults
 from broker_agent.errors import StartError
-from broker_agent.fan_out.registration_results import Master, RegistrationResults
-from broker_agent.listener.server import SERVICE_NAME
+from broker_agent.listener import SERVICE_NAME
+from broker_agent.name_server import RegisterBrokerResult
 from broker_agent.settings import AgentSettings
-from broker_agent.target.namesrv_target import RegisterBrokerResult
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import DEADLINE
 from tests.unit.broker_agent.controllers import (

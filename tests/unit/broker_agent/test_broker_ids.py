@@ -7,7 +7,7 @@ from collections.abc import Callable
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from structlog.testing import capture_logs
 
-from broker_agent.target.namesrv_target import NamesrvTarget
+from broker_agent.name_server import NamesrvTarget
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import FanOut, topic
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_agent.settings import AgentSettings
-from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
+from broker_agent.timing import RegistrationSchedule, ScheduleRules
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

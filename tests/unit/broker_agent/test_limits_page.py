@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from types import ModuleType
 
-from broker_agent.broker import registration
+from broker_agent import listener as fast_limits
+from broker_agent import namesrv_list, registration
 from broker_agent.clients import limits
-from broker_agent.listener import limits as fast_limits
-from broker_agent.namesrv_list import names
 from broker_agent.settings import AgentSettings
-from broker_agent.topics import manager, servicer, slave_synchronize, table
+from broker_agent.topics import files, manager, slave_synchronize, table, topic_service
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
 MODULES = (
     manager,
     table,
-    servicer,
+    files,
+    topic_service,
     registration,
-    names,
+    namesrv_list,
     slave_synchronize,
 )
 SETTINGS = ("max_calls_in_flight", "outer_threads", "outer_queue")
 """Settings that are limits."""
 
 _ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)
+
+
+def own_limits(module: ModuleType) -> frozenset[str]:
+    """Limits that a module defines and does not import."""
+    assigned = re.findall(r"^([A-Z][\w, ]*) = ", inspect.getsource(module), re.MULTILINE)
+    return frozenset(name for names in assigned for name in names.split(", ") if name.startswith("MAX_"))
+
+
+LISTENER_LIMITS = own_limits(fast_limits) | {
+    "KEEPALIVE_SECONDS",
+    "MAX_CONNECTION_AGE_SECONDS",
+    "CONNECTION_AGE_GRACE_SECONDS",
+}
 
 
 def rows(heading: str) -> dict[str, str]:
@@ -45,20 +60,11 @@ def test_the_page_has_every_limit_on_clients_and_no_other() -> None:
 
 
 def test_the_page_has_every_limit_of_the_fast_listener_and_no_other() -> None:
-    in_force = {name: value for name, value in vars(fast_limits).items() if name.isupper()}
+    in_force = {name: value for name, value in vars(fast_limits).items() if name in LISTENER_LIMITS}
     assert rows("The fast listener") == shown(in_force)
 
 
 def test_the_page_has_the_other_limits_of_the_agent() -> None:
-    in_force = {
-        name: value
-        for module in MODULES
-        for name, value in vars(module).items()
-        if name.startswith("MAX_") and f"{module.__name__}.{name}" not in _IMPORTED
-    }
+    in_force = {name: value for module in MODULES for name, value in vars(module).items() if name in own_limits(module)}
     in_force |= {name: AgentSettings.model_fields[name].default for name in SETTINGS}
     assert rows("Topics, name servers and operators") == shown(in_force)
-
-
-_IMPORTED = {f"{table.__name__}.{name}" for name in ("MAX_NAME_LENGTH", "MAX_PERM", "MAX_QUEUE_NUMS")}
-"""Limits that are the name server's, too, and stand further up on the page."""

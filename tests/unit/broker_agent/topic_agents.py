@@ -10,9 +10,9 @@ import grpc
 import pytest
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceServicer, TopicConfigServiceStub
 
-from broker_agent.auth.admission import AgentAdmission
-from broker_agent.listener.server import AgentServer
-from broker_agent.topics.servicer import SERVICE
+from broker_agent.auth import AgentAdmission
+from broker_agent.listener import AgentServer
+from broker_agent.topics.topic_service import SERVICE
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 

@@ -20,7 +20,7 @@ from route_client.allocate import (
     AllocateStrategy,
 )
 from route_client.errors import AllocationError
-from route_client.routes.route import MessageQueue
+from route_client.route import MessageQueue
 
 GROUP = "consumers"
 
@@ -77,7 +77,7 @@ def test_averagely_is_upstream_s_formula(number: int, consumers: int, data: st.D
 def test_scenario_81_by_circle_deals_out_and_a_stranger_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
     circle = AllocateAveragelyByCircle()
     assert shares(circle, queues(10), clients(4)) == [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]]
-    with caplog.at_level(logging.WARNING, logger="route_client.allocate.strategy"):  # whatever other tests set
+    with caplog.at_level(logging.WARNING, logger="route_client.allocate"):  # whatever other tests set
         assert circle.allocate(GROUP, "stranger", queues(10), clients(4)) == []
     assert "stranger" in caplog.text
 

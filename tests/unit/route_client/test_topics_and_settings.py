@@ -7,12 +7,11 @@ import pytest
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
+from route_client.cache import Answer, Origin
+from route_client.divergence import Divergence
 from route_client.errors import TooManyTopicsError
-from route_client.routes.cache import Answer, Origin
-from route_client.routes.divergence import Divergence
 from route_client.settings import ClientSettings
-from route_client.source.topics import TOPICS_PER_STREAM, KeptTopics, WatchedUpTo
-from route_client.source.watch_stream import ResumePoint
+from route_client.watch import TOPICS_PER_STREAM, KeptTopics, ResumePoint, WatchedUpTo
 from tests.support.routes.wire_routes import NS_A, NS_B, answer, route
 
 A, B, C = (Endpoint(name, 9876) for name in "abc")

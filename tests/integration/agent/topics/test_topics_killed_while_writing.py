@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.topics.table import load_topic_config_table
-from broker_agent.topics.topics_file import copy_of
+from broker_agent.topics.files import load_topic_config_table
+from broker_agent.topics.storage import copy_of
 from tests.support.programs.processes import Process, eventually
 
 pytestmark = pytest.mark.slow

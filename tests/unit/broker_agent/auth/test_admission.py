@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.auth.actions import ACTIONS, COMMANDS, SERVICES
-from broker_agent.auth.admission import AgentAdmission, ByPermits, OwnGroupCommands
+from broker_agent.auth import ACTIONS, COMMANDS, SERVICES, AgentAdmission, ByPermits, OwnGroupCommands
 from groundwork.errors import NotAuthenticated, NotPermitted
 from groundwork.permits import AgentAction, GroupPattern, Permits, Principal
 

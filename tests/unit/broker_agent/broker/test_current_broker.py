@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.broker.current_broker import CurrentBroker
-from broker_agent.broker.registration import BrokerState
-from broker_agent.timing.clock import Timing
+from broker_agent.registration import BrokerState, CurrentBroker
+from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 

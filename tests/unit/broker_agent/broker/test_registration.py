@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.broker.registration import BrokerState, Registration
+from broker_agent.registration import BrokerState, Registration
 from broker_agent.settings import AgentSettings
-from broker_agent.topics.static_topic import TopicQueueMapping
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
 
 TABLE = TopicConfigTable(
     DataVersion(timestamp_millis=5, counter=0),

@@ -5,7 +5,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.channels import ClientChannels, PlainClient
 from broker_agent.clients.limits import MAX_PENDING_NOTICES
-from broker_agent.rpc_errors import ChannelGone, LimitExceeded, ShuttingDown
+from broker_agent.errors import ChannelGone, LimitExceeded, ShuttingDown
 from tests.support.fakes.agent_clients import SILENCE, told
 from tests.support.virtual_clock import VirtualClock
 

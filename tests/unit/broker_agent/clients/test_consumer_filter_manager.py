@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients.groups import consumer_filter_manager
-from broker_agent.clients.groups.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
+from broker_agent.clients import consumer_filter_manager
+from broker_agent.clients.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
 from tests.support.fakes.agent_clients import Agent, consumer, sql, tags
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

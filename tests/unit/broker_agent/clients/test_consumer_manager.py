@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from broker_agent.clients.groups import consumer_manager
-from broker_agent.clients.groups.consumer_manager import ConsumerManager
+from broker_agent.clients import groups
+from broker_agent.clients.groups import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
-from broker_agent.rpc_errors import LimitExceeded
+from broker_agent.errors import LimitExceeded
 from tests.support.fakes.agent_clients import (
     BROADCASTING,
     CLUSTERING,
@@ -210,7 +210,7 @@ def test_the_groups_that_read_a_topic_are_found(consumers: Fixture) -> None:
 def test_subscriptions_have_room_up_to_the_limit_and_give_it_back(
     consumers: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_manager, "MAX_SUBSCRIPTION_CHARACTERS", 10)
+    monkeypatch.setattr(groups, "MAX_SUBSCRIPTION_CHARACTERS", 10)
     channel = FakeChannel()
     fits, too_large = consumer("one", tags("T", expression="x" * 9)), consumer("two", tags("U", expression=""))
     consumers.manager.check_room(channel, [fits])

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients.groups import filter_server_manager
-from broker_agent.clients.groups.filter_server_manager import FilterServerManager
-from broker_agent.rpc_errors import LimitExceeded
+from broker_agent.clients import filter_servers
+from broker_agent.clients.filter_servers import FilterServerManager
+from broker_agent.errors import LimitExceeded
 from tests.support.fakes.agent_clients import FakeChannel
 from tests.support.virtual_clock import VirtualClock
 
@@ -58,7 +58,7 @@ def test_a_filter_server_may_change_its_address(servers: Fixture) -> None:
 
 
 def test_there_is_room_up_to_the_limit_and_not_beyond(servers: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_server_manager, "MAX_FILTER_SERVERS", 1)
+    monkeypatch.setattr(filter_servers, "MAX_FILTER_SERVERS", 1)
     channel = FakeChannel()
     servers.manager.register_filter_server(channel, "a:1")
     servers.manager.register_filter_server(channel, "a:1")

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from broker_agent.clients.managers import ClientManagers
-from broker_agent.rpc_errors import ChannelGone
+from broker_agent.clients.clients import ClientManagers
+from broker_agent.errors import ChannelGone
 from tests.support.fakes.agent_clients import Agent, consumer, heartbeat, told
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.clients.groups import group_members
+from broker_agent.clients import groups
 from broker_agent.clients.records import HeartbeatData
-from broker_agent.rpc_errors import ChannelGone, LimitExceeded
+from broker_agent.errors import ChannelGone, LimitExceeded
 from tests.support.fakes.agent_clients import Agent, consumer, heartbeat, tags, told
 
 GROUP = "group"
@@ -23,7 +23,7 @@ def test_a_heartbeat_that_one_limit_refuses_changes_nothing_at_all(monkeypatch: 
     peer, channel = agent.open(), agent.open()
     agent.beat(peer, "peer", [], [consumer("full")])
     peer.take()
-    monkeypatch.setattr(group_members, "MAX_CLIENTS_PER_GROUP", 1)
+    monkeypatch.setattr(groups, "MAX_CLIENTS_PER_GROUP", 1)
     with pytest.raises(LimitExceeded):
         agent.beat(channel, "client", ["producers"], [consumer("new"), consumer("full")])
     assert agent.tables.producers.groups == ()

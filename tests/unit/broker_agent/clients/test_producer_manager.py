@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from broker_agent.clients.groups import group_members
-from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
-from broker_agent.rpc_errors import LimitExceeded
+from broker_agent.clients import groups as groups_module
+from broker_agent.clients.groups import ProducerManager, ProducerRules
+from broker_agent.errors import LimitExceeded
 from tests.support.fakes.agent_clients import SILENCE, Events, FakeChannel, client
 from tests.support.virtual_clock import VirtualClock
 
@@ -179,11 +179,11 @@ def test_there_is_room_up_to_each_limit_and_not_beyond(
     producers: Fixture, monkeypatch: pytest.MonkeyPatch, limit: str, groups: list[str], problem: str
 ) -> None:
     known, new = FakeChannel(), FakeChannel()
-    monkeypatch.setattr(group_members, limit, 1)
+    monkeypatch.setattr(groups_module, limit, 1)
     producers.manager.check_room(known, [GROUP])
     producers.register(known)
     producers.manager.check_room(known, [GROUP])  # whoever is in has room
     with pytest.raises(LimitExceeded, match=problem):
         producers.manager.check_room(new, groups)
-    monkeypatch.setattr(group_members, limit, 2)
+    monkeypatch.setattr(groups_module, limit, 2)
     producers.manager.check_room(new, groups)

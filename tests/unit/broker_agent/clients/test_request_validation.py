@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients import limits, request_validation
+from broker_agent.clients import client_service, limits
 from broker_agent.clients.records import ConsumeFromWhere, ConsumeType, ExpressionType, MessageModel
-from broker_agent.rpc_errors import InvalidField, LimitExceeded
+from broker_agent.errors import InvalidField, LimitExceeded
 
 Change = Callable[[pb.HeartbeatRequest], Any]
 
@@ -35,7 +35,7 @@ def request() -> pb.HeartbeatRequest:
 
 
 def test_a_heartbeat_becomes_a_record() -> None:
-    data = request_validation.heartbeat(request())
+    data = client_service.heartbeat(request())
     assert (data.client_id, data.language, data.version) == ("10.0.0.1@one", "GO", "5.3.0")
     assert data.producer_groups == ("producers",)
     (consumer,) = data.consumers
@@ -88,7 +88,7 @@ def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, valu
     message = request()
     _set(field, value)(message)
     with pytest.raises(InvalidField) as refused:
-        request_validation.heartbeat(message)
+        client_service.heartbeat(message)
     assert refused.value.field == field
     assert problem in refused.value.problem
 
@@ -106,7 +106,7 @@ def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, valu
 def test_a_field_at_its_limit_is_taken(field: str, value: str) -> None:
     message = request()
     _set(field, value)(message)
-    request_validation.heartbeat(message)
+    client_service.heartbeat(message)
 
 
 @pytest.mark.parametrize("groups", ["producer_groups", "consumer_groups"])
@@ -115,7 +115,7 @@ def test_a_group_that_is_there_twice_is_named(groups: str) -> None:
     repeated = getattr(message, groups)
     repeated.add().CopyFrom(repeated[0])
     with pytest.raises(InvalidField, match=rf"{groups}\[1\]\.group_name: .* is there twice"):
-        request_validation.heartbeat(message)
+        client_service.heartbeat(message)
 
 
 def test_groups_and_subscriptions_are_taken_up_to_the_limit_and_not_beyond() -> None:
@@ -124,37 +124,37 @@ def test_groups_and_subscriptions_are_taken_up_to_the_limit_and_not_beyond() -> 
         message.producer_groups.add(group_name=f"p{number}")
     for number in range(limits.MAX_SUBSCRIPTIONS - 2):
         message.consumer_groups[0].subscriptions.add(topic=f"t{number}")
-    request_validation.heartbeat(message)
+    client_service.heartbeat(message)
     message.consumer_groups[0].subscriptions.add(topic="one-more")
     with pytest.raises(LimitExceeded, match="subscriptions of one consumer group: 1001 is over the limit of 1000"):
-        request_validation.heartbeat(message)
+        client_service.heartbeat(message)
     message.producer_groups.add(group_name="one-more")
     with pytest.raises(LimitExceeded, match="producer groups of one heartbeat: 101 is over the limit of 100"):
-        request_validation.heartbeat(message)
+        client_service.heartbeat(message)
 
 
 def test_a_page_token_says_after_whom_to_go_on_and_others_are_refused() -> None:
-    assert request_validation.after_page_token(request_validation.page_token("id", "127.0.0.1:1")) == (
+    assert client_service.after_page_token(client_service.make_page_token("id", "127.0.0.1:1")) == (
         "id",
         "127.0.0.1:1",
     )
-    assert request_validation.after_page_token("") == ("", "")
+    assert client_service.after_page_token("") == ("", "")
     for token in ("#", "/w==", "x"):
         with pytest.raises(InvalidField, match="page_token"):
-            request_validation.after_page_token(token)
+            client_service.after_page_token(token)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 1000), (1, 1), (1000, 1000), (1001, 1000)])
 def test_a_page_has_at_most_1000_connections(asked: int, given: int) -> None:
-    assert request_validation.page_size(asked) == given
+    assert client_service.check_page_size(asked) == given
 
 
 def test_a_negative_page_size_is_refused() -> None:
     with pytest.raises(InvalidField, match="page_size: is -1, must not be negative"):
-        request_validation.page_size(-1)
+        client_service.check_page_size(-1)
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:0", "host:x"])
 def test_the_address_of_a_filter_server_is_host_and_port(address: str) -> None:
     with pytest.raises(InvalidField, match="filter_server_addr"):
-        request_validation.check_address("filter_server_addr", address)
+        client_service.check_address("filter_server_addr", address)

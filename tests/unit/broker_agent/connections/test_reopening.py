@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from broker_agent.connections.reopening import Reopening, ReopeningRules
-from broker_agent.timing.clock import Timing
+from broker_agent.channel import Reopening, ReopeningRules
+from broker_agent.timing import Timing
 
 
 def reopening(seed: int = 1) -> Reopening:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import grpc
 from structlog.testing import capture_logs
 
-from broker_agent.broker.registration import Registration
-from broker_agent.fan_out.broker_outer_api import Results
-from broker_agent.target.namesrv_target import NamesrvTarget, RegisterBrokerResult
+from broker_agent.broker_outer_api import Results
+from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
+from broker_agent.registration import Registration
 from groundwork.grpc_errors import RichError
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import BROKER, IMPATIENT, FanOut, registration

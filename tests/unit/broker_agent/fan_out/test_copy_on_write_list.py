@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from broker_agent.fan_out.copy_on_write_list import CopyOnWriteList
+from broker_agent.concurrency import CopyOnWriteList
 
 
 def test_what_a_reader_holds_does_not_change_when_something_is_appended() -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from broker_agent.fan_out.count_down_latch import CountDownLatch
+from broker_agent.concurrency import CountDownLatch
 
 
 def test_a_waiter_goes_on_when_the_last_task_has_counted_down() -> None:

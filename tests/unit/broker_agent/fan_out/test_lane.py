@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.fan_out.lane import TargetLane
-from broker_agent.fan_out.outer_executor import OuterExecutor
+from broker_agent.concurrency import OuterExecutor
+from broker_agent.name_server import TargetLane
 
 DEADLINE = 10.0
 

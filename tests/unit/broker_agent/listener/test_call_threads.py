@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_agent.listener.call_threads import CallThreads
+from broker_agent.listener import CallThreads
 
 WAIT_SECONDS = 20.0
 

@@ -8,11 +8,10 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent import rpc_errors
-from broker_agent.error_codes import CODES
-from broker_agent.listener.server import AgentServer
-from broker_agent.rpc_errors import CallRefused, InvalidField, LimitExceeded, NotDurable
-from broker_agent.topics.servicer import SERVICE
+from broker_agent import errors
+from broker_agent.errors import CODES, CallRefused, InvalidField, LimitExceeded, NotDurable
+from broker_agent.listener import AgentServer
+from broker_agent.topics.topic_service import SERVICE
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import FieldViolation, RichError
 from tests.support.fakes.registering_name_server import DEADLINE
@@ -100,7 +99,7 @@ def test_bytes_that_are_no_message_are_the_callers_error(ask: Ask) -> None:
 def test_every_error_has_a_code_and_a_reason_of_its_own() -> None:
     kinds = {
         kind
-        for kind in vars(rpc_errors).values()
+        for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, CallRefused) and kind is not CallRefused
     }
     assert set(CODES) == kinds

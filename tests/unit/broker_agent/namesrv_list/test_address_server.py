@@ -10,9 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list import MAX_NAME_SERVERS, name_sources
-from broker_agent.namesrv_list.name_sources import FETCH_JITTER, FETCH_PERIOD_SECONDS, AddressServer
-from broker_agent.namesrv_list.names import MAX_LIST_BYTES
+from broker_agent import namesrv_list
+from broker_agent.namesrv_list import (
+    FETCH_JITTER,
+    FETCH_PERIOD_SECONDS,
+    MAX_LIST_BYTES,
+    MAX_NAME_SERVERS,
+    AddressServer,
+)
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
 from tests.support.timing import agent_timing
@@ -200,7 +205,7 @@ def test_another_service_on_the_port_changes_nothing(ask: Callable[[str], Asking
 def test_an_answer_that_never_ends_is_cut_off(
     server: HttpServer, ask: Callable[[str], Asking], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(name_sources, "FETCH_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(namesrv_list, "FETCH_TIMEOUT_SECONDS", 0.3)
     server.drip.set()
     asking = ask(server.url)
     with capture_logs() as logs:

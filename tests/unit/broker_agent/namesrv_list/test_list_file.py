@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list import name_sources
-from broker_agent.namesrv_list.name_sources import ListFile
+from broker_agent import namesrv_list
+from broker_agent.namesrv_list import ListFile
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
 from tests.support.fakes.registering_name_server import DEADLINE
@@ -33,7 +33,7 @@ class WatchedFile:
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedFile]:
-    monkeypatch.setattr(name_sources, "REREAD_MILLIS", 200)
+    monkeypatch.setattr(namesrv_list, "REREAD_MILLIS", 200)
     watching = WatchedFile(tmp_path / "list")
     yield watching
     watching.stop()
@@ -55,7 +55,7 @@ def test_a_file_that_is_replaced_by_renaming_is_read_each_time(watched: WatchedF
 def test_a_link_that_is_turned_as_a_config_map_does_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(name_sources, "REREAD_MILLIS", 200)
+    monkeypatch.setattr(namesrv_list, "REREAD_MILLIS", 200)
     for version, content in (("..1", "a:1"), ("..2", "b:1")):
         (tmp_path / version).mkdir()
         (tmp_path / version / "list").write_text(content)
@@ -88,7 +88,7 @@ def test_a_broken_missing_or_overlong_file_keeps_the_list_and_is_logged_once(wat
 
 
 def test_a_folder_that_goes_and_comes_back_is_followed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_sources, "REREAD_MILLIS", 200)
+    monkeypatch.setattr(namesrv_list, "REREAD_MILLIS", 200)
     folder = tmp_path / "folder"
     folder.mkdir()
     watching = WatchedFile(folder / "list")
@@ -109,7 +109,7 @@ def test_a_file_whose_folder_cannot_be_watched_is_read_now_and_then(
     def no_watches_left(*_: object, **__: object) -> None:
         raise OSError(28, "no inotify watches are left")
 
-    monkeypatch.setattr(name_sources, "watch", no_watches_left)
+    monkeypatch.setattr(namesrv_list, "watch", no_watches_left)
     again = WatchedFile(tmp_path / "list")
     again.path.write_text("b:1")
     assert again.told.get(timeout=DEADLINE) == endpoints("b:1")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.namesrv_list.names import (
+from broker_agent.namesrv_list import (
     MAX_LIST_BYTES,
     MAX_NAME_SERVERS,
     check_address_server,

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list import MAX_NAME_SERVERS, NamesrvList, namesrv_list_of
-from broker_agent.namesrv_list.name_sources import OnNames
-from broker_agent.namesrv_list.namesrv_list import FIRST_LOOKUP_SECONDS
-from broker_agent.namesrv_list.resolved_name import RESOLVE_PERIOD_SECONDS
-from broker_agent.timing.clock import Timing
+from broker_agent.namesrv_list import (
+    FIRST_LOOKUP_SECONDS,
+    MAX_NAME_SERVERS,
+    RESOLVE_PERIOD_SECONDS,
+    NamesrvList,
+    OnNames,
+    namesrv_list_of,
+)
+from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.name_system import NameSystem, endpoints
 from tests.support.fakes.registering_name_server import DEADLINE

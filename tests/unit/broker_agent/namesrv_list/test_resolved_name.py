@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.namesrv_list.resolved_name import (
+from broker_agent.namesrv_list import (
     RESOLVE_JITTER,
     RESOLVE_PERIOD_SECONDS,
     ResolvedName,

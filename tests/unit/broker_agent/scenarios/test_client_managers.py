@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from broker_agent.clients.groups.consumer_manager import ConsumerManager
-from broker_agent.clients.groups.producer_manager import ProducerManager, ProducerRules
+from broker_agent.clients.groups import ConsumerManager, ProducerManager, ProducerRules
 from tests.support.fakes.agent_clients import BROADCASTING, SILENCE, Events, FakeChannel, client, consumer
 from tests.support.virtual_clock import VirtualClock
 

@@ -6,8 +6,8 @@ import grpc
 import pytest
 
 from broker_agent.errors import NameServerError
-from broker_agent.target.call_retries import CallRetries
-from broker_agent.timing.clock import Timing
+from broker_agent.name_server import CallRetries
+from broker_agent.timing import Timing
 from groundwork.grpc_errors import RichError
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

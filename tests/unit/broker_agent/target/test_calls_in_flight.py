@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.concurrency import OuterExecutor
 from broker_agent.errors import NameServerError
-from broker_agent.fan_out.outer_executor import OuterExecutor
-from broker_agent.target.calls_in_flight import CallsInFlight
-from broker_agent.timing.clock import Timing
+from broker_agent.timing import Timing
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.fan_out_harness import FanOut

@@ -8,10 +8,10 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent.connections.options import ConnectionOptions
+from broker_agent.channel import ConnectionOptions
 from broker_agent.errors import NameServerError
-from broker_agent.target.namesrv_target import NamesrvTarget
-from broker_agent.timing.clock import Timing
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.unit.broker_agent.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of

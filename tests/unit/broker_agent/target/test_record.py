@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 
-from broker_agent.target.record import TargetRecord
+from broker_agent.name_server import TargetRecord
 from groundwork.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

@@ -13,11 +13,10 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.broker import registration as registration_module
-from broker_agent.broker.registration import Registration, body_crc32
-from broker_agent.target.namesrv_target import NamesrvTarget
-from broker_agent.target.state import FIRST_REFUSED_SECONDS
-from broker_agent.timing.clock import Timing
+from broker_agent import registration as registration_module
+from broker_agent.name_server import FIRST_REFUSED_SECONDS, NamesrvTarget
+from broker_agent.registration import Registration, body_crc32
+from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.grpc_errors import RichError
 from tests.support.fakes.registering_name_server import FakeNameServer

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.schedule import RegistrationSchedule, ScheduleRules
+from broker_agent.timing import RegistrationSchedule, ScheduleRules, Timing
 from tests.support.virtual_clock import VirtualClock
 
 

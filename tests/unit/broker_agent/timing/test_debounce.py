@@ -5,8 +5,7 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.timing.clock import Timing
-from broker_agent.timing.debounce import ChangeThread, Debounce
+from broker_agent.timing import ChangeThread, Debounce, Timing
 from tests.support.fakes.registering_name_server import DEADLINE
 
 

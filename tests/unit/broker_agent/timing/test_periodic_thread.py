@@ -4,7 +4,7 @@ import threading
 
 from structlog.testing import capture_logs
 
-from broker_agent.timing.periodic_thread import AFTER_BUG_SECONDS, PeriodicThread
+from broker_agent.timing import AFTER_BUG_SECONDS, PeriodicThread
 from tests.support.virtual_clock import VirtualClock
 
 

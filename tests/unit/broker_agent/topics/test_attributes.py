@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from broker_agent.rpc_errors import InvalidField
-from broker_agent.topics.attributes import Attribute, altered_attributes
+from broker_agent.errors import InvalidField
+from broker_agent.topics.topic_service import Attribute, altered_attributes
 
 KNOWN = {
     "enum": Attribute(frozenset({"one", "two"}), changeable=True),

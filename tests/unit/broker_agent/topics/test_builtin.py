@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics, is_system_topic
+from broker_agent.topics.table import BuiltInTopicsConfig, built_in_topics, is_system_topic
 
 CONFIG = BuiltInTopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a")
 

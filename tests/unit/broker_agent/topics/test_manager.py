@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.errors import StartError
-from broker_agent.rpc_errors import LimitExceeded, NotDurable, SystemTopic, TopicNotFound, TopicsFollowed
+from broker_agent.errors import LimitExceeded, NotDurable, StartError, SystemTopic, TopicNotFound, TopicsFollowed
 from broker_agent.topics import manager as manager_module
-from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
-from broker_agent.topics.topics_file import TopicsFile, encode_topics, replace_keeping_copy
+from broker_agent.topics.storage import TopicsFile, replace_keeping_copy
+from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 

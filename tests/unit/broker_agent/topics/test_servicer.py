@@ -10,12 +10,11 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
-from broker_agent.topics import servicer
-from broker_agent.topics.builtin import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics import topic_service
+from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.servicer import KEPT_TABLES, TopicConfigServicer
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
-from broker_agent.topics.topics_file import encode_topics
+from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from broker_agent.topics.topic_service import KEPT_TABLES, TopicConfigServicer
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
@@ -177,9 +176,9 @@ def test_pages_of_any_size_give_all_topics_once_and_in_order(agent: Agent, size:
 
 
 def test_pages_are_filled_by_bytes_too_and_never_empty(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servicer, "MAX_PAGE_BYTES", 50)
+    monkeypatch.setattr(topic_service, "MAX_PAGE_BYTES", 50)
     assert [len(page.topics) for page in agent.pages(100)] == [2, 2, 2, 2, 2]
-    monkeypatch.setattr(servicer, "MAX_PAGE_BYTES", 1)
+    monkeypatch.setattr(topic_service, "MAX_PAGE_BYTES", 1)
     assert [len(page.topics) for page in agent.pages(100)] == [1] * 10
 
 

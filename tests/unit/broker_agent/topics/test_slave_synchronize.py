@@ -8,13 +8,14 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent.rpc_errors import NotDurable
+from broker_agent.errors import NotDurable
 from broker_agent.topics import slave_synchronize
+from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.servicer import TopicConfigServicer
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, load_topic_config_table
-from broker_agent.topics.topics_file import TopicsFile, encode_topics
+from broker_agent.topics.storage import TopicsFile
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock

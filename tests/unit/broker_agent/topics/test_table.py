@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.topics import table
-from broker_agent.topics.table import (
-    BrokenTopics,
-    DataVersion,
-    TopicConfig,
-    TopicConfigTable,
-    changed_topics,
-    decode_topics,
-    load_topic_config_table,
-    log_skipped_topics,
-)
+from broker_agent.topics import files
+from broker_agent.topics.files import BrokenTopics, decode_topics, load_topic_config_table, log_skipped_topics
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, changed_topics
 from tests.support.programs.processes import TOPICS
 
 TOPIC = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
@@ -167,7 +159,7 @@ def test_a_broken_version_is_refused_even_where_bad_topics_are_skipped(tmp_path:
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     content = TOPICS.read_bytes()
-    monkeypatch.setattr(table, "MAX_FILE_BYTES", len(content))
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", len(content))
     assert len(decode_topics(content).topics) == 11
     with pytest.raises(BrokenTopics, match=f"the file is larger than {len(content)} bytes"):
         decode_topics(content + b" ")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from broker_agent.errors import StartError
-from broker_agent.rpc_errors import NotDurable, TopicsFileChanged
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts, decode_topics
-from broker_agent.topics.topics_file import TopicsFile, copy_of, encode_topics, replace_keeping_copy
+from broker_agent.errors import NotDurable, StartError, TopicsFileChanged
+from broker_agent.topics.files import decode_topics, encode_topics
+from broker_agent.topics.storage import TopicsFile, copy_of, replace_keeping_copy
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from groundwork import disk
 from tests.support.programs.processes import TOPICS
 

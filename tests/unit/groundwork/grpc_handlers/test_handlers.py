@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from structlog.testing import capture_logs
 
-from broker_agent.error_codes import FAILURES as OF_AGENT
+from broker_agent.errors import FAILURES as OF_AGENT
 from groundwork import rpc_handlers
 from groundwork.errors import CallRefused, InvalidField
 from groundwork.grpc_errors import RichError

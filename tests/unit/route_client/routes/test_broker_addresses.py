@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from route_client.routes.broker_addresses import BrokerAddrTable, any_broker_of
-from route_client.routes.route import TopicRoute
+from route_client.cache import BrokerAddrTable, any_broker_of
+from route_client.route import TopicRoute
 from tests.support.routes.wire_routes import CLUSTER, addr, route
 
 

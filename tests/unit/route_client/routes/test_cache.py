@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_data_pb2 as pb
 
-from route_client.routes.cache import Origin, RouteCache, Stale
-from route_client.routes.route import GroupKey, TopicRoute
-from route_client.routes.safety import REALLY_WENT, Removal
+from route_client.cache import REALLY_WENT, Origin, Removal, RouteCache, Stale
+from route_client.route import GroupKey, TopicRoute
 from tests.support.routes.wire_routes import NS_A, NS_B, answer, removal, route
 from tests.support.virtual_clock import VirtualClock
 

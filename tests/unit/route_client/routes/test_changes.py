@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from route_client.callbacks import CallbackThread, ChangeQueue
-from route_client.listeners import Listeners, join_all
-from route_client.routes.cache import KnownRoute, RouteChange, Stale
-from route_client.routes.changes import ChangeBuffer
-from route_client.routes.route import TopicRoute
+from route_client.cache import KnownRoute, RouteChange, Stale
+from route_client.changes import CallbackThread, ChangeBuffer, ChangeQueue, Listeners, join_all
+from route_client.route import TopicRoute
 from tests.support.routes.wire_routes import removal, route
 
 WAIT = 20.0

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from route_client.errors import MalformedOrderConfError
-from route_client.routes.publish_info import default_publish_info, publish_info, subscribe_info
-from route_client.routes.publish_info_cache import PublishInfoCache
-from route_client.routes.route import from_wire
+from route_client.queues import PublishInfoCache, default_publish_info, publish_info, subscribe_info
+from route_client.route import from_wire
 from route_client.settings import ClientSettings
 from tests.support.routes.wire_routes import CLUSTER, route, wire_route
 

@@ -8,9 +8,7 @@ from collections import Counter
 import pytest
 
 from route_client.errors import NoWritableQueueError
-from route_client.routes.latency_fault import LatencyFaults, not_available_millis
-from route_client.routes.publish_info import PublishInfo, publish_info
-from route_client.routes.select_queue import QueueSelector
+from route_client.queues import LatencyFaults, PublishInfo, QueueSelector, not_available_millis, publish_info
 from tests.support.routes.wire_routes import route
 from tests.support.virtual_clock import VirtualClock
 

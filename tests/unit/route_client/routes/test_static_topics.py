@@ -6,8 +6,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2 as pb
 
 from route_client import GroupKey, MessageQueue, QueuePlace, TopicRoute, place_of
-from route_client.routes.publish_info import publish_info, subscribe_info
-from route_client.routes.route import from_wire, to_wire
+from route_client.queues import publish_info, subscribe_info
+from route_client.route import from_wire, to_wire
 from tests.support.routes.wire_routes import CLUSTER, route, wire_route
 
 TOPIC = "Static"

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from route_client.routes.route import TopicRoute, from_wire
-from route_client.source.disk_cache import MAX_FILE_BYTES, DiskCache
+from route_client.disk_cache import MAX_FILE_BYTES, DiskCache
+from route_client.route import TopicRoute, from_wire
 from tests.properties import examples
 from tests.support.routes.wire_routes import route, wire_route
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from groundwork.endpoints import Endpoint
-from route_client.source.dns import DnsRefresh
-from route_client.source.endpoints import EndpointChooser, EndpointList
+from route_client.endpoints import DnsRefresh, EndpointChooser, EndpointList
 
 
 def chooser_after(resolve: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> set[Endpoint]:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from groundwork.endpoints import Endpoint
+from route_client.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList
 from route_client.errors import EndpointListError, RouteClientError
-from route_client.source.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList
 from tests.support.virtual_clock import VirtualClock
 
 A, B, C = (Endpoint(name, 9876) for name in "abc")

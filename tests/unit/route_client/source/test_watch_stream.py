@@ -6,8 +6,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from route_client.routes.cache import Answer
-from route_client.source.watch_stream import ResumePoint, WatchBroken, WatchStream
+from route_client.cache import Answer
+from route_client.watch import ResumePoint, WatchBroken, WatchStream
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
 
 

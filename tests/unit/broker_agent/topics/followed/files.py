@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from broker_agent.topics.followed import FollowedTopics
-from broker_agent.topics.table import DataVersion, OnBadTopic, TopicConfig, TopicConfigTable
-from broker_agent.topics.topics_file import encode_topics
+from broker_agent.topics.files import OnBadTopic, encode_topics
+from broker_agent.topics.storage import FollowedTopics
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 

@@ -11,8 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
-from broker_agent.topics.followed_file import BROKEN_SECONDS, CONFIRM_SECONDS, START_SECONDS
-from broker_agent.topics.topics_file import TopicsFile, copy_of, replace_keeping_copy
+from broker_agent.topics.storage import (
+    BROKEN_SECONDS,
+    CONFIRM_SECONDS,
+    START_SECONDS,
+    TopicsFile,
+    copy_of,
+    replace_keeping_copy,
+)
 from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower, table
 
 

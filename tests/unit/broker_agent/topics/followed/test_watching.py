@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import watchfiles
 
-from broker_agent.topics.followed import FollowedTopics
+from broker_agent.topics.storage import FollowedTopics, replace_keeping_copy
 from broker_agent.topics.table import TopicConfigTable
-from broker_agent.topics.topics_file import replace_keeping_copy
 from tests.support.fakes.registering_name_server import DEADLINE
 from tests.support.timing import agent_timing
 from tests.unit.broker_agent.topics.followed.files import Passing, content, table

@@ -1,0 +1,133 @@
+"""BrokerAgentService: the agent's status, and the calls by which an operator changes the broker."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from broker_agent_api.v1 import broker_agent_service_pb2_grpc
+
+from broker_agent.broker_outer_api import BrokerOuterAPI, Master
+from broker_agent.broker_probe import BrokerProbe
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.errors import InvalidField
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.registration import Registration
+from groundwork.topic_names import MAX_PERM
+from groundwork.version import __version__
+
+_MAX_INT64 = 2**63 - 1
+
+
+class AgentCalls(Protocol):
+    """The part of the agent that does the work of the calls."""
+
+    def status(self) -> pb.GetAgentStatusResponse:
+        """What would be registered now, and how the name servers are."""
+
+    def change_broker_role(self, broker_id: int, state_version: int | None) -> tuple[int, int, int]:
+        """Returns the state version, name servers that accepted, and name servers. Raises ValueError."""
+
+    def update_broker_permission(self, permission: int) -> tuple[int, int]:
+        """Returns name servers that accepted, and name servers."""
+
+
+class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServicer):
+    """Checks requests, has them done, answers."""
+
+    def __init__(self, agent: AgentCalls) -> None:
+        self._agent = agent
+
+    def GetAgentStatus(  # noqa: N802 - calls have the names of the wire contract, and are documented there
+        self,
+        request: pb.GetAgentStatusRequest,  # noqa: ARG002
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> pb.GetAgentStatusResponse:
+        """How the agent and its name servers are."""
+        return self._agent.status()
+
+    def ChangeBrokerRole(  # noqa: N802
+        self,
+        request: pb.ChangeBrokerRoleRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> pb.ChangeBrokerRoleResponse:
+        """Makes the broker a master or a slave."""
+        if not request.HasField("broker_id"):
+            raise InvalidField("broker_id", "is missing; 0 is the master, above 0 a slave")
+        if request.broker_id < 0:
+            raise InvalidField("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
+        wanted = request.state_version if request.HasField("state_version") else None
+        try:
+            state_version, accepted, targets = self._agent.change_broker_role(request.broker_id, wanted)
+        except ValueError as error:
+            raise InvalidField("state_version", str(error)) from error
+        return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted=accepted, targets=targets)
+
+    def UpdateBrokerPermission(  # noqa: N802
+        self,
+        request: pb.UpdateBrokerPermissionRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> pb.UpdateBrokerPermissionResponse:
+        """Changes what the broker allows."""
+        if not request.HasField("perm"):
+            raise InvalidField("perm", f"is missing; write the permission bits, 0 to {MAX_PERM}")
+        if not 0 <= request.perm <= MAX_PERM:
+            raise InvalidField("perm", f"is {request.perm}, must be 0 to {MAX_PERM}")
+        accepted, targets = self._agent.update_broker_permission(request.perm)
+        return pb.UpdateBrokerPermissionResponse(accepted=accepted, targets=targets)
+
+
+# The answer to GetAgentStatus.
+
+
+def agent_status(
+    registration: Registration,
+    *,
+    master: Master | None,
+    outer_api: BrokerOuterAPI,
+    calls: CallsInFlight,
+    probe: BrokerProbe | None,
+    topics_problem: str | None,
+) -> pb.GetAgentStatusResponse:
+    """What would be registered now, and how the name servers are.
+
+    Args:
+        registration: What would be registered.
+        master: The master, of a slave that knows it.
+        outer_api: The name servers.
+        calls: The calls under way.
+        probe: Who watches the broker; None if nobody does.
+        topics_problem: What is wrong with the file of topics; None if nothing is.
+    """
+    broker, version = registration.broker, registration.version
+    state = pb.BROKER_PROBE_STATE_UNSPECIFIED
+    if probe is not None:
+        state = pb.BROKER_PROBE_STATE_UP if probe.is_up else pb.BROKER_PROBE_STATE_DOWN
+    return pb.GetAgentStatusResponse(
+        version=__version__,
+        cluster_name=broker.cluster_name,
+        broker_name=broker.broker_name,
+        broker_id=broker.broker_id,
+        broker_addr=broker.broker_addr,
+        ha_server_addr=broker.ha_server_addr,
+        topic_count=len(registration.table.topics),
+        data_version_counter=version.counter,
+        data_version_timestamp_millis=version.timestamp_millis,
+        data_version_state=version.state_version,
+        broker_permission=broker.permission,
+        filter_servers=broker.filter_servers or (),
+        master_addr=master.addr if master else None,
+        master_ha_server_addr=master.ha_server_addr if master else None,
+        broker_probe=state,
+        calls_in_flight=calls.count,
+        calls_refused=calls.refused,
+        topics_problem=topics_problem,
+        targets=[_target_status(target, outer_api) for target in outer_api.targets],
+    )
+
+
+def _target_status(target: NamesrvTarget, outer_api: BrokerOuterAPI) -> pb.NamesrvTargetStatus:
+    status = target.status()
+    status.in_flight = outer_api.in_flight(target)
+    return status

@@ -1,0 +1,224 @@
+"""Callers of the agent's two listeners: certificates, permits, and what each may have the agent do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import structlog
+from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from broker_agent.errors import StartError
+from broker_agent.settings import AgentSettings
+from groundwork.certificates import CertificateError
+from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.errors import NotAuthenticated, NotPermitted
+from groundwork.hot_reload import HotReloaded
+from groundwork.listener_tls import ListenerTls
+from groundwork.permits import (
+    AgentAction,
+    Call,
+    Group,
+    Permits,
+    PermitsError,
+    RefusalLog,
+    of_certificate,
+    of_token,
+    reloaded_permits,
+    shown_names,
+    warn_of_permits,
+)
+from groundwork.rpc_handlers import OpenGate
+
+# The action that each call of the agent is: what a permit must grant for it.
+
+COMMANDS = frozenset({AgentAction.FILTER_SERVERS, AgentAction.TOPICS, AgentAction.OPERATE})
+"""Actions that change what the broker is registered as."""
+
+_READ = (AgentAction.READ, AgentAction.TOPICS, AgentAction.OPERATE)
+"""Who may change something may also see what there is."""
+
+_OF_CALLS: Mapping[str, tuple[AgentAction, ...]] = {
+    "GetAgentStatus": _READ,
+    "ChangeBrokerRole": (AgentAction.OPERATE,),
+    "UpdateBrokerPermission": (AgentAction.OPERATE,),
+    "CreateOrUpdateTopic": (AgentAction.TOPICS,),
+    "DeleteTopic": (AgentAction.TOPICS,),
+    "GetTopic": _READ,
+    "ListTopics": (*_READ, AgentAction.REPLICATE),
+    "OpenClientChannel": (AgentAction.CLIENTS,),
+    "Heartbeat": (AgentAction.CLIENTS,),
+    "UnregisterClient": (AgentAction.CLIENTS,),
+    "ListConsumerIds": (*_READ, AgentAction.CLIENTS),  # consumers share the queues out among themselves
+    "ListConsumerConnections": _READ,
+    "ListProducerConnections": _READ,
+    "ListConsumerFilters": _READ,
+    "RegisterFilterServer": (AgentAction.FILTER_SERVERS,),
+}
+
+SERVICES: tuple[ServiceDescriptor, ...] = (
+    broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
+    topic_config_service_pb2.DESCRIPTOR.services_by_name["TopicConfigService"],
+    client_service_pb2.DESCRIPTOR.services_by_name["ClientService"],
+)
+
+ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
+    method.full_name: _OF_CALLS[method.name] for service in SERVICES for method in service.methods
+}
+"""By a call's full name: actions of which a permit for any one is enough."""
+
+
+# The admission of calls to the agent, on both listeners, before they are parsed.
+
+_LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "ipv6:[::ffff:127.", "ipv6:%5B::ffff:127.")
+"""What gRPC's names of peers on this machine begin with."""
+
+
+class Rule(Protocol):
+    """Says who may do what."""
+
+    def check(self, name: str, call: Call) -> None:
+        """Checks a call by its full name. Raises NotAuthenticated or NotPermitted."""
+
+
+class Everybody:
+    """The rule where nobody is asked who he is."""
+
+    def check(self, name: str, call: Call) -> None:
+        """Nothing to check."""
+
+
+class ByPermits:
+    """The rule of a permits file: what it does not grant is denied."""
+
+    def __init__(self, permits: Callable[[], Permits], group: Group) -> None:
+        """Takes what gives the permits in force, and the broker's group."""
+        self._permits = permits
+        self._group = group
+
+    def check(self, name: str, call: Call) -> None:
+        """Finds out who calls, and whether he may. Raises NotAuthenticated or NotPermitted."""
+        permits = self._permits()
+        principal = of_token(call, permits) or of_certificate(list(shown_names(call)), permits)
+        principal.check_agent(ACTIONS[name], self._group)
+
+
+class OwnGroupCommands:
+    """The rule for mutual TLS without permits: commands come from this machine or from the broker's own group.
+
+    The agents of a group have a name in common in their certificates. Everything else is for every certificate.
+    """
+
+    def __init__(self, own_names: Callable[[], frozenset[str]], group: Group) -> None:
+        """Takes what gives the names in this agent's certificate, and the broker's group."""
+        self._own_names = own_names
+        self._group = group
+
+    def check(self, name: str, call: Call) -> None:
+        """Raises NotPermitted."""
+        actions = ACTIONS[name]
+        if not COMMANDS.issuperset(actions) or call.peer().startswith(_LOOPBACK_PEERS):
+            return
+        names = list(shown_names(call))
+        if not any(is_identity(shown) and shown in self._own_names() for shown in names):
+            who = names[0] if names else "a caller without a name"
+            raise NotPermitted(who[:127], " or ".join(action.value for action in actions), "/".join(self._group))
+
+
+class AgentAdmission:
+    """The gate of both listeners: asks the rule, and logs whom it refuses. Thread-safe."""
+
+    def __init__(self, rule: Rule | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Lets everybody in by default."""
+        self._rule = rule or Everybody()
+        self._log = RefusalLog(monotonic)
+
+    def check(self, name: str, call: Call) -> None:
+        """Checks a call by its full name, ``package.Service.Call``. Raises CallRefused."""
+        try:
+            self._rule.check(name, call)
+        except (NotAuthenticated, NotPermitted) as error:
+            self._log.refused(name, call.peer(), error)
+            raise
+
+    def gate_of(self, method: MethodDescriptor) -> MethodGate:
+        """The gate of one call of the asyncio listener."""
+        return MethodGate(self, method.full_name)
+
+
+class MethodGate(OpenGate):
+    """The gate of one call of the asyncio listener."""
+
+    def __init__(self, admission: AgentAdmission, name: str) -> None:
+        self._admission = admission
+        self._name = name
+
+    def enter(self, context: Call) -> None:
+        """A call begins. Raises CallRefused."""
+        self._admission.check(self._name, context)
+
+
+def is_identity(name: str) -> bool:
+    """Whether a name in a certificate says who shows it: many machines have the others."""
+    return name != "localhost" and not name.startswith("*.")
+
+
+# Certificates of the agent, for its listeners and for its calls, and the permits of its callers.
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class AgentSecurity:
+    """The agent's certificates, token and permits. Without TLS there are no certificates."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        """Reads the files.
+
+        Raises:
+            StartError: One of them cannot be used; the text names it and says why.
+        """
+        try:
+            self.listener = settings.listener_tls()
+            """For both listeners."""
+            self.to_name_servers = settings.client_security()
+            self.to_agents = _to_agents(settings)
+            """For a slave: the credentials for calls to its master's agent. Agents of a fleet are alike: that one has
+            TLS if this one has.
+            """
+            self._permits = reloaded_permits(settings.permits_file) if settings.permits_file else None
+        except (CertificateError, PermitsError) as error:
+            raise StartError(str(error)) from error
+        self.admission = AgentAdmission(_rule(settings, self._permits, self.listener))
+        """Of both listeners."""
+        if self._permits is not None:
+            warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
+        if self.listener is None:
+            for listen in (settings.listen_endpoint, settings.fast_listen_endpoint):
+                if not listen.is_loopback:
+                    problem = "everybody on the network can read and change what is said here"
+                    _log.warning("listener_without_tls", listen=str(listen), problem=problem)
+
+    def look(self) -> None:
+        """Checks whether the listeners' files and the permits have changed; a change is logged though nobody calls."""
+        if self.listener is not None:
+            self.listener.look()
+        if self._permits is not None:
+            self._permits.refreshed()
+
+
+def _rule(settings: AgentSettings, permits: HotReloaded[Permits] | None, listener: ListenerTls | None) -> Rule:
+    group = (settings.cluster, settings.broker_name)
+    if permits is not None:
+        return ByPermits(lambda: permits.value, group)
+    if listener is not None and settings.tls_client_ca is not None:
+        return OwnGroupCommands(lambda: listener.names, group)
+    return Everybody()
+
+
+def _to_agents(settings: AgentSettings) -> ClientSecurity | None:
+    """With a token of its own, and without the expected name: those of name servers never go to an agent."""
+    if settings.tls_ca is None or not settings.listens_with_tls:
+        return None
+    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.master_token_file))

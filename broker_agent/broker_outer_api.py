@@ -1,0 +1,440 @@
+"""The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI), and their combined answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from concurrent import futures
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.concurrency import CopyOnWriteList, CountDownLatch, OuterExecutor
+from broker_agent.errors import CallRefused, NameServerError
+from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult, RegistrationSync, TargetLane
+from broker_agent.registration import Registration
+from broker_agent.timing import Timing
+from groundwork.endpoints import Endpoint
+
+# The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI).
+
+CLOSE_SECONDS = 2.0
+"""Time for the tasks in the pool to end once their connections have been closed."""
+THREADS, QUEUE = 10, 32
+"""Bounds of the pool (RocketMQ: brokerOuterExecutor's most threads and its queue)."""
+
+Answer = TypeVar("Answer")
+Results = tuple[RegisterBrokerResult, ...]
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class BrokerOuterAPI:
+    """Fans each call out to the name servers: a pool, one task each, a latch, results in a copy-on-write list.
+
+    The results of a caller never change afterwards: an answer that comes after the latch has let the caller go is
+    logged and not applied. RocketMQ asks all name servers whether the table changed, waits for all of them, and then
+    sends it to all. Here each task asks its own name server, and registers only if that one says so or does not answer.
+    So a name server that hangs delays no other's registration.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[NamesrvTarget],
+        timing: Timing,
+        retries: CallRetries | None = None,
+        executor: OuterExecutor | None = None,
+    ) -> None:
+        """Creates it.
+
+        Args:
+            targets: The name servers at first.
+            timing: Clock and randomness.
+            retries: How calls are tried again; by default with real waits that end when this is closed.
+            executor: Where calls run.
+        """
+        self._timing = timing
+        self._stopping = threading.Event()
+        self._retries = retries or CallRetries(timing, self._stopping)
+        self._registering = RegistrationSync(timing, self._retries)
+        self._pool = executor or OuterExecutor(THREADS, QUEUE)
+        self._lock = threading.Lock()  # guards the three below; the first is replaced whole
+        self._lanes: dict[NamesrvTarget, TargetLane] = {}
+        self._leaving: dict[NamesrvTarget, TargetLane] = {}
+        self._suspended = False
+        for target in targets:
+            self.add(target)
+
+    @property
+    def targets(self) -> tuple[NamesrvTarget, ...]:
+        """The name servers now."""
+        return tuple(self._lanes)
+
+    @property
+    def leaving(self) -> tuple[NamesrvTarget, ...]:
+        """Name servers that were removed and may not be closed yet."""
+        with self._lock:
+            return tuple(self._leaving)
+
+    def in_flight(self, target: NamesrvTarget) -> bool:
+        """Whether something runs for that name server."""
+        lane = self._lanes.get(target)
+        return lane is not None and lane.busy
+
+    def add(self, target: NamesrvTarget) -> None:
+        """Takes a name server into every call from now on."""
+        with self._lock:
+            self._lanes = {**self._lanes, target: TargetLane(self._pool)}
+            if len(self._lanes) > self._pool.threads:
+                _log.warning("more_name_servers_than_threads", targets=len(self._lanes), threads=self._pool.threads)
+
+    def remove(self, target: NamesrvTarget, broker: route_data_pb2.BrokerIdentity, *, timeout_seconds: float) -> None:
+        """Leaves a name server out from now on, unregisters from it in the background, and closes it.
+
+        Args:
+            target: The name server.
+            broker: What to unregister.
+            timeout_seconds: Time for it, once the call in flight has ended.
+        """
+        with self._lock:
+            lane = self._lanes[target]
+            self._lanes = {other: its for other, its in self._lanes.items() if other is not target}
+            self._leaving = {left: its for left, its in self._leaving.items() if its.busy} | {target: lane}
+
+        def leave() -> None:
+            deadline = self._timing.clock() + timeout_seconds
+            self._unregister(target, broker, route_data_pb2.REMOVAL_REASON_UNREGISTERED, deadline)
+            target.close()
+
+        if not lane.put(leave):
+            target.close()
+
+    def register_broker_all(
+        self,
+        registration: Registration,
+        *,
+        force: bool,
+        timeout_seconds: float,
+        after_others: bool = False,
+        oneway: bool = False,
+    ) -> Results:
+        """Registers the broker with every name server that needs it (RocketMQ: registerBrokerAll).
+
+        A name server whose last call has not ended yet is left out, unless this is to follow it.
+
+        Args:
+            registration: What to register.
+            force: Send the whole table without asking first whether it changed.
+            timeout_seconds: When to return at the latest, and when the last call ends.
+            after_others: Follow a call that is in flight, instead of leaving its name server out.
+            oneway: Return at once, with no answers; failures are logged all the same.
+
+        Returns:
+            The answers in the order in which they came. Of name servers that failed, or hold the table already: none.
+        """
+        if force:
+            registration.full()  # encoding a large table takes a second, which must not count as the name servers' time
+        deadline = self._timing.clock() + timeout_seconds
+
+        def task(target: NamesrvTarget) -> RegisterBrokerResult | None:
+            if not self._may_register():
+                return None
+            return self._registering.run(target, registration, deadline, force=force)
+
+        return self._fan_out(task, timeout_seconds, after_others=after_others, wait=not oneway)
+
+    def register_broker(
+        self,
+        target: NamesrvTarget,
+        registration: Callable[[], Registration],
+        *,
+        timeout_seconds: float,
+        on_results: Callable[[Results], None],
+    ) -> None:
+        """Registers the broker with one name server that wants it, in the background and as soon as it can be.
+
+        If a call to it is in flight, this follows it, and does nothing if that call was the registration wanted.
+
+        Args:
+            target: The name server.
+            registration: What to register, asked for when it begins.
+            timeout_seconds: Time for the registration, from its beginning.
+            on_results: Gets the answer, in a thread of the pool. Not called if it failed.
+        """
+
+        def work() -> None:
+            current = registration()
+            is_held = not target.state.registration_wanted and current.same_as(target.state.held)
+            if is_held or not self._may_register():
+                return
+            deadline = self._timing.clock() + timeout_seconds
+            result = self._registering.run(target, current, deadline, force=False)
+            if result is not None:
+                on_results((result,))
+
+        lane = self._lanes.get(target)
+        if lane is not None and self._may_register():
+            lane.put(work)
+
+    def unregister_broker_all(
+        self,
+        broker: route_data_pb2.BrokerIdentity,
+        reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED,
+        *,
+        timeout_seconds: float,
+        wait: bool = True,
+    ) -> None:
+        """Removes the broker from every name server, and registers nothing until ``resume`` (unregisterBrokerAll).
+
+        In parallel, where RocketMQ takes one name server after the other. Where it fails the channel is ended, which
+        removes the broker as well.
+
+        Args:
+            broker: The broker.
+            reason: Why it leaves.
+            timeout_seconds: Time for it.
+            wait: Whether to return only when it is done, or its time is over.
+        """
+        with self._lock:
+            self._suspended = True
+        deadline = self._timing.clock() + timeout_seconds
+        self._fan_out(
+            lambda target: self._unregister(target, broker, reason, deadline),
+            timeout_seconds,
+            after_others=True,
+            wait=wait,
+        )
+
+    def suspend(self) -> None:
+        """Registers nothing until ``resume``, because the broker is not there."""
+        with self._lock:
+            self._suspended = True
+
+    def resume(self) -> None:
+        """Registers again from now on."""
+        with self._lock:
+            self._suspended = False
+
+    def hand_over_all(self, *, timeout_seconds: float) -> None:
+        """Tells every name server that another agent will take the broker over; call it before the channels end."""
+        deadline = self._timing.clock() + timeout_seconds
+
+        def task(target: NamesrvTarget) -> None:
+            try:
+                target.hand_over(deadline)
+            except NameServerError as error:
+                _log.warning("hand_over_failed", endpoint=str(target.endpoint), error=str(error))
+
+        self._fan_out(task, timeout_seconds, after_others=True)
+
+    def stop_registering(self) -> None:
+        """Ends all waits between two attempts; nothing is registered from now on."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Ends the pool. The targets must have been closed, so that no call is left to wait for."""
+        self._stopping.set()
+        with self._lock:
+            lanes = [*self._lanes.values(), *self._leaving.values()]
+        running = [future for lane in lanes if (future := lane.close()) is not None]
+        _, stuck = futures.wait(running, CLOSE_SECONDS)
+        self._pool.shutdown(wait=not stuck)
+
+    def _may_register(self) -> bool:
+        with self._lock:
+            return not (self._suspended or self._stopping.is_set())
+
+    def _unregister(
+        self,
+        target: NamesrvTarget,
+        broker: route_data_pb2.BrokerIdentity,
+        reason: route_data_pb2.RemovalReason,
+        deadline: float,
+    ) -> None:
+        try:
+            self._retries.run(lambda: target.unregister(broker, reason, deadline), deadline)
+        except NameServerError as error:
+            _log.warning("unregister_failed", endpoint=str(target.endpoint), error=str(error))
+            target.drop_channel()
+
+    def _fan_out(
+        self,
+        task: Callable[[NamesrvTarget], Answer | None],
+        timeout_seconds: float,
+        *,
+        after_others: bool = False,
+        wait: bool = True,
+    ) -> tuple[Answer, ...]:
+        lanes = self._lanes
+        latch = CountDownLatch(len(lanes))
+        answers: CopyOnWriteList[Answer] = CopyOnWriteList()
+
+        def run(target: NamesrvTarget) -> None:
+            answer = task(target)
+            if answer is not None and not answers.append(answer) and wait:
+                target.record.late_answer()
+                _log.warning("late_answer_not_applied", endpoint=str(target.endpoint), answer=repr(answer))
+
+        for target, lane in lanes.items():
+            enter = lane.put if after_others else lane.offer
+            if not enter(partial(run, target), latch.count_down):
+                _log.debug("call_still_in_flight", endpoint=str(target.endpoint))
+                latch.count_down()
+        if wait:
+            latch.wait(timeout_seconds)
+        return answers.close()
+
+
+# The name servers that the broker is registered with: always those of the list.
+
+
+class NamesrvTargets:
+    """Makes a target for each name server that comes, and has the broker unregistered from each that goes."""
+
+    def __init__(
+        self,
+        outer_api: BrokerOuterAPI,
+        make: Callable[[Endpoint], NamesrvTarget],
+        identity: Callable[[], route_data_pb2.BrokerIdentity],
+        unregister_seconds: float,
+        *,
+        forget: Callable[[Endpoint], None] = lambda _: None,
+    ) -> None:
+        """Starts without any.
+
+        Args:
+            outer_api: What calls them.
+            make: Makes a target.
+            identity: The broker, to be unregistered.
+            unregister_seconds: Time for that.
+            forget: Told of each name server that has gone.
+        """
+        self._outer_api = outer_api
+        self._make = make
+        self._identity = identity
+        self._unregister_seconds = unregister_seconds
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self, endpoints: tuple[Endpoint, ...], *, open_now: bool = True) -> None:
+        """Makes exactly these the name servers to call from now on. Does not wait for any of them.
+
+        Args:
+            endpoints: All of them.
+            open_now: Open a channel to each new one, which registers the broker with it.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            known = {target.endpoint: target for target in self._outer_api.targets}
+            gone = [target for endpoint, target in known.items() if endpoint not in endpoints]
+            come = [self._make(endpoint) for endpoint in endpoints if endpoint not in known]
+            for target in come:
+                self._outer_api.add(target)
+            for target in gone:
+                self._outer_api.remove(target, self._identity(), timeout_seconds=self._unregister_seconds)
+                self._forget(target.endpoint)
+        for target in come if open_now else ():
+            target.open()
+        if open_now:
+            _log.info(
+                "name_servers_changed",
+                come=[str(target.endpoint) for target in come],
+                gone=[str(target.endpoint) for target in gone],
+            )
+
+    def close(self) -> None:
+        """Ends all connections. Name servers that come later are not taken any more."""
+        with self._lock:
+            self._closed = True
+            targets = (*self._outer_api.targets, *self._outer_api.leaving)
+        closing = [threading.Thread(target=target.close, name="broker-agent-closing") for target in targets]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+
+    def sweep(self) -> None:
+        """Ends calls and attempts that have waited for too long. Called once a second."""
+        for target in self._outer_api.targets:
+            target.sweep()
+
+
+# The combined answers to registrations: the broker's master, and which topics are ordered.
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """The master as a slave knows it."""
+
+    addr: str
+    """Where clients reach it."""
+    ha_server_addr: str | None
+    """Where slaves replicate from; None if it named no such address."""
+
+
+class RegistrationResults:
+    """Takes the answers of a round (RocketMQ: handleRegisterBrokerResult)."""
+
+    def __init__(
+        self,
+        is_slave: Callable[[], bool],
+        ha_master_address: str | None,
+        update_order_topics: Callable[[Collection[str]], None],
+    ) -> None:
+        """Creates it.
+
+        Args:
+            is_slave: Whether the broker is a slave now.
+            ha_master_address: Where a slave replicates from, whatever the answers say; None to use the answers.
+            update_order_topics: Told which topics are ordered.
+        """
+        self._is_slave = is_slave
+        self._ha_master_address = ha_master_address
+        self._update_order_topics = update_order_topics
+        self._lock = threading.Lock()
+        self._master: Master | None = None
+
+    @property
+    def master(self) -> Master | None:
+        """The master, of a slave that has learnt it."""
+        return self._master if self._is_slave() else None
+
+    def take(self, results: Results, *, check_order_config: bool) -> None:
+        """Takes the answers of a round.
+
+        Args:
+            results: The answers, in the order in which they came.
+            check_order_config: Whether the answers say which topics are ordered.
+        """
+        if self._is_slave():
+            self._learn_master(results)
+        ordered = next((result.order_topic_config for result in results if result.order_topic_config), None)
+        if check_order_config and ordered:
+            try:
+                self._update_order_topics(ordered.keys())
+            except CallRefused as error:
+                _log.warning("order_topics_not_updated", error=str(error))
+
+    def forget_master(self) -> None:
+        """The broker's role has changed."""
+        with self._lock:
+            self._master = None
+
+    def _learn_master(self, results: Results) -> None:
+        """Takes the first master that is named; if none is, keeps the known one.
+
+        RocketMQ takes the first answer's, even if that name server has no master yet, and so pauses the slave.
+        """
+        fixed = self._ha_master_address
+        named = (Master(r.master_addr, fixed or r.ha_server_addr) for r in results if r.master_addr is not None)
+        master = next(named, None)
+        with self._lock:
+            if master is None or master == self._master:
+                return
+            self._master = master
+        _log.info("master_learnt", master_addr=master.addr, master_ha_server_addr=master.ha_server_addr)

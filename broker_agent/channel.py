@@ -1,0 +1,265 @@
+"""The channel to one name server: its options, its stream, and the pause before it is opened again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import grpc
+import structlog
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import registration_service_pb2_grpc
+
+from broker_agent.errors import NameServerError
+from broker_agent.timing import Timing
+from groundwork.backoff import Backoff
+from groundwork.endpoints import Endpoint
+
+# The pause before a channel that ended is opened again.
+
+
+@dataclass(frozen=True, slots=True)
+class ReopeningRules:
+    """Bounds of the wait before a channel is opened again. Times are in seconds."""
+
+    first: float = 0.2
+    """Longest wait after a channel that worked has ended: mostly a passing fault, and the broker is not routed."""
+    longest: float = 5.0
+    """Longest wait at all. The agents of a name server that was away come back spread over this time."""
+
+
+class Reopening:
+    """Exponential backoff with jitter for one name server.
+
+    A name server that says that it is shutting down, or cannot be reached, will be away for longer than a fault of the
+    network. Then the wait is anything up to the longest, so that a thousand agents do not come back in the same second.
+    """
+
+    def __init__(self, rules: ReopeningRules, timing: Timing) -> None:
+        self._rules = rules
+        self._rng = timing.rng
+        self._backoff = Backoff(rules.first, rules.longest, rng=timing.rng)
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        """The name server has accepted a registration, so the next wait is a short one again."""
+        self._failures = 0
+
+    def next_wait(self, *, shutting_down: bool) -> float:
+        """Seconds to wait after an end, or after a failure to open.
+
+        Args:
+            shutting_down: The name server said that it ends.
+        """
+        self._failures += 1
+        if self._failures == 1 and not shutting_down:
+            return self._backoff.after(1)
+        step = self._rules.longest if shutting_down else self._backoff.step_after(self._failures)
+        return self._rng.uniform(min(self._rules.first, step) / 2, step)
+
+
+# The channel to one name server: a stream that is held open and read in a thread of its own.
+
+CLOSE_SECONDS = 2.0
+"""Time for the reader thread to end."""
+OPENED_SECONDS = 10.0
+"""Time for the first message of a channel. Another program at the port may accept a stream and say nothing."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class ChannelListener(Protocol):
+    """A listener to what happens on a channel. Called from its reader thread; must not block."""
+
+    def channel_opened(self) -> None:
+        """A channel is open; nothing is registered over it yet. Called with the channel's condition held."""
+
+    def channel_ready(self) -> None:
+        """The same, called without the condition."""
+
+    def channel_ended(self, why: str, *, was_open: bool) -> None:
+        """It ended, or could not be opened."""
+
+    def channel_event(self, event: pb.OpenChannelResponse) -> None:
+        """The name server sent an event."""
+
+
+class NamesrvChannel:
+    """Opens a channel, reads its events, and opens another one when it ends."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        stub: registration_service_pb2_grpc.RegistrationServiceStub,
+        holder: str,
+        listener: ChannelListener,
+        *,
+        reopening: Reopening,
+        timing: Timing,
+        changed: threading.Condition,
+    ) -> None:
+        """Creates it; opens nothing yet.
+
+        Args:
+            endpoint: The name server, for the log.
+            stub: How to call it.
+            holder: What the agent calls itself.
+            listener: Who is told.
+            reopening: When to open again.
+            timing: Clock.
+            changed: Guards the channel's id and is notified when it changes.
+        """
+        self._stub = stub
+        self._holder = holder
+        self._listener = listener
+        self._reopening = reopening
+        self._timing = timing
+        self._changed = changed
+        self._log = _log.bind(endpoint=str(endpoint))
+        self._reader = threading.Thread(target=self._keep_open, name=f"broker-agent-channel-{endpoint}")
+        self._closed = threading.Event()
+        self._stream: grpc.CallIterator[pb.OpenChannelResponse] | None = None
+        self._opening_since: float | None = None
+        self.id: str | None = None
+        """Guarded by the condition; None while no channel is open."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether no channel will ever be opened again."""
+        return self._closed.is_set()
+
+    def open(self) -> None:
+        """Holds a channel open from now on."""
+        with self._changed:
+            if self._reader.ident is None and not self._closed.is_set():
+                self._reader.start()
+
+    def close(self) -> None:
+        """Ends the channel and joins the reader thread."""
+        with self._changed:
+            self._closed.set()
+            self._cancel()
+            self._changed.notify_all()
+        if self._reader.ident is not None:
+            self._reader.join(CLOSE_SECONDS)
+
+    def gone(self, channel_id: str) -> None:
+        """The name server does not know this channel any more. Called with the condition held."""
+        if self.id == channel_id:
+            self.id = None
+            self._cancel()
+
+    def confirmed(self) -> None:
+        """A registration over the channel was accepted, so the next wait is a short one again."""
+        self._reopening.succeeded()
+
+    def sweep(self) -> None:
+        """Ends an attempt to open that gets no first message. Called once a second."""
+        with self._changed:
+            since = self._opening_since
+            if since is not None and self._timing.clock() - since > OPENED_SECONDS:
+                self._opening_since = None
+                self._cancel()
+
+    def _keep_open(self) -> None:
+        while not self._closed.is_set():
+            ended_because, shutting_down, was_open = self._read()
+            with self._changed:
+                self._stream = self.id = self._opening_since = None
+            if not self._closed.is_set():
+                self._listener.channel_ended(ended_because, was_open=was_open)
+            self._closed.wait(self._reopening.next_wait(shutting_down=shutting_down))
+
+    def _read(self) -> tuple[str, bool, bool]:
+        """Opens a channel and reads its events to the end.
+
+        Returns why it ended, whether for long, and whether it was open.
+        """
+        with self._changed:
+            if self._closed.is_set():
+                return "closed by the agent", False, False
+            self._stream = stream = self._stub.OpenChannel(pb.OpenChannelRequest(holder=self._holder))
+            self._opening_since = self._timing.clock()
+        was_open = False
+        try:
+            for response in stream:
+                event = response.WhichOneof("event")
+                if event == "closing":
+                    reason = response.closing.reason
+                    shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
+                    return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
+                if event == "opened":
+                    was_open = True
+                    self._opened(response.opened.channel_id)
+                else:
+                    self._listener.channel_event(response)
+        except grpc.RpcError as error:
+            return str(NameServerError.of_call(error)), False, was_open
+        finally:
+            self._cancel()
+        return "ended by the name server", False, was_open
+
+    def _opened(self, channel_id: str) -> None:
+        with self._changed:
+            self.id = channel_id
+            self._opening_since = None
+            self._listener.channel_opened()
+            self._changed.notify_all()
+        self._log.info("channel_opened")
+        self._listener.channel_ready()
+
+    def _cancel(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()  # type: ignore[no-untyped-call]
+
+
+def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
+    """A newer name server may have reasons that are not known here."""
+    known = reason in pb.ChannelClosing.Reason.values()
+    return pb.ChannelClosing.Reason.Name(reason) if known else f"reason {reason}"
+
+
+# Options of gRPC for a connection to a name server.
+
+NO_RETRIES = ("grpc.enable_retries", 0)
+"""We retry ourselves, with pauses and bounds. Until gRPC notices that the connection is dead, it repeats a call at once
+and without bound, and keeps the memory: a process that had been stopped for longer than a name server waits for its
+pings took up to a gigabyte in the next second.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How a connection to a name server is made and watched. Times are in milliseconds."""
+
+    connect_timeout_millis: int
+    """Time to connect and, for a registration, to wait for the channel."""
+    keepalive_time_millis: int
+    """Silence after which the name server is pinged."""
+    keepalive_timeout_millis: int
+    """Time for the answer to a ping."""
+    compressed_register: bool = False
+    """Whether registrations travel compressed, with gRPC's gzip."""
+    reopening: ReopeningRules = field(default_factory=ReopeningRules)
+    """When a channel that ended is opened again."""
+
+    def as_grpc(self) -> list[tuple[str, int]]:
+        """These as options of gRPC."""
+        return [
+            NO_RETRIES,
+            ("grpc.keepalive_time_ms", self.keepalive_time_millis),
+            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_millis),
+            # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
+            ("grpc.http2.ping_timeout_ms", self.keepalive_timeout_millis),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            # In spite of its name this is the time that one attempt to connect may take.
+            ("grpc.min_reconnect_backoff_ms", self.connect_timeout_millis),
+            # Below our own backoff, so that each of our attempts really connects and does not repeat gRPC's last
+            # failure.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.
+            ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+        ]

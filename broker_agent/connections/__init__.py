@@ -1,4 +1,0 @@
-"""Connections to name servers: how they are made, watched and opened again.
-
-Begin reading in ``options``.
-"""

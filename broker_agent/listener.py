@@ -1,0 +1,258 @@
+"""The listener for operators and other agents: its limits, health checks, and the services added to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from broker_agent.auth import AgentAdmission
+from broker_agent.errors import FAILURES, StartError
+from groundwork.call_metrics import CallObserver
+from groundwork.endpoints import Endpoint
+from groundwork.freed_memory import GrownProcess
+from groundwork.grpcio_server import check_bindable, listener_options
+from groundwork.listener_tls import ListenerTls
+from groundwork.loop_thread import LoopThread
+from groundwork.program import descriptors_of_listener
+from groundwork.rpc_handlers import CallHandlers, methods_of
+
+# Threads in which calls that block are answered, while an event loop receives them.
+
+ResultT = TypeVar("ResultT")
+
+
+class CallThreads:
+    """So many threads. A call waits for one in the event loop, where it leaves nothing behind if its caller goes away.
+
+    In the queue of an executor it would stay, with its request, until a thread came by.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        """Starts them as they are needed.
+
+        Args:
+            threads: How many.
+            name: What they are called, with a number each.
+        """
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._free = asyncio.Semaphore(threads)
+
+    async def run(self, call: Callable[..., ResultT], *args: Any) -> ResultT:
+        """Makes a call in a thread. One that has begun goes on if its caller goes away, and keeps its thread."""
+        await self._free.acquire()
+        try:
+            work = self._pool.submit(call, *args)
+        except BaseException:
+            self._free.release()
+            raise
+        loop = asyncio.get_running_loop()
+        work.add_done_callback(lambda _: self._free_one(loop))
+        return await asyncio.wrap_future(work)
+
+    def shutdown(self) -> None:
+        """Takes no more calls, and waits for none."""
+        self._pool.shutdown(wait=False)
+
+    def _free_one(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs in the thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(self._free.release)
+
+
+# Limits on what operators and other agents may send to the fast listener and hold there.
+
+MAX_CONNECTIONS = 2_000
+"""Most connections, or half of the file descriptors less 256: operators and slaves, each for a while."""
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+"""Largest request: a topic with its attributes is far below."""
+
+MAX_METADATA_BYTES = 16 * 1024
+"""Largest metadata of a request: it is in memory before anything else of a call is known."""
+
+MAX_CONCURRENT_STREAMS = 100
+"""Most calls open on one connection."""
+
+MAX_PENDING_REQUESTS = 10_000
+"""Most calls that wait to be taken."""
+
+MAX_WAITING_CALLS = 10_000
+"""Calls that come in, wait for a thread or are worked on; more are refused with RESOURCE_EXHAUSTED."""
+
+KEEPALIVE_SECONDS = 20.0
+"""Silence after which a peer is pinged, and the time for its answer."""
+
+MAX_CONNECTION_AGE_SECONDS = 120.0
+"""After which a connection is told to go: gRPC bounds the time of a request that never ends in no other way."""
+
+CONNECTION_AGE_GRACE_SECONDS = 30.0
+"""Time that the calls of such a connection get; then they are cut."""
+
+
+# A gRPC listener of the agent: health checks, and the services that are added to it.
+#
+# Requests are received by an event loop, and each is answered in a thread once it is there whole: whoever sends half
+# a request holds no thread.
+
+SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
+SERVICE_NAME = SERVICE.full_name
+STOP_SECONDS = 1.0
+"""Time that calls in progress get at the end."""
+THREADS = 8
+"""Calls that one listener works on at once. Health checks take none."""
+NO_STREAMS_SECONDS = 30.0
+"""There are no streams here whose readers could be slow."""
+_HEALTH_SERVICES = ("", SERVICE_NAME)
+_Status = health_pb2.HealthCheckResponse.ServingStatus
+
+
+class AgentServer:
+    """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
+
+    def __init__(
+        self,
+        listen: Endpoint,
+        services: Sequence[tuple[ServiceDescriptor, object]],
+        setting: str = "listen",
+        tls: ListenerTls | None = None,
+        *,
+        admission: AgentAdmission | None = None,
+        observers: Sequence[CallObserver] = (),
+    ) -> None:
+        """Takes the port; answers only once started.
+
+        Args:
+            listen: Where to listen; port 0 means any free one.
+            services: What answers calls of which service, by methods of their names that block. Other calls of the
+                service there are not.
+            setting: Name of the setting that says where, for errors.
+            tls: What it shows; None: no TLS.
+            admission: Who may call; None: everybody.
+            observers: Watch the calls.
+
+        Raises:
+            StartError: The port is in use, or the address is not this machine's.
+        """
+        try:
+            check_bindable(listen)
+        except OSError as error:
+            raise StartError(f"setting {setting}: {error}") from error
+        self._accepted = self._stopping = False
+        self._threads = CallThreads(THREADS, "broker-agent-server")
+        self._freed_memory: asyncio.Task[None] | None = None
+        """Gives back what floods have left, on either listener."""
+        self._runner = LoopThread("broker-agent-operators")
+        gate_of = (admission or AgentAdmission()).gate_of
+        handlers = CallHandlers(FAILURES, NO_STREAMS_SECONDS, gate_of=gate_of, observers=observers)
+        try:
+            port = self._runner.run(self._bind(listen, handlers, services, tls))
+        except RuntimeError as error:
+            self._runner.close()
+            self._threads.shutdown()
+            raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
+        self.endpoint = Endpoint(listen.host, port)
+        """Where it listens."""
+
+    @property
+    def not_serving(self) -> str | None:
+        """Why health checks say NOT_SERVING; None if they do not."""
+        if self._stopping:
+            return "shutting down"
+        return None if self._accepted else "no name server has accepted the registration yet"
+
+    def start(self) -> None:
+        """Starts to answer."""
+        self._runner.start()
+        self._runner.run(self._start())
+
+    def set_serving(self) -> None:
+        """Reports SERVING from now on, unless the end has begun."""
+        self._accepted = True
+        self._runner.begin(self._set_health(_Status.SERVING))
+
+    def enter_shutdown(self) -> None:
+        """Reports NOT_SERVING from now on, whatever happens."""
+        self._stopping = True
+        self._runner.begin(self._health.enter_graceful_shutdown())
+
+    def stop(self) -> None:
+        """Ends calls in progress and gives the port back. A second call does nothing."""
+        if self._runner.is_over:
+            return
+        if not self._runner.has_started:
+            self._runner.run(self._server.start())  # otherwise gRPC does not give the port back
+        self._runner.stop(self._stop())
+        self._threads.shutdown()
+
+    async def _bind(
+        self,
+        listen: Endpoint,
+        handlers: CallHandlers,
+        services: Iterable[tuple[ServiceDescriptor, object]],
+        tls: ListenerTls | None,
+    ) -> int:
+        self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=MAX_WAITING_CALLS)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        await self._set_health(_Status.NOT_SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        for service, part in services:
+            handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._threads))
+        if tls is None:
+            return self._server.add_insecure_port(str(listen))
+        return self._server.add_secure_port(str(listen), tls.credentials())
+
+    async def _start(self) -> None:
+        await self._server.start()
+        self._freed_memory = asyncio.create_task(GrownProcess().run())
+
+    async def _stop(self) -> None:
+        if self._freed_memory is not None:
+            self._freed_memory.cancel()
+            await asyncio.gather(self._freed_memory, return_exceptions=True)
+        await self._server.stop(STOP_SECONDS)
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in _HEALTH_SERVICES:
+            await self._health.set(service, status)
+
+
+class _InThreads:
+    """The calls of a part that blocks: each runs in a thread."""
+
+    def __init__(self, part: object, methods: Iterable[MethodDescriptor], threads: CallThreads) -> None:
+        for method in methods:
+            setattr(self, method.name, _in_thread(getattr(part, method.name), threads))
+
+
+def _in_thread(call: Callable[[Any, Any], Message], threads: CallThreads) -> Any:
+    async def answer(request: Message, context: object) -> Message:
+        return await threads.run(call, request, context)
+
+    return answer
+
+
+def _options() -> list[tuple[str, int]]:
+    """What gRPC bounds."""
+    keepalive_millis = round(KEEPALIVE_SECONDS * 1000)
+    return [
+        *listener_options(
+            max_connections=min(MAX_CONNECTIONS, descriptors_of_listener()),
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_metadata_bytes=MAX_METADATA_BYTES,
+            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
+            max_pending_requests=MAX_PENDING_REQUESTS,
+            keepalive_time_millis=keepalive_millis,
+            keepalive_timeout_millis=keepalive_millis,
+        ),
+        ("grpc.max_connection_age_ms", round(MAX_CONNECTION_AGE_SECONDS * 1000)),
+        ("grpc.max_connection_age_grace_ms", round(CONNECTION_AGE_GRACE_SECONDS * 1000)),
+    ]

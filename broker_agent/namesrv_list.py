@@ -1,0 +1,647 @@
+"""The list of name servers, from wherever the operator keeps it: flags, a file, the DNS, an address server.
+
+It knows no name server, only where they are.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import SplitResult, urlsplit
+
+import structlog
+from watchfiles import watch
+
+from broker_agent.timing import PeriodicThread, Timing, Wait
+from groundwork.backoff import Backoff
+from groundwork.endpoints import Endpoint, is_ip_address, parse_endpoints
+from groundwork.files import open_regular
+
+# The forms in which name servers are named: a list of ``host:port``, a file of them, the URL of an address server.
+
+FILE_PREFIX = "file:"
+"""What comes before the path of a file that holds the list."""
+MAX_NAME_SERVERS = 64
+"""Most name servers: each costs a connection and two threads, and a wrong list must not exhaust the machine."""
+MAX_LIST_BYTES = 64 * 1024
+"""Longest text of a list that is read from a file or an address server: a wrong one must not fill the memory."""
+
+
+def check_namesrv(texts: Sequence[str]) -> list[str]:
+    """Checks a setting that names the name servers and writes it in one way.
+
+    Args:
+        texts: ``host:port`` lists, as many as one likes, or ``file:`` and the path of a file, alone. No text at all
+            means an empty list, which an address server will fill.
+
+    Raises:
+        ValueError: It is neither; the message says which part breaks which rule.
+    """
+    if not texts:
+        return []
+    if not any(text.strip().startswith(FILE_PREFIX) for text in texts):
+        return [str(name) for name in _bounded(parse_endpoints(texts))]
+    if len(texts) > 1:
+        raise ValueError(f"{FILE_PREFIX} stands alone: the file holds the whole list")
+    path = texts[0].strip().removeprefix(FILE_PREFIX)
+    if not path:
+        raise ValueError(f"{texts[0]!r} names no file: write {FILE_PREFIX}/path/of/the/list")
+    return [FILE_PREFIX + path]
+
+
+def check_address_server(url: str) -> str:
+    """Checks the URL of an address server.
+
+    Raises:
+        ValueError: It is no http or https URL; the message says what is wrong.
+    """
+    split_address_server(url)
+    return url
+
+
+def split_address_server(url: str) -> SplitResult:
+    """The parts of an address server's URL.
+
+    Raises:
+        ValueError: As for ``check_address_server``.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"URL {url[:80]!r}: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError(f"URL {url[:80]!r} is not of the form http://host[:port]/path or https://host[:port]/path")
+    if parts.username is not None or parts.fragment:
+        raise ValueError(f"URL of host {parts.hostname!r} has a user or a fragment: neither is sent to address servers")
+    if not url.isascii() or any(character <= " " for character in url):
+        raise ValueError(f"URL {url[:80]!r} has a blank or a character beyond ASCII: write it percent-encoded")
+    return parts
+
+
+def parse_list(text: str) -> tuple[Endpoint, ...]:
+    """Parses the text of a file or the answer of an address server.
+
+    One line or several, with any separator, also at the end, as address servers write it; ``#`` starts a comment.
+
+    Raises:
+        ValueError: It is not a list of at most ``MAX_NAME_SERVERS`` addresses.
+    """
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return _bounded(parse_endpoints(line.rstrip(";, ") for line in lines if line))
+
+
+def read_list_file(path: Path) -> tuple[Endpoint, ...]:
+    """Reads a file that holds the list.
+
+    Raises:
+        ValueError: The file cannot be read or is no list; the message names it.
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_LIST_BYTES + 1)
+        return parse_list(decode_list(content))
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def decode_list(content: bytes) -> str:
+    """The text of a list.
+
+    Raises:
+        ValueError: It is too long or no text.
+    """
+    if len(content) > MAX_LIST_BYTES:
+        raise ValueError(f"the list has more than {MAX_LIST_BYTES} bytes")
+    try:
+        return content.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the list has byte {content[error.start]:#04x}, which is not ASCII") from error
+
+
+def _bounded(names: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    if len(names) > MAX_NAME_SERVERS:
+        raise ValueError(f"the endpoint list has {len(names)} elements, at most {MAX_NAME_SERVERS}")
+    return names
+
+
+# Lists of name servers that change while the agent runs: a file, and an address server.
+
+FIRST_FETCH_SECONDS = 10.0
+"""Time from the start to the first question to the address server (RocketMQ: fetchNameServerAddr)."""
+FETCH_PERIOD_SECONDS = 120.0
+"""Time between two questions to it (RocketMQ: fetchNameServerAddr)."""
+FETCH_JITTER = 0.1
+"""Share of the period that a question may come earlier or later, so that a fleet does not ask in one beat."""
+FETCH_TIMEOUT_SECONDS = 3.0
+"""Time to connect to the address server, and again for its whole answer (RocketMQ: 3 s)."""
+REREAD_MILLIS = 2_000
+"""The file is read again at least so often, for file systems that report no changes (network mounts)."""
+
+OnNames = Callable[[tuple[Endpoint, ...]], None]
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class NameSource(Protocol):
+    """A source of the names in force, which reports each change."""
+
+    def start(self, on_names: OnNames) -> None:
+        """Calls with each list that differs from the one before, in a thread of the source, from now on."""
+
+    def stop(self) -> None:
+        """Ends, without waiting for that."""
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end, at most so long."""
+
+
+class _LastGood:
+    """Hands on changes. When a list is bad, it keeps the last good one and logs that once."""
+
+    def __init__(self, source: str, names: tuple[Endpoint, ...]) -> None:
+        self._source = source
+        self._names = names
+        self._last_error: str | None = None
+
+    def take(self, load: Callable[[], tuple[Endpoint, ...]], on_names: OnNames) -> None:
+        try:
+            names = load()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if self._last_error is None:
+                kept = [str(name) for name in self._names]
+                self._last_error = str(error) or type(error).__name__
+                _log.warning("namesrv_list_bad", source=self._source, error=self._last_error[:300], kept=kept)
+            return
+        if self._last_error is not None:
+            self._last_error = None
+            _log.info("namesrv_list_good_again", source=self._source)
+        if names != self._names:
+            self._names = names
+            on_names(names)
+
+
+class ListFile:
+    """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of."""
+
+    def __init__(self, path: Path, names: tuple[Endpoint, ...]) -> None:
+        """Creates it.
+
+        Args:
+            path: The file.
+            names: The list when it was last read.
+        """
+        self._path = path
+        self._last_good = _LastGood(str(path), names)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, on_names: OnNames) -> None:
+        """See ``NameSource``."""
+        self._thread = threading.Thread(
+            target=self._watch, args=(on_names,), name="broker-agent-namesrv-file", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """See ``NameSource``."""
+        self._stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """See ``NameSource``."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(max(0.0, seconds))
+
+    def _watch(self, on_names: OnNames) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._read_after_changes(on_names)
+            except (OSError, RuntimeError) as error:  # the folder is gone, or the machine has no watches left
+                _log.debug("namesrv_file_not_watched", path=str(self._path), error=str(error))
+                self._last_good.take(lambda: read_list_file(self._path), on_names)
+                self._stopping.wait(REREAD_MILLIS / 1000)
+
+    def _read_after_changes(self, on_names: OnNames) -> None:
+        # The folder and not the file, because a file that replaces it by renaming would not be watched.
+        changes = watch(
+            self._path.parent,
+            watch_filter=None,
+            stop_event=self._stopping,
+            debounce=200,
+            rust_timeout=REREAD_MILLIS,
+            yield_on_timeout=True,
+            raise_interrupt=False,
+            recursive=False,
+        )
+        for _ in changes:
+            self._last_good.take(lambda: read_list_file(self._path), on_names)
+
+
+class AddressServer:
+    """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr)."""
+
+    def __init__(
+        self, url: str, names: tuple[Endpoint, ...], timing: Timing, wait: Wait = threading.Event.wait
+    ) -> None:
+        """Creates it; nobody is asked yet.
+
+        Args:
+            url: Where to ask.
+            names: The list in force until there is an answer.
+            timing: Randomness.
+            wait: How to wait between two questions.
+
+        Raises:
+            ValueError: The URL is not one of http or https.
+        """
+        self._url = split_address_server(url)
+        self._last_good = _LastGood(url, names)
+        self._rng = timing.rng
+        self._wait = wait
+        self._thread: PeriodicThread | None = None
+
+    def start(self, on_names: OnNames) -> None:
+        """See ``NameSource``."""
+
+        def work() -> float:
+            self._last_good.take(self._fetch, on_names)
+            return FETCH_PERIOD_SECONDS * self._rng.uniform(1 - FETCH_JITTER, 1 + FETCH_JITTER)
+
+        self._thread = PeriodicThread(
+            "broker-agent-address-server", work, first_delay=FIRST_FETCH_SECONDS, wait=self._wait
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """See ``NameSource``."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def join(self, seconds: float) -> None:
+        """See ``NameSource``."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _fetch(self) -> tuple[Endpoint, ...]:
+        assert self._url.hostname is not None
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(self._url.hostname, self._url.port, timeout=FETCH_TIMEOUT_SECONDS)
+        try:
+            connection.connect()
+            return parse_list(decode_list(self._get(connection)))
+        finally:
+            connection.close()
+
+    def _get(self, connection: http.client.HTTPConnection) -> bytes:
+        """The body of the answer, which must have come as a whole within the timeout.
+
+        The socket's own timeout starts again with each byte, so a server that sends a byte now and then would never
+        end.
+        """
+        late = threading.Event()
+        connected = connection.sock
+
+        def cut_off() -> None:
+            late.set()
+            with suppress(OSError):  # it has been closed meanwhile
+                connected.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(FETCH_TIMEOUT_SECONDS, cut_off)
+        timer.daemon = True
+        timer.start()
+        try:
+            target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+            connection.request("GET", target, headers={"Accept": "text/plain"})
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise ValueError(f"the address server answered {response.status}, not 200")
+            return _whole_body(response)
+        finally:
+            timer.cancel()
+            # Being cut off looks like the end of the answer, or like any error of the network.
+            if late.is_set():
+                raise TimeoutError(f"the answer was not complete within {FETCH_TIMEOUT_SECONDS:g} s")
+
+
+def _whole_body(response: http.client.HTTPResponse) -> bytes:
+    """The body as long as it was declared to be: the rest of a list that was cut may look like a list.
+
+    Raises:
+        ValueError: It is too long, of no declared length, or shorter than that.
+        HTTPException: The last of its chunks is missing.
+    """
+    declared = response.length
+    if declared is None and not response.chunked:
+        raise ValueError("the answer has neither Content-Length nor chunks: whether it is whole cannot be known")
+    if declared is not None and declared > MAX_LIST_BYTES:
+        raise ValueError(f"the list has more than {MAX_LIST_BYTES} bytes: {declared} are declared")
+    body = response.read(MAX_LIST_BYTES + 1)
+    if declared is not None and len(body) < declared:
+        raise ValueError(f"the answer was cut after {len(body)} of {declared} bytes")
+    return body
+
+
+# One name of the list and the addresses behind it, looked up again and again.
+
+RESOLVE_PERIOD_SECONDS = 30.0
+"""Time between two lookups of a name: a name server that moves is found within it, and the DNS hardly notices."""
+RESOLVE_JITTER = 0.2
+"""Share of the period that a lookup may come earlier or later, so that a fleet does not ask in one beat."""
+GONE_AFTER_LOOKUPS = 2
+"""Lookups in a row without an address after which it is given up. Some DNS servers answer with a changing part of their
+addresses, and the broker is unregistered from each name server that is given up.
+"""
+FIRST_RETRY_SECONDS = 1.0
+"""Longest wait after the first lookup that failed; it doubles from failure to failure, up to the period."""
+
+Resolve = Callable[[Endpoint], tuple[Endpoint, ...]]
+"""Looks a name up; raises OSError if that fails."""
+
+
+def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
+    """The addresses behind a name, by the operating system, sorted.
+
+    Those of IPv4 if there are any, else those of IPv6: a name with both kinds is nearly always one name server that can
+    be reached in two ways, and it need not be registered with twice.
+
+    Raises:
+        OSError: The name cannot be resolved.
+    """
+    try:
+        found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # Python's error for a label that the DNS cannot carry
+        raise OSError(f"{name.host!r} is no name of the DNS: {error}") from error
+    hosts = {(family, str(address[0])) for family, _, _, _, address in found}
+    preferred = socket.AF_INET if any(family == socket.AF_INET for family, _ in hosts) else socket.AF_INET6
+    return tuple(sorted(Endpoint(host, name.port) for family, host in hosts if family == preferred))
+
+
+class ResolvedName:
+    """The addresses behind a name. A lookup that fails or finds nothing leaves the last ones in force.
+
+    Each name has a thread of its own, so that one whose lookup hangs holds up no other.
+    """
+
+    def __init__(
+        self,
+        name: Endpoint,
+        on_change: Callable[[], None],
+        timing: Timing,
+        resolve: Resolve = addresses_of,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        """Creates it; nothing is looked up before ``start``.
+
+        Args:
+            name: Host name or address, and port. An address stands for itself.
+            on_change: Called after each change of the addresses, in this name's thread.
+            timing: Clock and randomness.
+            resolve: How to look a name up.
+            wait: How to wait.
+        """
+        self._name = name
+        self._on_change = on_change
+        self._rng = timing.rng
+        self._backoff = Backoff(FIRST_RETRY_SECONDS, RESOLVE_PERIOD_SECONDS, rng=timing.rng)
+        self._resolve = resolve
+        self._wait = wait
+        self._failures = 0
+        self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
+        self._looked_up = threading.Event()
+        self._thread: PeriodicThread | None = None
+        self._addresses: tuple[Endpoint, ...] = ()
+        if is_ip_address(name.host):
+            self._addresses = (name,)
+            self._looked_up.set()
+        else:
+            self._thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
+
+    @property
+    def addresses(self) -> tuple[Endpoint, ...]:
+        """The addresses in force, sorted; none if none has been found yet."""
+        return self._addresses
+
+    def start(self) -> None:
+        """Looks the name up from now on."""
+        if self._thread is not None:
+            self._thread.start()
+
+    def wait_for_first(self, seconds: float) -> bool:
+        """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
+        return self._wait(self._looked_up, max(0.0, seconds))
+
+    def stop(self) -> None:
+        """Looks up nothing further; does not wait for a lookup under way."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def join(self, seconds: float) -> None:
+        """Waits for the thread to end, at most so long."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _lookup(self) -> float:
+        """Looks up once. Returns the seconds to the next time."""
+        try:
+            found = self._resolve(self._name)
+        except OSError as error:
+            return self._failed(error)
+        if not found:
+            return self._failed(OSError("it has no address"))
+        if self._failures:
+            _log.info("namesrv_name_resolved_again", name=str(self._name), failures=self._failures)
+        self._failures = 0
+        self._found(found)
+        return RESOLVE_PERIOD_SECONDS * self._rng.uniform(1 - RESOLVE_JITTER, 1 + RESOLVE_JITTER)
+
+    def _found(self, found: tuple[Endpoint, ...]) -> None:
+        self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self._addresses} - {*found}}
+        kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOKUPS}
+        before, self._addresses = self._addresses, tuple(sorted({*found} | kept))
+        self._looked_up.set()
+        if self._addresses != before:
+            addresses = [str(address) for address in self._addresses]
+            _log.info("namesrv_name_resolved", name=str(self._name), addresses=addresses)
+            self._on_change()
+
+    def _failed(self, error: OSError) -> float:
+        """Keeps the known addresses and logs that once, not at each failure."""
+        if not self._failures:
+            kept = [str(address) for address in self._addresses]
+            _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
+        self._failures += 1
+        self._looked_up.set()
+        return self._backoff.after(self._failures)
+
+
+# The list of name servers in force, with a listener for its changes.
+
+FIRST_LOOKUP_SECONDS = 5.0
+"""Time that the first lookups of new names get, all at once, before the list goes on without those that hang."""
+JOIN_SECONDS = 2.0
+"""Time for all threads together to end."""
+
+Listener = Callable[[tuple[Endpoint, ...]], None]
+
+
+def namesrv_list_of(
+    namesrv: Sequence[str] = (),
+    *,
+    address_server: str | None = None,
+    timing: Timing,
+    resolve: Resolve = addresses_of,
+    wait: Wait = threading.Event.wait,
+) -> NamesrvList:
+    """The list that settings describe.
+
+    Args:
+        namesrv: ``host:port`` lists, or ``file:`` and a path, alone; names in them are looked up again and again. May
+            be empty if there is an address server.
+        address_server: URL whose answer replaces the list, first after 10 s, then every 120 s.
+        timing: Clock and randomness.
+        resolve: How names are looked up.
+        wait: How threads wait.
+
+    Raises:
+        ValueError: The settings contradict each other, or the file cannot be read or is no list.
+    """
+    checked = check_namesrv(namesrv)
+    source: NameSource | None = None
+    names: tuple[Endpoint, ...] = ()
+    if checked and checked[0].startswith(FILE_PREFIX):
+        if address_server is not None:
+            raise ValueError("a file and an address server cannot both say which name servers there are")
+        path = Path(checked[0].removeprefix(FILE_PREFIX))
+        names = read_list_file(path)
+        source = ListFile(path, names)
+    else:
+        names = parse_endpoints(checked) if checked else ()
+        if address_server is not None:
+            source = AddressServer(address_server, names, timing, wait)
+    if not names and source is None:
+        raise ValueError("neither name servers nor an address server are given")
+    return NamesrvList(names, source, timing, resolve, wait)
+
+
+class NamesrvList:
+    """The name servers in force: each address behind each name.
+
+    An empty list never replaces one that is not empty: a faulty DNS or address server must not take the broker out of
+    every route.
+    """
+
+    def __init__(
+        self,
+        names: tuple[Endpoint, ...],
+        source: NameSource | None,
+        timing: Timing,
+        resolve: Resolve = addresses_of,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        """Creates it; nothing is looked up before ``start``.
+
+        Args:
+            names: The names in force at first.
+            source: Where they change; None if they do not.
+            timing: Clock and randomness.
+            resolve: How names are looked up.
+            wait: How threads wait between two lookups.
+        """
+        self._first_names = names
+        self._source = source
+        self._timing = timing
+        self._resolve = resolve
+        self._wait = wait
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = threading.RLock()  # guards all below; held while listeners are told, so that they see each in turn
+        self._names: tuple[ResolvedName, ...] = ()
+        self._by_name: dict[Endpoint, ResolvedName] = {}
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._stopped = False
+        self._cut = False
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The name servers in force, in the order of the names; each address once."""
+        return self._endpoints
+
+    def on_change(self, listener: Listener) -> None:
+        """Calls the listener with the new list after each change, one call at a time; it must return quickly.
+
+        There is no call for the list that is in force when ``start`` returns.
+        """
+        self._listeners = (*self._listeners, listener)
+
+    def start(self) -> None:
+        """Looks the names up, waits for the first answers, at most 5 s, and follows changes from now on.
+
+        A name that cannot be resolved yet prevents nothing; it joins the list when it can.
+        """
+        self._take_names(self._first_names, told=False)
+        if self._source is not None:
+            self._source.start(self._take_names)
+
+    def stop(self) -> None:
+        """Calls no listener any more and ends all threads, in 2 s at most."""
+        with self._lock:
+            self._stopped = True
+            ending: list[NameSource | ResolvedName] = [*self._by_name.values()]
+        if self._source is not None:
+            ending.append(self._source)
+        for item in ending:
+            item.stop()
+        deadline = self._timing.clock() + JOIN_SECONDS
+        for item in ending:
+            item.join(deadline - self._timing.clock())
+
+    def _take_names(self, names: tuple[Endpoint, ...], *, told: bool = True) -> None:
+        """Puts other names in force once each new one has been looked up, so that the list is never short meanwhile."""
+        with self._lock:
+            if self._stopped:
+                return
+            before = self._by_name
+            after = {name: before.get(name) or self._resolved(name) for name in names}
+            new = [after[name] for name in after.keys() - before.keys()]
+            self._by_name = {**before, **after}
+        for item in new:
+            item.start()
+        deadline = self._timing.clock() + FIRST_LOOKUP_SECONDS
+        for item in new:
+            item.wait_for_first(deadline - self._timing.clock())
+        with self._lock:
+            self._by_name = after
+            self._names = tuple(after.values())
+            self._publish(told=told)
+        for name in before.keys() - after.keys():
+            before[name].stop()
+
+    def _resolved(self, name: Endpoint) -> ResolvedName:
+        return ResolvedName(name, self._publish, self._timing, self._resolve, self._wait)
+
+    def _publish(self, *, told: bool = True) -> None:
+        with self._lock:
+            found = tuple(dict.fromkeys(chain.from_iterable(item.addresses for item in self._names)))
+            found = self._bounded(found)
+            if self._stopped or not found or found == self._endpoints:
+                return
+            self._endpoints = found
+            _log.info("namesrv_list", endpoints=[str(endpoint) for endpoint in found])
+            for listener in self._listeners if told else ():
+                listener(found)
+
+    def _bounded(self, found: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+        if len(found) <= MAX_NAME_SERVERS:
+            self._cut = False
+            return found
+        if not self._cut:
+            self._cut = True
+            _log.warning("namesrv_list_cut", found=len(found), kept=MAX_NAME_SERVERS)
+        return found[:MAX_NAME_SERVERS]

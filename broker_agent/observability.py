@@ -1,0 +1,162 @@
+"""The agent's metrics and traces, and their exports over HTTP and to a collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from broker_agent.broker_outer_api import BrokerOuterAPI
+from broker_agent.broker_probe import BrokerProbe
+from broker_agent.calls_in_flight import CallsInFlight
+from broker_agent.clients.clients import ClientTables
+from broker_agent.errors import StartError
+from broker_agent.name_server import Interceptors, NamesrvTarget
+from broker_agent.topics.manager import TopicConfigManager
+from groundwork.call_metrics import CallMetrics, CallObserver, ClientCallMetrics
+from groundwork.certificates import Validity
+from groundwork.endpoints import Endpoint
+from groundwork.metrics_http import Check, Exports, MetricsServer, metrics_registry
+from groundwork.signals import open_telemetry
+
+# Exports of metrics and traces: over HTTP, and to a collector.
+
+
+class AgentObservability(Exports):
+    """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
+
+    def __init__(self, listen: str | None) -> None:
+        """Prepares it; answers nobody yet.
+
+        Args:
+            listen: Where metrics are to be, host:port; None: nowhere.
+
+        Raises:
+            StartError: The variables OTEL_... cannot be followed.
+        """
+        self._listen = None if listen is None else Endpoint.parse(listen, allow_port_zero=True)
+        self._registry = metrics_registry()
+        try:
+            super().__init__(open_telemetry("broker-agent", os.environ, self._registry, traces_follow_callers=False))
+        except ValueError as error:
+            raise StartError(str(error)) from error
+        is_wanted = self._listen is not None or self.telemetry is not None
+        self._client_calls = ClientCallMetrics(self._registry) if is_wanted else None
+        self.observers: tuple[CallObserver, ...] = (CallMetrics(self._registry),) if is_wanted else ()
+        """Watch the calls to the agent. These have no spans: there may be a heartbeat of every client among them."""
+
+    def listen(self, collect: Callable[[CollectorRegistry], object], alive: Check, ready: Check) -> None:
+        """Takes the listener's port, and has the agent's own metrics put into the registry.
+
+        Raises:
+            StartError: The port is in use, or the address is not this machine's.
+        """
+        if self._client_calls is None:
+            return
+        collect(self._registry)
+        if self._listen is not None:
+            try:
+                self.listener = MetricsServer(self._listen, self._registry, alive, ready)
+            except OSError as error:
+                raise StartError(f"setting metrics_listen: {error}") from error
+
+    def interceptors(self, target: Endpoint) -> Interceptors:
+        """The interceptors that watch the calls to a name server."""
+        measured = None if self._client_calls is None else self._client_calls.interceptor(str(target))
+        traced = None if self.telemetry is None else self.telemetry.traced_calls(str(target))
+        return [interceptor for interceptor in (measured, traced) if interceptor is not None]
+
+    def forget(self, target: Endpoint) -> None:
+        """A name server has left the list."""
+        if self._client_calls is not None:
+            self._client_calls.forget(str(target))
+
+
+# The agent's metrics: each name server, its calls, the broker, the clients.
+
+Family = GaugeMetricFamily | CounterMetricFamily
+_KIND_PREFIX = "REGISTRATION_KIND_"
+
+
+class AgentMetrics(Collector):
+    """Read at each scrape, in the scrape's thread. All series of a name server go when it leaves the list."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        outer_api: BrokerOuterAPI,
+        calls: CallsInFlight,
+        probe: BrokerProbe,
+        topic_configs: TopicConfigManager,
+        clients: ClientTables,
+        certificates: Callable[[], Mapping[str, Validity]],
+    ) -> None:
+        """Puts itself into the registry."""
+        self._outer_api = outer_api
+        self._calls = calls
+        self._probe = probe
+        self._topic_configs = topic_configs
+        self._clients = clients
+        self._certificates = certificates
+        registry.register(self)
+
+    def collect(self) -> Iterator[Family]:
+        """Everything as it is now."""
+        yield from _of_targets(self._outer_api.targets)
+        yield _counter("calls_refused", "Calls not made because too many were under way.", self._calls.refused)
+        ends = GaugeMetricFamily(
+            "broker_agent_certificate_not_after_seconds",
+            "When a certificate ends, seconds since the Unix epoch.",
+            labels=["use"],
+        )
+        for use, validity in self._certificates().items():
+            ends.add_metric([use], validity.not_after.timestamp())
+        yield ends
+        tables = self._clients
+        for name, text, value in (
+            ("calls_in_flight", "Calls to name servers under way.", self._calls.count),
+            ("broker_up", "1 unless the probe has found the broker dead.", self._probe.is_up),
+            ("topics", "Topics that would be registered now.", len(self._topic_configs.table.topics)),
+            ("topics_broken", "1 while a followed topics.json stays broken.", self._topic_configs.problem is not None),
+            ("client_channels", "Open client channels.", len(tables.channels)),
+            ("producer_groups", "Producer groups.", len(tables.producers.groups)),
+            ("producers", "Clients in producer groups, each once a group.", tables.producers.membership_count),
+            ("consumer_groups", "Consumer groups.", len(tables.consumers.groups)),
+            ("consumers", "Clients in consumer groups, each once a group.", tables.consumers.membership_count),
+            ("filter_servers", "Filter servers.", len(tables.filter_servers.filter_servers)),
+        ):
+            yield GaugeMetricFamily(f"broker_agent_{name}", text, value=float(value))
+
+
+def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
+    registered = _per_endpoint("registered", "1 if the name server holds the registration.")
+    age = _per_endpoint("registration_age_seconds", "Time since the name server last accepted or confirmed it.")
+    registrations = CounterMetricFamily(
+        "broker_agent_registrations",
+        "Calls that keep the broker registered, by kind and result.",
+        labels=["endpoint", "kind", "result"],
+    )
+    late = CounterMetricFamily("broker_agent_late_answers", "Answers that came too late.", labels=["endpoint"])
+    for target in targets:
+        endpoint, record = str(target.endpoint), target.record
+        registered.add_metric([endpoint], float(record.registered))
+        if (seconds := record.confirmed_seconds_ago) is not None:
+            age.add_metric([endpoint], seconds)
+        for (kind, result), count in record.counts.items():
+            name = pb.RegistrationKind.Name(kind).removeprefix(_KIND_PREFIX).lower()
+            registrations.add_metric([endpoint, name, result], count)
+        late.add_metric([endpoint], record.status().late_answers)
+    yield from (registered, age, registrations, late)
+
+
+def _per_endpoint(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"broker_agent_{name}", text, labels=["endpoint"])
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(f"broker_agent_{name}", text, value=value)

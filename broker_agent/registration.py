@@ -1,0 +1,302 @@
+"""The broker as it is now, and the registrations that tell name servers about it."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from broker_agent.settings import AgentSettings
+from broker_agent.timing import Timing
+from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.table import (
+    MAX_STATE_VERSION,
+    DataVersion,
+    TopicConfig,
+    TopicConfigTable,
+    TopicQueueMapping,
+    changed_topics,
+)
+
+# The registration of a broker: all that the agent tells name servers about it.
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
+"""Most bytes of topics in one message: name servers take 4 MiB, broker and channel included."""
+MAX_MESSAGE_TOPICS = 50_000
+"""Most topics in one message: a name server on grpcio parses it in one go, during which it answers nobody."""
+_TOPIC_FRAME_BYTES = 4
+"""Bytes that a topic takes in its message besides itself: tag and length."""
+_READ_AND_WRITE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """The broker without its topics. Replaced whole when a role, a permission or the filter servers change."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    """0 is the master."""
+    broker_addr: str
+    """Where clients reach it, host:port."""
+    ha_server_addr: str | None
+    """Where slaves replicate from, host:port."""
+    permission: int
+    """What the broker allows: read 4, write 2."""
+    zone_name: str | None = None
+    """Zone of the broker; None if it has none."""
+    enable_acting_master: bool | None = None
+    """Whether a slave may stand in for a lost master; None if the broker says nothing of it."""
+    filter_servers: tuple[str, ...] | None = None
+    """None if the agent does not know them, and leaves them as they are."""
+    changed_at_millis: int = 0
+    """When the permission changed last. The version that is registered is never older: a name server takes topics only
+    with a version that it does not hold."""
+    state_version: int | None = None
+    """Raised by a change of role; None if the topic table's own is in force."""
+
+    @classmethod
+    def of(cls, settings: AgentSettings) -> BrokerState:
+        """The broker as the settings say."""
+        return cls(
+            settings.cluster,
+            settings.broker_name,
+            settings.broker_id,
+            settings.broker_addr,
+            settings.ha_server_addr,
+            settings.broker_permission,
+            zone_name=settings.zone_name,
+            enable_acting_master=settings.enable_acting_master or None,
+        )
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker is a slave."""
+        return self.broker_id != 0
+
+    def identity(self) -> route_data_pb2.BrokerIdentity:
+        """The broker as every call names it."""
+        return route_data_pb2.BrokerIdentity(
+            cluster_name=self.cluster_name,
+            broker_name=self.broker_name,
+            broker_id=self.broker_id,
+            broker_addr=self.broker_addr,
+        )
+
+    def version_of(self, table: TopicConfigTable) -> DataVersion:
+        """The version that the table is registered under."""
+        version = table.data_version
+        states = [state for state in (version.state_version, self.state_version) if state is not None]
+        return DataVersion(
+            max(version.timestamp_millis, self.changed_at_millis), version.counter, max(states, default=None)
+        )
+
+
+class Registration:
+    """Broker and topics at one moment, for any name server: no message names a channel yet.
+
+    Messages are made once for all name servers, when they are first asked for.
+    """
+
+    def __init__(self, broker: BrokerState, table: TopicConfigTable) -> None:
+        self.broker = broker
+        self.table = table
+        self.version = broker.version_of(table)
+        self._making = threading.Lock()
+        self._full: tuple[pb.RegisterBrokerRequest, ...] | None = None
+
+    def same_as(self, other: Registration | None) -> bool:
+        """Whether a name server that holds the other one holds this one."""
+        return other is not None and self.broker == other.broker and self.version == other.version
+
+    def query(self) -> pb.QueryDataVersionRequest:
+        """Asks whether a name server holds another version."""
+        return pb.QueryDataVersionRequest(broker=self.broker.identity(), data_version=_data_version(self.version))
+
+    def full(self) -> tuple[pb.RegisterBrokerRequest, ...]:
+        """The whole table: one message, or several numbered ones if it is too large for one."""
+        with self._making:
+            if self._full is None:
+                parts = list(_split(self._topic_message(topic) for topic in self.table.topics))
+                self._full = tuple(
+                    self._message(topics, (index, len(parts)) if len(parts) > 1 else None)
+                    for index, topics in enumerate(parts)
+                )
+            return self._full
+
+    def increment_from(self, held: Registration) -> pb.RegisterBrokerRequest | None:
+        """Only the difference from a registration that a name server holds; None if that takes the whole table.
+
+        Between two equal ones it has no topics: it renews, and brings the answer of a registration.
+        """
+        if self.broker.identity() != held.broker.identity() or self.broker.permission != held.broker.permission:
+            return None
+        topics = () if self.table is held.table else changed_topics(held.table, self.table)
+        if topics is None or (topics and self.version == held.version):
+            return None
+        parts = list(_split(self._topic_message(topic) for topic in topics))
+        if len(parts) > 1:
+            return None
+        message = self._message(parts[0], None)
+        message.base_version.CopyFrom(_data_version(held.version))
+        return message
+
+    def _message(
+        self, topics: list[route_data_pb2.TopicConfig], part: tuple[int, int] | None
+    ) -> pb.RegisterBrokerRequest:
+        filter_servers = self.broker.filter_servers
+        message = pb.RegisterBrokerRequest(
+            broker=self.broker.identity(),
+            ha_server_addr=self.broker.ha_server_addr,
+            data_version=_data_version(self.version),
+            topic_configs=topics,
+            filter_servers=None if filter_servers is None else pb.FilterServerList(filter_servers=filter_servers),
+            part=pb.RegistrationPart(index=part[0], count=part[1]) if part else None,
+            body_crc32=body_crc32(topics),
+            zone_name=self.broker.zone_name,
+        )
+        if self.broker.enable_acting_master is not None:
+            message.enable_acting_master = self.broker.enable_acting_master
+        return message
+
+    def _topic_message(self, topic: TopicConfig) -> route_data_pb2.TopicConfig:
+        """One topic as it is registered.
+
+        No topic promises more than the broker allows: its permission is masked by the broker's. That is RocketMQ 5's
+        rule (BrokerController.registerBrokerAll); version 4 replaced the topic's own.
+        """
+        downgraded = self.broker.permission & _READ_AND_WRITE != _READ_AND_WRITE
+        return route_data_pb2.TopicConfig(
+            topic_name=topic.topic_name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=topic.perm & self.broker.permission if downgraded else topic.perm,
+            topic_sys_flag=topic.topic_sys_flag,
+            mapping=None if topic.mapping is None else _mapping_message(topic.mapping),
+        )
+
+
+def body_crc32(topics: Iterable[route_data_pb2.TopicConfig]) -> int:
+    """CRC-32 of topic configurations as the contract defines it (RocketMQ: bodyCrc32)."""
+    crc = 0
+    for topic in topics:
+        numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_sys_flag}"
+        crc = zlib.crc32(f"{topic.topic_name} {numbers}\n".encode(), crc)
+    return crc
+
+
+def _split(topics: Iterable[route_data_pb2.TopicConfig]) -> Iterator[list[route_data_pb2.TopicConfig]]:
+    """Groups topics into messages that are not too large; one empty message if there are none."""
+    part: list[route_data_pb2.TopicConfig] = []
+    size = 0
+    for topic in topics:
+        topic_size = topic.ByteSize() + _TOPIC_FRAME_BYTES
+        if part and (size + topic_size > MAX_MESSAGE_BYTES or len(part) == MAX_MESSAGE_TOPICS):
+            yield part
+            part, size = [], 0
+        part.append(topic)
+        size += topic_size
+    yield part
+
+
+def _mapping_message(mapping: TopicQueueMapping) -> route_data_pb2.StaticTopicMapping:
+    return route_data_pb2.StaticTopicMapping(
+        scope=mapping.scope,
+        total_queue_nums=mapping.total_queues,
+        epoch=mapping.epoch,
+        dirty=mapping.is_dirty,
+        topic_queue_ids=[topic_queue_id for topic_queue_id, _ in mapping.queue_ids],
+        broker_queue_ids=[broker_queue_id for _, broker_queue_id in mapping.queue_ids],
+    )
+
+
+def _data_version(version: DataVersion) -> route_data_pb2.DataVersion:
+    return route_data_pb2.DataVersion(
+        timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
+    )
+
+
+# The broker as it is now: the settings, and what calls and clients have changed since.
+
+
+class CurrentBroker:
+    """Holds the broker's state and makes registrations of it. While nothing changes, it returns the same one."""
+
+    def __init__(self, state: BrokerState, topic_configs: TopicConfigManager, timing: Timing) -> None:
+        """Creates it.
+
+        Args:
+            state: The broker at first.
+            topic_configs: Its topics.
+            timing: Wall clock.
+        """
+        self._topic_configs = topic_configs
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._state = state
+        self._registration: Registration | None = None
+
+    @property
+    def state(self) -> BrokerState:
+        """The broker without its topics."""
+        return self._state
+
+    def identity(self) -> route_data_pb2.BrokerIdentity:
+        """The broker as every call names it now."""
+        return self._state.identity()
+
+    def registration(self) -> Registration:
+        """What name servers should hold now."""
+        with self._lock:
+            table = self._topic_configs.table
+            current = self._registration
+            if current is None or current.table is not table or current.broker is not self._state:
+                self._registration = current = Registration(self._state, table)
+            return current
+
+    def change_role(self, broker_id: int, state_version: int | None = None) -> int:
+        """Makes the broker a master or a slave.
+
+        Args:
+            broker_id: 0 for the master.
+            state_version: That of the new role; one above the one in force by default.
+
+        Returns:
+            The state version in force.
+
+        Raises:
+            ValueError: The state version is below the one in force, or above the largest that there may be.
+            CallRefused: The version could not be made durable; nothing has changed.
+        """
+        with self._lock:
+            before = self._state.version_of(self._topic_configs.table).state_version or 0
+            if state_version is not None and state_version < before:
+                raise ValueError(f"is {state_version}, below {before}, which is in force")
+            if state_version is not None and state_version > MAX_STATE_VERSION:
+                raise ValueError(f"is {state_version}, above the limit of {MAX_STATE_VERSION}")
+            if state_version is None:
+                self._topic_configs.next_state_version()
+            after = before + 1 if state_version is None else state_version
+            self._state = replace(self._state, broker_id=broker_id, state_version=after)
+            return after
+
+    def change_permission(self, permission: int) -> None:
+        """Changes what the broker allows. The table gets a version with the present time."""
+        with self._lock:
+            version = self._state.version_of(self._topic_configs.table)
+            now = int(self._timing.wall_clock() * 1000)
+            self._state = replace(
+                self._state, permission=permission, changed_at_millis=max(now, version.timestamp_millis + 1)
+            )
+
+    def change_filter_servers(self, addresses: tuple[str, ...]) -> bool:
+        """Takes the addresses of the filter servers; returns whether they differ from those before."""
+        with self._lock:
+            if self._state.filter_servers == addresses:
+                return False
+            self._state = replace(self._state, filter_servers=addresses)
+            return True

@@ -1,0 +1,222 @@
+"""Clocks, periods and pauses, injected so that tests run on virtual time."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+# Clocks and randomness, injected so that tests run on virtual time.
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The agent's clocks and source of randomness."""
+
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds: every deadline and delay goes by it."""
+    wall_clock: Callable[[], float] = time.time
+    """Seconds since the Unix epoch: only ever reported."""
+    rng: random.Random = field(default_factory=random.Random)
+    """Source of jitter."""
+
+
+# The schedule of periodic registrations.
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRules:
+    """How often the broker registers."""
+
+    period_millis: int = 30_000
+    """Time between two registrations (RocketMQ: registerNameServerPeriod)."""
+    shortest_millis: int = 10_000
+    """The period is never shorter (RocketMQ: BrokerController.start clamps it)."""
+    longest_millis: int = 60_000
+    """The period is never longer, likewise."""
+    jitter: float = 0.1
+    """Share of the period that a registration may come earlier or later, so that a fleet started at once spreads."""
+    first_delay_millis: int = 10_000
+    """Time from the registration at start to the first periodic one (RocketMQ: BrokerController.start)."""
+
+    @property
+    def period_seconds(self) -> float:
+        """The period in force."""
+        return max(self.shortest_millis, min(self.longest_millis, self.period_millis)) / 1000
+
+
+class RegistrationSchedule:
+    """Due times at a jittered period, counted from the start and not from the end of the round before.
+
+    A round that waits for a dead name server therefore does not put off the next one.
+    """
+
+    def __init__(self, rules: ScheduleRules, timing: Timing) -> None:
+        self._rules = rules
+        self._timing = timing
+        self._due: float | None = None
+
+    def next_delay(self) -> float:
+        """Seconds from now to the next registration; 0 if it is overdue."""
+        now = self._timing.clock()
+        period, jitter = self._rules.period_seconds, self._rules.jitter
+        if self._due is None:
+            self._due = now + self._rules.first_delay_millis / 1000
+        else:
+            # Counted from now if a whole period was missed (a suspended machine): rounds are not made up for.
+            start = self._due if now < self._due + period else now
+            self._due = start + period * self._timing.rng.uniform(1 - jitter, 1 + jitter)
+        return max(0.0, self._due - now)
+
+
+# Debounced changes: many within a moment make one registration (upstream's #3407: one for each new topic).
+
+QUIET_SECONDS = 0.1
+"""Time from the last change to the registration. It is short because most changes come alone."""
+LONGEST_SECONDS = 1.5
+"""Longest time from the first change to the registration, however many changes follow."""
+BETWEEN_SECONDS = 1.0
+"""Time from one such registration to the next one."""
+JOIN_SECONDS = 2.0
+"""Time for the thread to end."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Debounce:
+    """When a registration is due for the changes so far. Times are seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._last = 0.0
+        self._done: float | None = None
+
+    def changed(self, now: float) -> None:
+        """Something has changed."""
+        if self._first is None:
+            self._first = now
+        self._last = now
+
+    def due(self) -> float | None:
+        """When the registration is due; None if nothing has changed."""
+        if self._first is None:
+            return None
+        due = min(self._last + QUIET_SECONDS, self._first + LONGEST_SECONDS)
+        return due if self._done is None else max(due, self._done + BETWEEN_SECONDS)
+
+    def done(self, now: float) -> None:
+        """A registration with all changes so far begins."""
+        self._first, self._done = None, now
+
+
+class ChangeThread:
+    """Calls once for many changes, in a thread of its own."""
+
+    def __init__(self, register: Callable[[], None], timing: Timing) -> None:
+        """Creates it; nothing is called before ``start``.
+
+        Args:
+            register: What to call.
+            timing: Clock.
+        """
+        self._register = register
+        self._timing = timing
+        self._coalescing = Debounce()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="broker-agent-changes", daemon=True)
+
+    def start(self) -> None:
+        """Calls from now on, for changes before as well."""
+        self._thread.start()
+
+    def changed(self) -> None:
+        """Something has changed. Returns at once."""
+        with self._changed:
+            self._coalescing.changed(self._timing.clock())
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Calls nothing further and ends the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while self._wait_until_due():
+            try:
+                self._register()
+            except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
+                _log.exception("registration_of_changes_failed")
+
+    def _wait_until_due(self) -> bool:
+        with self._changed:
+            while not self._stopping:
+                due = self._coalescing.due()
+                now = self._timing.clock()
+                if due is not None and due <= now:
+                    self._coalescing.done(now)
+                    return True
+                self._changed.wait(None if due is None else due - now)
+            return False
+
+
+# A thread that does one thing again and again until it is told to stop.
+
+Wait = Callable[[threading.Event, float], bool]
+"""Waits until the event is set or that many seconds have passed, and says whether it is set."""
+
+AFTER_BUG_SECONDS = 10.0
+"""Pause after the work has raised an unexpected error: too long to fill the log, short enough to recover."""
+
+
+class PeriodicThread:
+    """Runs a piece of work, waits as long as the work says, and runs it again.
+
+    A daemon, so that work that hangs in the operating system (a name lookup) cannot keep the process from ending.
+    """
+
+    def __init__(
+        self, name: str, work: Callable[[], float], *, first_delay: float = 0.0, wait: Wait = threading.Event.wait
+    ) -> None:
+        """Creates it; nothing runs before ``start``.
+
+        Args:
+            name: Of the thread.
+            work: Does the work once and returns the seconds until it is due again.
+            first_delay: Seconds before the first time.
+            wait: How to wait; tests put virtual time here.
+        """
+        self._work = work
+        self._first_delay = first_delay
+        self._wait = wait
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. A thread that was told to stop before does nothing."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tells the thread to end after the work that it may be at; does not wait for that."""
+        self._stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """Waits until the thread has ended, at most so long; returns at once in the thread itself."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(max(0.0, seconds))
+
+    def _run(self) -> None:
+        delay = self._first_delay
+        while not (self._wait(self._stopping, delay) if delay > 0 else self._stopping.is_set()):
+            try:
+                delay = self._work()
+            except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
+                _log.exception("periodic_work_failed", thread=self._thread.name)
+                delay = AFTER_BUG_SECONDS

@@ -1,0 +1,452 @@
+"""The JSON formats of RocketMQ's topics.json and topicQueueMapping.json: decoded, and encoded byte for byte."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from json import JSONDecodeError
+from json.encoder import encode_basestring as _quoted
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
+
+import structlog
+
+from broker_agent.errors import AgentError
+from broker_agent.topics.table import (
+    MAX_STATE_VERSION,
+    DataVersion,
+    TopicConfig,
+    TopicConfigTable,
+    TopicQueueMapping,
+    UnknownParts,
+)
+from groundwork.checksums import is_damaged
+from groundwork.files import open_regular, read_as_it_is
+from groundwork.topic_names import (
+    MAX_NAME_LENGTH,
+    MAX_PERM,
+    MAX_QUEUE_NUMS,
+    check_name,
+    check_topic,
+)
+
+# Parts of JSON that must have a type and a range, with an error that names the field.
+
+_MISSING = object()
+
+
+def parsed(text: str) -> object:
+    """The value of a JSON text, no key of which is there twice. Raises ValueError."""
+    return json.loads(
+        text,
+        object_pairs_hook=_object_without_duplicates,
+        parse_constant=_no_number,
+        parse_float=_finite,
+    )
+
+
+def text_of(field: str, value: object) -> str:
+    """A text. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{field} is {value!r:.40}, must be a text")  # noqa: TRY004 - bad input, not a bad call
+    return value
+
+
+def object_of(field: str, value: object) -> Mapping[str, Any]:
+    """An object. Raises ValueError."""
+    if not isinstance(value, dict):
+        shown = "missing" if value is None else repr(value)[:40]
+        raise ValueError(f"{field} is {shown}, must be a JSON object")  # noqa: TRY004 - bad input, not a bad call
+    return value
+
+
+def integer_of(values: Mapping[str, Any], field: str, highest: int) -> int:
+    """An integer of an object. Raises ValueError."""
+    value = values.get(field, _MISSING)
+    if type(value) is int and 0 <= value <= highest:  # a JSON true is an int, too, to isinstance
+        return value
+    shown = "missing" if value is _MISSING else f"{value!r:.40}"
+    raise ValueError(f"{field} is {shown}, must be an integer from 0 to {highest}")
+
+
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuses a key that is given twice: JSON does not define what it means."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:MAX_NAME_LENGTH]!r} is there twice in one JSON object")
+    return members
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text[:40]} is no number that JSON has room for")
+
+
+# The topics.json that RocketMQ's TopicConfigManager writes, decoded.
+
+OnBadTopic = Literal["refuse", "skip"]
+"""What to do with a file that has topics that break a rule: refuse it whole, or go on without them."""
+MAX_FILE_BYTES = 1024**3
+"""Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""
+LOGGED_TOPICS = 20
+"""Most skipped topics that are named in the log."""
+ContentT = TypeVar("ContentT")
+_ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
+_VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
+_TOPIC_FIELDS = frozenset(
+    {
+        "attributes",
+        "order",
+        "perm",
+        "readQueueNums",
+        "topicFilterType",
+        "topicName",
+        "topicSysFlag",
+        "writeQueueNums",
+    }
+)
+
+
+class BrokenTopics(AgentError):
+    """A text is not a topics.json. The error names topic, field, value and rule in one line."""
+
+
+class UnreadableTopics(BrokenTopics):
+    """The file is there but may not be read: its content may be good."""
+
+
+def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> TopicConfigTable:
+    """Reads a topics.json.
+
+    JSON fields that are not known are kept: versions of RocketMQ differ in them.
+
+    Raises:
+        UnreadableTopics: The file is there but may not be read.
+        BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
+            value and rule.
+    """
+    return load_file(path, lambda content: decode_topics(content, on_bad_topic))
+
+
+def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
+    """Reads a file of the broker's and decodes it. Raises as ``load_topic_config_table``."""
+    try:
+        with open_regular(path) as stream:
+            content = read_as_it_is(stream, MAX_FILE_BYTES)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BrokenTopics(f"{path}: {error.strerror}") from error
+    except OSError as error:
+        raise UnreadableTopics(f"{path}: {error.strerror}") from error
+    if is_damaged(path, content):
+        raise BrokenTopics(f"{path}: does not match its checksum")
+    try:
+        return decode(content)
+    except BrokenTopics as error:
+        raise BrokenTopics(f"{path}: {error}") from error
+
+
+def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicConfigTable:
+    """Makes the table of the content of a topics.json. Topics that are skipped are named in its unknown parts.
+
+    Raises:
+        BrokenTopics: It is not a topics.json, or has a topic that breaks a rule and bad topics are refused.
+    """
+    return decoded(content, lambda text: _table(parsed(text), on_bad_topic))
+
+
+def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
+    """What a function reads from the text of a file; its ValueErrors become errors about the file.
+
+    Raises:
+        BrokenTopics: The content is too large, not UTF-8, empty, no JSON, or breaks a rule.
+    """
+    if len(content) > MAX_FILE_BYTES:
+        raise BrokenTopics(f"the file is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BrokenTopics(f"byte {error.start} is not UTF-8") from error
+    if not text.strip():
+        raise BrokenTopics("the file is empty")
+    try:
+        return read(text)
+    except json.JSONDecodeError as error:
+        raise BrokenTopics(f"not JSON, or cut off: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BrokenTopics(str(error)) from error
+
+
+def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
+    """Logs once which topics a table lacks because they break a rule."""
+    skipped = table.unknown.skipped_topics
+    if skipped:
+        names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
+        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names)
+
+
+def _table(document: object, on_bad_topic: OnBadTopic) -> TopicConfigTable:
+    root = object_of("the file", document)
+    version = object_of("dataVersion", root.get("dataVersion"))
+    values = object_of("topicConfigTable", root.get("topicConfigTable"))
+    topics: list[TopicConfig] = []
+    skipped: dict[str, Any] = {}
+    for name, value in values.items():
+        try:
+            topics.append(_decoded_topic(name, value))
+        except ValueError:
+            if on_bad_topic == "refuse":
+                raise
+            skipped[name] = value
+    return TopicConfigTable(
+        version_of(version),
+        tuple(topics),
+        UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None),
+    )
+
+
+def version_of(version: Mapping[str, Any]) -> DataVersion:
+    """The dataVersion of a file. Raises ValueError."""
+    try:
+        return DataVersion(
+            timestamp_millis=integer_of(version, "timestamp", _MAX_INT64),
+            counter=integer_of(version, "counter", _MAX_INT64 - 1),  # there is always a next one
+            state_version=integer_of(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
+        )
+    except ValueError as error:
+        raise ValueError(f"dataVersion: {error}") from error
+
+
+def _decoded_topic(name: str, value: object) -> TopicConfig:
+    try:
+        return _checked_topic(name, value)
+    except ValueError as error:
+        raise ValueError(f"topic {name[:MAX_NAME_LENGTH]!r}: {error}") from error
+
+
+def _checked_topic(name: str, value: object) -> TopicConfig:
+    try:
+        check_topic(name)
+    except ValueError as error:
+        raise ValueError(f"topicName {error}") from error
+    topic = object_of("its value", value)
+    if topic.get("topicName", name) != name:
+        raise ValueError(f"topicName is {topic['topicName']!r:.40}, must be the topic's key in topicConfigTable")
+    order = topic.get("order", False)
+    if type(order) is not bool:
+        raise ValueError(f"order is {order!r:.40}, must be true or false")
+    return TopicConfig(
+        topic_name=name,
+        read_queue_nums=integer_of(topic, "readQueueNums", MAX_QUEUE_NUMS),
+        write_queue_nums=integer_of(topic, "writeQueueNums", MAX_QUEUE_NUMS),
+        perm=integer_of(topic, "perm", MAX_PERM),
+        topic_sys_flag=integer_of(topic, "topicSysFlag", _MAX_INT32) if "topicSysFlag" in topic else 0,
+        order=order,
+        topic_filter_type=text_of("topicFilterType", topic.get("topicFilterType", "SINGLE_TAG")),
+        attributes=_attributes(topic.get("attributes")),
+        unknown=_unknown(topic, _TOPIC_FIELDS),
+    )
+
+
+def _attributes(value: object) -> Mapping[str, str] | None:
+    if value is None:
+        return None
+    attributes = object_of("attributes", value)
+    for key, text in attributes.items():
+        text_of(f"attributes[{key[:MAX_NAME_LENGTH]!r}]", text)
+    return attributes
+
+
+def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any] | None:
+    if values.keys() <= known:
+        return None
+    return {key: value for key, value in values.items() if key not in known}
+
+
+# The topics.json, encoded.
+
+
+def encode_topics(table: TopicConfigTable) -> bytes:
+    """A table as RocketMQ's fastjson prints it: fields by name, tabs, no space after a colon, no line at the end."""
+    unknown = table.unknown
+    # The rule for names leaves nothing in them to escape.
+    topics = {f'"{topic.topic_name}"': _encoded_topic(topic) for topic in table.topics}
+    for name, value in (unknown.skipped_topics or {}).items():
+        topics.setdefault(_quoted(name), _json(value, 2))
+    root = _members(unknown.root, 1) | {
+        '"dataVersion"': _object(_version(table.data_version, unknown.data_version), 1),
+        '"topicConfigTable"': _object(topics, 1),
+    }
+    # Half of a surrogate pair is legal in JSON but not in UTF-8, so it is written as JSON's escape.
+    return _object(_by_name(root), 0).encode("utf-8", errors="backslashreplace")
+
+
+def _version(version: DataVersion, unknown: Mapping[str, Any] | None) -> dict[str, str]:
+    members = _members(unknown, 2) | {'"counter"': str(version.counter), '"timestamp"': str(version.timestamp_millis)}
+    if version.state_version is not None:
+        members['"stateVersion"'] = str(version.state_version)
+    return _by_name(members)
+
+
+def _encoded_topic(topic: TopicConfig) -> str:
+    members: dict[str, str] = {}
+    if topic.attributes is not None:
+        texts = {_quoted(name): _quoted(value) for name, value in topic.attributes.items()}
+        members['"attributes"'] = _object(texts, 3)
+    members['"order"'] = "true" if topic.order else "false"
+    members['"perm"'] = str(topic.perm)
+    members['"readQueueNums"'] = str(topic.read_queue_nums)
+    members['"topicFilterType"'] = _quoted(topic.topic_filter_type)
+    members['"topicName"'] = f'"{topic.topic_name}"'
+    members['"topicSysFlag"'] = str(topic.topic_sys_flag)
+    members['"writeQueueNums"'] = str(topic.write_queue_nums)
+    if topic.unknown:
+        members = _by_name(members | _members(topic.unknown, 3))
+    return _object(members, 2)
+
+
+def _members(values: Mapping[str, Any] | None, depth: int) -> dict[str, str]:
+    return {_quoted(name): _json(value, depth) for name, value in (values or {}).items()}
+
+
+def _by_name(members: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(members.items()))
+
+
+def _object(members: Mapping[str, str], depth: int) -> str:
+    """A JSON object at a depth of tabs; names and values are JSON already."""
+    if not members:
+        return "{}"
+    tabs = "\t" * (depth + 1)
+    lines = f",\n{tabs}".join([f"{name}:{value}" for name, value in members.items()])
+    return f"{{\n{tabs}{lines}\n{tabs[1:]}}}"
+
+
+def _json(value: Any, depth: int) -> str:
+    """Any JSON value at a depth of tabs. Line breaks inside texts are escaped, so all others are layout."""
+    text = json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
+    return text.replace("\n", "\n" + "\t" * depth)
+
+
+# The topicQueueMapping.json that RocketMQ 5's TopicQueueMappingManager writes beside topics.json.
+
+_FILE_NAME = "topicQueueMapping.json"
+_MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
+_NUMBER = re.compile(r"0|[1-9]\d{0,9}", re.ASCII)
+_TEXT_OR_NUMBER_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<before>[{,]\s*)(?P<key>-?\d+)(?=\s*:)')
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueueMappings:
+    """All mappings of a broker and their version."""
+
+    data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
+    mappings: Mapping[str, TopicQueueMapping] = field(default_factory=dict)
+    """By topic."""
+    skipped: frozenset[str] = frozenset()
+    """Topics whose mapping breaks a rule, where the setting says that such are skipped."""
+
+    def put_into(self, table: TopicConfigTable) -> TopicConfigTable:
+        """The table with these mappings, under a version that is another one after a change of either file.
+
+        A mapping whose topic is not in the table is left out.
+        """
+        if self == TopicQueueMappings():
+            return table
+        topics, mine = table.data_version, self.data_version
+        version = DataVersion(
+            max(topics.timestamp_millis, mine.timestamp_millis),
+            min(topics.counter + mine.counter, _MAX_INT64 - 1),  # there is always a next one
+            topics.state_version,
+        )
+        found = ((table.get(name), mapping) for name, mapping in self.mappings.items())
+        return table.with_topics((replace(topic, mapping=mapping) for topic, mapping in found if topic), version)
+
+
+def mappings_path(topics: Path) -> Path:
+    """Where a broker keeps the mappings whose topics.json that is."""
+    return topics.with_name(_FILE_NAME)
+
+
+def decode_mappings(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicQueueMappings:
+    """Makes the mappings of the content of a topicQueueMapping.json.
+
+    Raises:
+        BrokenTopics: It is none, or has a mapping that breaks a rule and bad topics are refused.
+    """
+    return decoded(content, lambda text: _mappings(_lenient(text), on_bad_topic))
+
+
+def log_skipped_mappings(path: Path, mappings: TopicQueueMappings) -> None:
+    """Logs which topics lack their mapping because that breaks a rule."""
+    if mappings.skipped:
+        names = [name[:MAX_NAME_LENGTH] for name in sorted(mappings.skipped)[:LOGGED_TOPICS]]
+        _log.warning("mappings_skipped", file=str(path), count=len(mappings.skipped), topics=names)
+
+
+def _lenient(text: str) -> object:
+    """JSON in which numbers may be keys without quotes, as fastjson writes them."""
+    try:
+        return parsed(text)
+    except JSONDecodeError:
+        return parsed(_TEXT_OR_NUMBER_KEY.sub(_with_quoted_key, text))
+
+
+def _with_quoted_key(match: re.Match[str]) -> str:
+    return match[0] if match["key"] is None else f'{match["before"]}"{match["key"]}"'
+
+
+def _mappings(document: object, on_bad_topic: OnBadTopic) -> TopicQueueMappings:
+    root = object_of("the file", document)
+    mappings: dict[str, TopicQueueMapping] = {}
+    skipped: set[str] = set()
+    for name, value in object_of("topicQueueMappingInfoMap", root.get("topicQueueMappingInfoMap")).items():
+        try:
+            mappings[name] = _mapping(name, value)
+        except ValueError as error:
+            if on_bad_topic == "refuse":
+                raise ValueError(f"mapping of {name[:MAX_NAME_LENGTH]!r}: {error}") from error
+            skipped.add(name)
+    version = version_of(object_of("dataVersion", root.get("dataVersion")))
+    return TopicQueueMappings(version, mappings, frozenset(skipped))
+
+
+def _mapping(name: str, value: object) -> TopicQueueMapping:
+    """A mapping as the broker would register it (RocketMQ: TopicQueueMappingDetail.cloneAsMappingInfo)."""
+    check_topic(name)
+    detail = object_of("its value", value)
+    scope = text_of("scope", detail.get("scope", ""))
+    if scope:
+        try:
+            check_name(scope)
+        except ValueError as error:
+            raise ValueError(f"scope {error}") from error
+    total = integer_of(detail, "totalQueues", _MAX_INT32)
+    hosted = object_of("hostedQueues", detail.get("hostedQueues", {}))
+    queue_ids = tuple(sorted(_queue_ids(text_of("bname", detail.get("bname", "")), hosted, total)))
+    return TopicQueueMapping(
+        scope, total, integer_of(detail, "epoch", _MAX_INT64), detail.get("dirty") is True, queue_ids
+    )
+
+
+def _queue_ids(broker_name: str, hosted: Mapping[str, Any], total: int) -> Iterator[tuple[int, int]]:
+    """The queues that are here now: of each queue's history the last place counts (RocketMQ: buildIdMap)."""
+    for key, history in hosted.items():
+        if not (_NUMBER.fullmatch(key) and int(key) < total):
+            raise ValueError(f"hostedQueues has the queue {key[:MAX_NAME_LENGTH]!r}, must be 0 to {total - 1}")
+        if not isinstance(history, list):
+            raise ValueError(f"hostedQueues[{key}] must be a list")  # noqa: TRY004 - bad input, not a bad call
+        if history:
+            last = object_of(f"hostedQueues[{key}]", history[-1])
+            if last.get("bname") == broker_name:
+                yield int(key), integer_of(last, "queueId", MAX_QUEUE_NUMS - 1)

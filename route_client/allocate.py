@@ -1,0 +1,258 @@
+"""Strategies by which consumers share a topic's queues: RocketMQ's six, with RocketMQ's results.
+
+Pure; consumers import it, and nothing of the client does.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from route_client.errors import AllocationError
+from route_client.route import MessageQueue
+
+__all__ = [
+    "AllocateAveragely",
+    "AllocateAveragelyByCircle",
+    "AllocateByConfig",
+    "AllocateByConsistentHash",
+    "AllocateByMachineRoom",
+    "AllocateByMachineRoomNearby",
+    "AllocateStrategy",
+    "MachineRoomResolver",
+]
+
+# The base of all allocation strategies (RocketMQ: AbstractAllocateMessageQueueStrategy).
+
+_log = logging.getLogger(__name__)
+
+
+class AllocateStrategy(Protocol):
+    """Shares the queues of a topic among the clients of a consumer group.
+
+    Every client computes its own part; the parts fit together if all of them see the same queues and clients, sorted.
+    """
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name of the strategy."""
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """The queues of one client.
+
+        Args:
+            group: Name of the consumer group, for the log.
+            client_id: The client.
+            queues: All queues of the topic, sorted.
+            client_ids: All clients of the group, sorted.
+
+        Returns:
+            Its queues; none if the client is not one of the group's.
+
+        Raises:
+            AllocationError: The client id is empty, or there are no queues or no clients.
+        """
+
+
+def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
+    """The check that comes first: whether the client is one of the group's.
+
+    Raises:
+        AllocationError: As in ``AllocateStrategy.allocate``.
+    """
+    for what, value in (("client_id", client_id), ("queues", queues), ("client_ids", client_ids)):
+        if not value:
+            raise AllocationError(f"{what} is empty")
+    if client_id in client_ids:
+        return True
+    _log.warning("client %s of group %s is not among the group's clients: it gets no queues", client_id, group)
+    return False
+
+
+# Even shares: neighbouring queues (AVG, the default) or in turn (AVG_BY_CIRCLE).
+
+
+class AllocateAveragely:
+    """Each client gets neighbouring queues; if they do not divide evenly, the first clients get one more."""
+
+    name = "AVG"
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """As in AllocateStrategy."""
+        if not is_member(group, client_id, queues, client_ids):
+            return []
+        index = client_ids.index(client_id)
+        share, more = divmod(len(queues), len(client_ids))
+        start = index * share + min(index, more)
+        return list(queues[start : start + share + (1 if index < more else 0)])
+
+
+class AllocateAveragelyByCircle:
+    """The queues are dealt out one by one."""
+
+    name = "AVG_BY_CIRCLE"
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """As in AllocateStrategy."""
+        if not is_member(group, client_id, queues, client_ids):
+            return []
+        return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+# A fixed list of queues (CONFIG).
+
+
+class AllocateByConfig:
+    """The queues that the client was configured with, whatever other clients there are."""
+
+    name = "CONFIG"
+
+    def __init__(self, queues: Sequence[MessageQueue]) -> None:
+        """Takes the client's queues."""
+        self._queues = tuple(queues)
+
+    def allocate(
+        self,
+        group: str,  # noqa: ARG002 - the strategies are called alike
+        client_id: str,  # noqa: ARG002
+        queues: Sequence[MessageQueue],  # noqa: ARG002
+        client_ids: Sequence[str],  # noqa: ARG002
+    ) -> list[MessageQueue]:
+        """The fixed list; nothing is checked, as in RocketMQ."""
+        return list(self._queues)
+
+
+# Shares that change little when clients come and go (CONSISTENT_HASH).
+
+VIRTUAL_NODES = 10
+"""Places of each client on the ring (RocketMQ: virtualNodeCnt)."""
+
+
+class AllocateByConsistentHash:
+    """Each queue belongs to the first client at or after its place on a ring."""
+
+    name = "CONSISTENT_HASH"
+
+    def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
+        """Takes the number of places of each client.
+
+        Raises:
+            AllocationError: It is negative.
+        """
+        if virtual_nodes < 0:
+            raise AllocationError(f"virtual_nodes is {virtual_nodes}, not 0 or more")
+        self._virtual_nodes = virtual_nodes
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """As in AllocateStrategy."""
+        if not is_member(group, client_id, queues, client_ids):
+            return []
+        # A later client takes a place over from an earlier one, as in Java's TreeMap.
+        ring = {place(f"{client}-{node}"): client for client in client_ids for node in range(self._virtual_nodes)}
+        places = sorted(ring)
+        if not places:
+            return []
+        return [queue for queue in queues if ring[_first_from(places, place(str(queue)))] == client_id]
+
+
+def place(key: str) -> int:
+    """A key's place on the ring: the first four bytes of its MD5, as a big-endian number."""
+    return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def _first_from(places: Sequence[int], wanted: int) -> int:
+    return places[bisect.bisect_left(places, wanted) % len(places)]
+
+
+# Shares by machine room (MACHINE_ROOM, MACHINE_ROOM_NEARBY).
+
+ItemT = TypeVar("ItemT", bound=Hashable)
+
+
+class AllocateByMachineRoom:
+    """Only queues of brokers named ``room@name`` in the configured rooms, in blocks, the rest one each."""
+
+    name = "MACHINE_ROOM"
+
+    def __init__(self, rooms: Collection[str]) -> None:
+        """Takes the rooms whose queues are shared out (RocketMQ: consumeridcs)."""
+        self._rooms = frozenset(rooms)
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """As in AllocateStrategy."""
+        if not is_member(group, client_id, queues, client_ids):
+            return []
+        index, clients = client_ids.index(client_id), len(client_ids)
+        in_rooms = [queue for queue in queues if _room_of(queue.broker_name) in self._rooms]
+        block, rest = divmod(len(in_rooms), clients)
+        own = in_rooms[block * index : block * (index + 1)]
+        return [*own, in_rooms[index + block * clients]] if rest > index else own
+
+
+class MachineRoomResolver(Protocol):
+    """Knows the room of brokers and clients."""
+
+    def broker_deploy_in(self, queue: MessageQueue) -> str:
+        """Room of a queue's broker; never empty."""
+
+    def consumer_deploy_in(self, client_id: str) -> str:
+        """Room of a client; never empty."""
+
+
+class AllocateByMachineRoomNearby:
+    """Each room's queues to the room's clients; queues of rooms without clients to everybody."""
+
+    def __init__(self, inner: AllocateStrategy, resolver: MachineRoomResolver) -> None:
+        """Takes the strategy within a room, and the rooms of brokers and clients."""
+        self._inner = inner
+        self._resolver = resolver
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name with the inner strategy's."""
+        return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """As in AllocateStrategy; a broker or client without a room is an AllocationError, too."""
+        if not is_member(group, client_id, queues, client_ids):
+            return []
+        queues_by_room = _by_room(queues, self._resolver.broker_deploy_in)
+        clients_by_room = _by_room(client_ids, self._resolver.consumer_deploy_in)
+        own_room = self._resolver.consumer_deploy_in(client_id)
+        own: list[MessageQueue] = []
+        if own_room in queues_by_room:
+            own += self._inner.allocate(group, client_id, queues_by_room[own_room], clients_by_room[own_room])
+        for room in sorted(queues_by_room.keys() - clients_by_room.keys()):
+            own += self._inner.allocate(group, client_id, queues_by_room[room], client_ids)
+        return own
+
+
+def _room_of(broker_name: str) -> str | None:
+    room, at, rest = broker_name.partition("@")
+    return room if at and rest and "@" not in rest else None
+
+
+def _by_room(items: Iterable[ItemT], room_of: Callable[[ItemT], str]) -> dict[str, list[ItemT]]:
+    rooms: defaultdict[str, list[ItemT]] = defaultdict(list)
+    for item in items:
+        room = room_of(item)
+        if not room:
+            raise AllocationError(f"{item} has no machine room")
+        rooms[room].append(item)
+    return dict(rooms)

@@ -1,0 +1,360 @@
+"""The cache of routes: how answers change it, when a loss is held back, and where brokers are."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+from namesrv_api.v1 import route_data_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
+
+from route_client.route import MASTER_ID, BrokerData, GroupKey, TopicRoute
+
+# Safety rules: whether an answer that loses all brokers of a topic is believed at once or held back.
+#
+# Registries that pushed an empty list after a restart, or behind a partition, have taken whole fleets down. So the
+# client goes on with the brokers that it knows, unless the name server gives a real reason for each of them.
+
+REALLY_WENT = frozenset(
+    {
+        pb.REMOVAL_REASON_UNREGISTERED,
+        pb.REMOVAL_REASON_BROKER_DOWN,
+        pb.REMOVAL_REASON_REPLACED,
+        pb.REMOVAL_REASON_NOT_IN_REGISTRATION,
+        pb.REMOVAL_REASON_DELETED_BY_OPERATOR,
+        pb.REMOVAL_REASON_LOSS_CONFIRMED,
+    }
+)
+"""Reasons that somebody decided or observed. The others only say that the name server hears nothing: the network
+between the two may be the cause of an ended channel or a silence, and GROUP_GONE follows from the end of the last
+broker.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A broker that left a topic's route, and why."""
+
+    key: GroupKey
+    """Its group; empty names if the topic itself went."""
+    broker_id: int | None
+    """None if all of the group went."""
+    broker_addr: str
+    reason: int
+    """A number of the contract's RemovalReason."""
+
+    @property
+    def reason_name(self) -> str:
+        """Such as ``UNREGISTERED``; the number for reasons that are newer than this client."""
+        known = pb.RemovalReason.DESCRIPTOR.values_by_number.get(self.reason)
+        return known.name.removeprefix("REMOVAL_REASON_") if known else str(self.reason)
+
+    @classmethod
+    def from_wire(cls, wire: route_service_pb2.BrokerRemoval) -> Self:
+        """Reads a removal."""
+        broker_id = wire.broker_id if wire.HasField("broker_id") else None
+        return cls(GroupKey(wire.cluster_name, wire.broker_name), broker_id, wire.broker_addr, wire.reason)
+
+
+def loses_all_brokers(old: TopicRoute | None, new: TopicRoute | None) -> bool:
+    """Whether there were brokers and now there are none."""
+    return old is not None and old.has_brokers and not (new is not None and new.has_brokers)
+
+
+def all_really_went(old: TopicRoute, removals: Iterable[Removal]) -> bool:
+    """Whether each broker of the old route is named with a reason that is a decision or an observation."""
+    real = [removal for removal in removals if removal.reason in REALLY_WENT]
+    return all(any(_covers(removal, key, id_) for removal in real) for key, id_, _ in old.brokers)
+
+
+def _covers(removal: Removal, key: GroupKey, broker_id: int) -> bool:
+    if not removal.key.broker_name:
+        return True
+    return removal.key == key and removal.broker_id in {None, broker_id}
+
+
+# Addresses of the kept routes' brokers (RocketMQ: brokerAddrTable, findBrokerAddressInPublish, ...InSubscribe).
+
+
+class FoundBroker(NamedTuple):
+    """A broker to pull from."""
+
+    broker_addr: str
+    broker_id: int
+
+    @property
+    def slave(self) -> bool:
+        """Whether it is a slave."""
+        return self.broker_id != MASTER_ID
+
+
+class BrokerAddrTable:
+    """The groups that kept routes name, as the route that changed last has them.
+
+    Changed on the event loop; the lookups may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[GroupKey, BrokerData]] = {}
+        self._routes_of: Counter[GroupKey] = Counter()
+
+    def replace(self, old: TopicRoute | None, new: TopicRoute | None) -> None:
+        """A topic's route changed. Groups that no route names any more go (RocketMQ: cleanOfflineBroker)."""
+        for group in new.broker_datas if new is not None else ():
+            self._routes_of[group.key] += 1
+            self._groups[group.broker_name] = {**self._groups.get(group.broker_name, {}), group.key: group}
+        for group in old.broker_datas if old is not None else ():
+            self._routes_of[group.key] -= 1
+            if not self._routes_of[group.key]:
+                self._drop(group.key)
+
+    def find_in_publish(self, broker_name: str, cluster_name: str | None = None) -> str | None:
+        """Address of a group's master; None if no kept route has one."""
+        groups = self._named(broker_name, cluster_name)
+        return next((group.master_addr for group in groups if group.master_addr is not None), None)
+
+    def find_in_subscribe(
+        self, broker_name: str, broker_id: int, cluster_name: str | None = None, *, only_this_broker: bool = False
+    ) -> FoundBroker | None:
+        """A group's broker to pull from.
+
+        The wanted one; if that is a slave and missing, the one with the next id; then any of the group, unless only the
+        wanted one will do. None if no kept route has the group.
+        """
+        for group in self._named(broker_name, cluster_name):
+            addrs = dict(group.broker_addrs)
+            wanted = [broker_id] if broker_id == MASTER_ID else [broker_id, broker_id + 1]
+            candidates = [*wanted, *([] if only_this_broker else addrs)]
+            found = next((id_ for id_ in candidates if id_ in addrs), None)
+            if found is not None:
+                return FoundBroker(addrs[found], found)
+        return None
+
+    def _named(self, broker_name: str, cluster_name: str | None) -> list[BrokerData]:
+        groups = self._groups.get(broker_name, {})
+        return [group for key, group in groups.items() if cluster_name in {None, key.cluster_name}]
+
+    def _drop(self, key: GroupKey) -> None:
+        del self._routes_of[key]
+        left = {other: group for other, group in self._groups[key.broker_name].items() if other != key}
+        if left:
+            self._groups[key.broker_name] = left
+        else:
+            del self._groups[key.broker_name]
+
+
+def any_broker_of(route: TopicRoute, rng: random.Random) -> str | None:
+    """A random group's master, or any of its brokers, to ask for a group's consumers. None without brokers."""
+    groups = [group for group in route.broker_datas if group.broker_addrs]
+    if not groups:
+        return None
+    group = rng.choice(groups)
+    return group.master_addr or group.broker_addrs[0][1]
+
+
+# The cache of routes, and how answers change it. Pure: time comes from the clock that it is given.
+
+
+class Stale(enum.Enum):
+    """Why a route may be out of date."""
+
+    HELD = "held"
+    """The last answer had no brokers and did not say that they really went; the route before it stays for a while."""
+    FROM_DISK = "from_disk"
+    """From an earlier run's disk cache; no name server has answered for the topic since."""
+    DISCONNECTED = "disconnected"
+    """No name server can be reached at present, so nobody would tell of a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One process lifetime of one name server. Two of them are equal or not; neither is ever the later one."""
+
+    namesrv_name: str
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a name server about a topic."""
+
+    topic: str
+    route: TopicRoute | None
+    """None if it has no such topic."""
+    origin: Origin
+    revision: int
+    removals: tuple[Removal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRoute:
+    """The route of a topic as the client knows it."""
+
+    topic: str
+    route: TopicRoute | None
+    """None if the topic does not exist, as far as the client knows."""
+    stale: Stale | None = None
+    """None if a name server confirms it now."""
+    origin: Origin | None = None
+    """The name server that it is from; None for a route from disk."""
+    revision: int = 0
+    """The origin's revision. Means nothing beside another origin's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """A difference that a user of the route can see."""
+
+    topic: str
+    before: KnownRoute | None
+    after: KnownRoute
+    removals: tuple[Removal, ...] = ()
+    """Why brokers left, as far as the name server said."""
+
+    @property
+    def old_route(self) -> TopicRoute | None:
+        """The route before; None if there was none, or nothing was known."""
+        return self.before.route if self.before is not None else None
+
+    @property
+    def new_route(self) -> TopicRoute | None:
+        """The route now; None if there is none."""
+        return self.after.route
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters of what happened so far."""
+
+    answers: int = 0
+    """Answers taken in."""
+    outdated: int = 0
+    """Answers of the same origin with a lower revision than one before; not taken."""
+    refused: int = 0
+    """Answers that could not be read."""
+    held: int = 0
+    """Losses of all brokers that were held back."""
+    holds_averted: int = 0
+    """... of which brokers came back in time."""
+    holds_expired: int = 0
+    """... of which the time ran out, so that the loss was taken."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    known: KnownRoute
+    origin: Origin | None
+    """The origin of the last answer, held back or not."""
+    revision: int
+    held: Answer | None = None
+    held_until: float = 0.0
+
+
+class RouteCache:
+    """Routes by topic. Everything but ``get`` belongs to the event loop; ``get`` may be called from any thread."""
+
+    def __init__(self, hold_seconds: float, clock: Callable[[], float]) -> None:
+        """Starts empty.
+
+        Args:
+            hold_seconds: How long an unexplained loss of all brokers is held back; 0 turns it off.
+            clock: Monotonic, in seconds.
+        """
+        self._hold_seconds = hold_seconds
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self.brokers = BrokerAddrTable()
+        self.counters = Counters()
+        self.cut_off = False
+        """Whether no name server keeps the routes up to date, since the last one failed."""
+
+    def get(self, topic: str) -> KnownRoute | None:
+        """What is known about a topic; None if nobody has said anything yet."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return None
+        if not self.cut_off or entry.known.stale is not None:
+            return entry.known
+        return replace(entry.known, stale=Stale.DISCONNECTED)
+
+    def held_topics(self) -> tuple[str, ...]:
+        """Topics whose loss is held back."""
+        return tuple(topic for topic, entry in list(self._entries.items()) if entry.held is not None)
+
+    def offer(self, answer: Answer) -> RouteChange | None:
+        """Takes an answer in, or holds it back.
+
+        Returns:
+            What has changed for users of the route; None if nothing.
+        """
+        entry = self._entries.get(answer.topic)
+        if entry is not None and entry.origin == answer.origin and answer.revision < entry.revision:
+            self.counters.outdated += 1
+            return None
+        self.counters.answers += 1
+        if entry is not None and self._is_to_be_held(entry.known.route, answer):
+            return self._hold(entry, answer)
+        if entry is not None and entry.held is not None and answer.route is not None:
+            self.counters.holds_averted += 1
+        return self._take(answer)
+
+    def restore(self, topic: str, route: TopicRoute) -> RouteChange | None:
+        """Takes a route from disk in, unless a name server has said something since."""
+        if topic in self._entries:
+            return None
+        known = KnownRoute(topic, route, Stale.FROM_DISK)
+        self._entries[topic] = _Entry(known, None, 0)
+        self.brokers.replace(None, route)
+        return RouteChange(topic, None, known)
+
+    def next_hold_ends(self) -> float | None:
+        """When the next hold runs out, by the clock; None if nothing is held."""
+        return min((entry.held_until for entry in self._entries.values() if entry.held is not None), default=None)
+
+    def expire_holds(self) -> list[RouteChange]:
+        """Takes the losses whose time has run out."""
+        now = self._clock()
+        due = [e.held for e in self._entries.values() if e.held is not None and e.held_until <= now]
+        self.counters.holds_expired += len(due)
+        return [change for answer in due if (change := self._take(answer)) is not None]
+
+    def forget(self, topic: str) -> None:
+        """Drops what is known about a topic."""
+        entry = self._entries.pop(topic, None)
+        if entry is not None:
+            self.brokers.replace(entry.known.route, None)
+
+    def _is_to_be_held(self, old: TopicRoute | None, answer: Answer) -> bool:
+        if self._hold_seconds <= 0 or old is None or not loses_all_brokers(old, answer.route):
+            return False
+        return not all_really_went(old, answer.removals)
+
+    def _hold(self, entry: _Entry, answer: Answer) -> RouteChange | None:
+        entry.origin, entry.revision = answer.origin, answer.revision
+        if entry.held is None:
+            self.counters.held += 1
+            entry.held_until = self._clock() + self._hold_seconds
+        entry.held = answer
+        return self._show(entry, replace(entry.known, stale=Stale.HELD), answer.removals)
+
+    def _take(self, answer: Answer) -> RouteChange | None:
+        known = KnownRoute(answer.topic, answer.route, None, answer.origin, answer.revision)
+        entry = self._entries.get(answer.topic)
+        if entry is None:
+            self._entries[answer.topic] = _Entry(known, answer.origin, answer.revision)
+            self.brokers.replace(None, known.route)
+            return RouteChange(answer.topic, None, known, answer.removals) if answer.route else None
+        entry.origin, entry.revision, entry.held = answer.origin, answer.revision, None
+        return self._show(entry, known, answer.removals)
+
+    def _show(self, entry: _Entry, known: KnownRoute, removals: tuple[Removal, ...]) -> RouteChange | None:
+        before, entry.known = entry.known, known
+        if before.route != known.route:
+            self.brokers.replace(before.route, known.route)
+        if before.route == known.route and before.stale == known.stale:
+            return None
+        return RouteChange(known.topic, before, known, removals)

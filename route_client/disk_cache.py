@@ -1,0 +1,151 @@
+"""Routes on disk, for a start while no name server answers, and the thread that reads and writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork import disk
+from groundwork.files import open_regular
+from route_client.route import TopicRoute, from_wire, to_wire
+
+# Routes on disk, for a start while no name server answers. One small file a topic; blocking: not for an event loop.
+#
+# A file is a line of JSON, which says what it is and the SHA-256 of the rest, and a TopicRouteData. It is written
+# aside and renamed, so that a reader sees the old file or the new one, and two processes can share a folder: the
+# later write of a topic stays. A file that a crash of the machine left half written does not match its checksum.
+
+FORMAT = "namesrv-route-cache-1"
+SUFFIX = ".route"
+MAX_FILE_BYTES = 8 * 1024 * 1024
+"""Larger files are not ours: a route travels in a message of 4 MiB at most. Reading one must not fill memory."""
+
+_log = logging.getLogger(__name__)
+
+
+class DiskCache:
+    """A folder with routes."""
+
+    def __init__(self, folder: Path, fleet: str) -> None:
+        """Makes the folder if it is not there.
+
+        Args:
+            folder: Where.
+            fleet: Tells name servers of different environments apart that share a folder.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._fleet = fleet
+        self.refused = 0
+        """Files that were not what they should be."""
+        self.failed_writes = 0
+        """Files that could not be written or removed."""
+
+    def load(self, topic: str) -> TopicRoute | None:
+        """The route that was saved last; None if there is none, or if its file cannot be trusted."""
+        path = self._path(topic)
+        try:
+            with open_regular(path) as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+            return self._read(topic, content)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, DecodeError) as error:
+            self.refused += 1
+            _log.warning("the cached route of topic %s is not used: %s: %s", topic, path.name, error)
+            return None
+
+    def save(self, topic: str, route: TopicRoute | None) -> None:
+        """Replaces a topic's file; removes it if there is no route any more. Failures are counted and logged."""
+        try:
+            if route is None:
+                disk.remove(self._path(topic))
+            else:
+                self._replace(self._path(topic), self._written(topic, route))
+        except OSError as error:
+            self.failed_writes += 1
+            _log.warning("the route of topic %s could not be cached: %s", topic, error)
+
+    def _path(self, topic: str) -> Path:
+        # Names have up to 255 characters, and some that file systems do not take.
+        return self._folder / (hashlib.sha256(f"{self._fleet}\n{topic}".encode()).hexdigest()[:40] + SUFFIX)
+
+    def _head(self, topic: str, body: bytes) -> bytes:
+        checksum = hashlib.sha256(body).hexdigest()
+        return json.dumps({"format": FORMAT, "fleet": self._fleet, "topic": topic, "sha256": checksum}).encode()
+
+    def _written(self, topic: str, route: TopicRoute) -> bytes:
+        body = to_wire(route).SerializeToString()
+        return self._head(topic, body) + b"\n" + body
+
+    def _read(self, topic: str, content: bytes) -> TopicRoute:
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
+        head, _, body = content.partition(b"\n")
+        if head != self._head(topic, body):
+            raise ValueError("its first line is not the one that its content, topic and fleet would have")
+        return from_wire(route_data_pb2.TopicRouteData.FromString(body))
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        handle, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=self._folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                disk.write(file, path, content)
+            disk.rename(Path(temporary), path)
+        except BaseException:
+            disk.remove(Path(temporary))
+            raise
+
+
+# The thread that writes routes to disk and reads them, beside the event loop.
+
+
+class DiskWriter:
+    """Saves each topic's latest route. What changes while the disk is busy is saved once, as it is then."""
+
+    def __init__(self, cache: DiskCache) -> None:
+        self.cache = cache
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-disk")
+        self._waiting: dict[str, TopicRoute | None] = {}
+        self._wake = asyncio.Event()
+
+    def save(self, topic: str, route: TopicRoute | None) -> None:
+        """Has a route saved soon, or its file removed if there is none any more."""
+        self._waiting[topic] = route
+        self._wake.set()
+
+    async def load(self, topic: str) -> TopicRoute | None:
+        """The route that was saved last, if its file can be trusted."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.cache.load, topic)
+
+    async def run(self) -> None:
+        """Saves until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Saves what waits."""
+        self._wake.clear()
+        waiting, self._waiting = self._waiting, {}
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all, waiting)
+
+    def close(self) -> None:
+        """Ends the thread after what it is at."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _save_all(self, routes: dict[str, TopicRoute | None]) -> None:
+        for topic, route in routes.items():
+            self.cache.save(topic, route)

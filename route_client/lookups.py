@@ -1,0 +1,142 @@
+"""Lookups of topics that the cache does not know: gathered into batches, failing over from name server to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import grpc
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
+from route_client.cache import Answer
+from route_client.endpoints import EndpointChooser
+from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
+from route_client.namesrv import Namesrvs
+
+BATCH_TOPICS = 500
+"""Most topics of one lookup; a name server takes 1,000."""
+
+ASK_ELSEWHERE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+"""Codes that say something about the name server and not about the topic. UNIMPLEMENTED: another service."""
+
+_log = logging.getLogger(__name__)
+
+
+class Lookups:
+    """Asks for topics, each at most once at a time."""
+
+    def __init__(
+        self,
+        namesrvs: Namesrvs,
+        chooser: EndpointChooser,
+        take: Callable[[Answer], None],
+        refuse: Callable[[ValueError], None],
+    ) -> None:
+        """Takes whom to ask, and where answers go and routes that cannot be read."""
+        self._namesrvs = namesrvs
+        self._chooser = chooser
+        self._take = take
+        self._refuse = refuse
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._gathered: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def lookup(self, topics: Iterable[str]) -> None:
+        """Returns once answers for all topics have been taken.
+
+        Raises:
+            NoNamesrvAnsweredError: No name server answered for one of them.
+            RequestRefusedError: A name server refused to be asked.
+        """
+        waiting = [self._ask_for(topic) for topic in topics]
+        for outcome in await asyncio.gather(*map(asyncio.shield, waiting), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ask_for(self, topic: str) -> asyncio.Future[None]:
+        if topic not in self._under_way:
+            self._under_way[topic] = asyncio.get_running_loop().create_future()
+            self._gathered.append(topic)
+            if len(self._gathered) == 1:
+                task = asyncio.create_task(self._ask_for_gathered(), name="route-client-lookup")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        return self._under_way[topic]
+
+    async def _ask_for_gathered(self) -> None:
+        # Whoever asks in the same turn of the event loop is in the same batch.
+        topics, self._gathered = self._gathered, []
+        try:
+            for start in range(0, len(topics), BATCH_TOPICS):
+                await self._ask_in_turn(topics[start : start + BATCH_TOPICS])
+        except asyncio.CancelledError:
+            self._settle_all(topics, ClientClosedError("the client was closed meanwhile"))
+            raise
+        except Exception as defect:
+            self._settle_all(topics, RouteClientError(f"a defect of the client: {defect!r}"))
+            raise
+
+    async def _ask_in_turn(self, topics: list[str]) -> None:
+        errors: dict[Endpoint, RichError] = {}
+        for endpoint in self._chooser.in_order():
+            try:
+                batch = await self._namesrvs.at(endpoint).lookup(topics)
+            except CallError as failed:
+                if failed.error.code not in ASK_ELSEWHERE:
+                    self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
+                    return
+                errors[endpoint] = failed.error
+                if failed.error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._chooser.doubt(endpoint)
+                continue
+            for answer in batch.answers:
+                self._take(answer)
+                self._settle(answer.topic)
+            for problem in batch.refused:
+                self._refuse(problem)
+            topics = [topic for topic in topics if topic in self._under_way]
+            if not topics:
+                return
+            errors[endpoint] = no_answer(batch.refused)
+        for topic in topics:
+            self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
+
+    def _settle_all(self, topics: list[str], error: RouteClientError) -> None:
+        for topic in topics:
+            self._settle(topic, error)
+
+    def _settle(self, topic: str, error: RouteClientError | None = None) -> None:
+        future = self._under_way.pop(topic, None)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+            future.exception()  # whoever asked may have gone away; asyncio would complain that nobody looked
+
+
+def no_answer(refused: tuple[ValueError, ...]) -> RichError:
+    """Why a lookup that was answered has no answer for a topic."""
+    if refused:
+        return RichError(grpc.StatusCode.INTERNAL, f"answered with what no route can be: {refused[0]}")
+    return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")

@@ -1,0 +1,159 @@
+"""One name server as the client needs it: its health, lookups, watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.channels import ClientSecurity
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
+from route_client.cache import Answer, Origin
+from route_client.route import from_wire
+from route_client.settings import ClientSettings
+
+_ROUTES = pb.DESCRIPTOR.services_by_name["RouteService"]
+_SERVICES = (_ROUTES, health_pb2.DESCRIPTOR.services_by_name["Health"])
+_HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """What a name server says about several topics."""
+
+    answers: tuple[Answer, ...]
+    """Routes, and topics that are not there."""
+    warming: tuple[str, ...]
+    """Topics that it does not know yet."""
+    refused: tuple[ValueError, ...]
+    """Routes that could not be read."""
+
+    def __add__(self, other: BatchAnswer) -> BatchAnswer:
+        return BatchAnswer(self.answers + other.answers, self.warming + other.warming, self.refused + other.refused)
+
+
+class Namesrv:
+    """A connection to one name server."""
+
+    def __init__(self, endpoint: Endpoint, settings: ClientSettings, security: ClientSecurity | None) -> None:
+        """Connects at the first call. Needs a running event loop."""
+        self.endpoint = endpoint
+        self._client = AioNamesrvClient(
+            endpoint, settings.timeout_seconds, security, settings=_connection(settings), services=_SERVICES
+        )
+
+    async def is_serving(self) -> bool:
+        """Whether the name server says that it is ready to answer. One without a health service always is.
+
+        Raises:
+            CallError: It does not answer.
+        """
+        try:
+            health: Any = await self._client.call("Check", health_pb2.HealthCheckRequest(service=_ROUTES.full_name))
+        except CallError as failed:
+            if failed.error.code in _HAS_NO_HEALTH:
+                return True
+            raise
+        return bool(health.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def lookup(self, topics: Sequence[str]) -> BatchAnswer:
+        """The routes of topics. If they are too large for one answer, in halves.
+
+        Raises:
+            CallError: No answer, or an error.
+        """
+        try:
+            response = await self._client.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=topics))
+        except CallError as failed:
+            if failed.error.reason != "LIMIT_EXCEEDED" or len(topics) < 2:
+                raise
+            half = len(topics) // 2
+            return await self.lookup(topics[:half]) + await self.lookup(topics[half:])
+        return _batch_answer(cast("pb.BatchGetTopicRoutesResponse", response))
+
+    def watch(self, request: pb.WatchTopicRoutesRequest) -> AsyncGenerator[Message, None]:
+        """Opens a watch; to be closed. Pings of the connection notice a name server that is gone."""
+        return self._client.endless_stream("WatchTopicRoutes", request)
+
+    async def next_of(self, watch: AsyncGenerator[Message, None]) -> pb.WatchTopicRoutesResponse:
+        """The next message of a watch.
+
+        Raises:
+            CallError: There is none.
+        """
+        try:
+            return cast("pb.WatchTopicRoutesResponse", await anext(watch))
+        except StopAsyncIteration:
+            raise CallError(self.endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
+
+    async def close(self, grace_seconds: float | None = None) -> None:
+        """Ends the connection, after its calls or after a time at most."""
+        await self._client.close(grace_seconds)
+
+
+class Namesrvs:
+    """Connections to name servers, made when they are needed and dropped when they fail."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Raises CertificateError if the files of the settings cannot be used."""
+        self._settings = settings
+        self._security = None if settings.tls is None else ClientSecurity(settings.tls)
+        self._open: dict[Endpoint, Namesrv] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def at(self, endpoint: Endpoint) -> Namesrv:
+        """The connection to a name server."""
+        if endpoint not in self._open:
+            self._open[endpoint] = Namesrv(endpoint, self._settings, self._security)
+        return self._open[endpoint]
+
+    def drop(self, endpoint: Endpoint) -> None:
+        """Has the next call make a new connection at once: gRPC would wait first.
+
+        The old one is closed once lookups that are under way have got their answer or their error.
+        """
+        namesrv = self._open.pop(endpoint, None)
+        if namesrv is not None:
+            closing = asyncio.create_task(namesrv.close(self._settings.timeout_seconds), name="route-client-drop")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        closing = list(self._closing)
+        for task in closing:
+            task.cancel()
+        await asyncio.gather(*closing, *(namesrv.close() for namesrv in self._open.values()), return_exceptions=True)
+        self._open.clear()
+
+
+def _batch_answer(response: pb.BatchGetTopicRoutesResponse) -> BatchAnswer:
+    origin = Origin(response.header.namesrv_name, response.header.epoch)
+    revision = response.header.revision
+    answers = [Answer(topic, None, origin, revision) for topic in response.topics_not_found]
+    refused = []
+    for named in response.routes:
+        try:
+            answers.append(Answer(named.topic, from_wire(named.route), origin, revision))
+        except ValueError as error:
+            refused.append(ValueError(f"the route of topic {named.topic!r}: {error}"))
+    return BatchAnswer(tuple(answers), tuple(response.topics_warming), tuple(refused))
+
+
+def _connection(settings: ClientSettings) -> ConnectionSettings:
+    return ConnectionSettings(
+        connect_seconds=settings.timeout_seconds,
+        # A name server that is back is tried again within a second, not within two minutes.
+        first_backoff_seconds=0.1,
+        longest_backoff_seconds=1.0,
+        keepalive_seconds=settings.keepalive_seconds,
+        shared=False,  # with other clients of the process
+    )

@@ -1,0 +1,309 @@
+"""The source of routes under both clients: cache, name servers and disk. Belongs to one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.topic_names import check_topic
+from route_client.cache import Answer, Counters, KnownRoute, RouteCache, RouteChange, Stale
+from route_client.changes import Listeners, join_all
+from route_client.disk_cache import DiskCache, DiskWriter
+from route_client.divergence import Divergence
+from route_client.endpoints import DnsRefresh, EndpointChooser, EndpointList
+from route_client.errors import (
+    BadTopicNameError,
+    ClientClosedError,
+    NoNamesrvAnsweredError,
+    RequestRefusedError,
+    TopicNotFoundError,
+)
+from route_client.keeper import RouteKeeper
+from route_client.lookups import Lookups, no_answer
+from route_client.namesrv import Namesrvs
+from route_client.settings import ClientSettings
+from route_client.watch import KeptTopics
+
+# The status of a client, for operators' eyes and metrics.
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """A client at one moment."""
+
+    mode: str
+    """``watch``, ``poll`` or ``disconnected``."""
+    endpoint: Endpoint | None
+    """The name server that keeps its routes up to date."""
+    last_error: str
+    """The last failure of a name server; empty if there was none."""
+    sessions: int
+    """How often it has chosen a name server."""
+    topics: int
+    """Topics that it keeps."""
+    held_topics: tuple[str, ...]
+    """Topics whose loss of all brokers is held back. Alert somebody when there are any."""
+    counters: Counters
+    """What happened to answers so far."""
+    callback_failures: int
+    """Calls of callbacks that raised."""
+    cache_files_refused: int
+    """Files of the disk cache that could not be trusted."""
+    cache_writes_failed: int
+    """Files of the disk cache that could not be written."""
+
+
+# The source.
+
+_log = logging.getLogger(__name__)
+
+
+class RouteSource:
+    """Routes by topic, kept up to date by whichever name server answers."""
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str] | None,
+        settings: ClientSettings,
+        topics: Iterable[str],
+        rng: random.Random,
+    ) -> None:
+        """Connects to nobody yet. Arguments and errors as in the clients."""
+        self._settings = settings
+        listed = EndpointList.parse(endpoints)
+        self._chooser = EndpointChooser(listed.unresolved, rng, time.monotonic)
+        self.cache = RouteCache(settings.hold_seconds, time.monotonic)
+        self._topics = KeptTopics(settings.max_topics, time.monotonic)
+        for topic in topics:
+            self._topics.add(_checked(topic))
+        self.listeners = Listeners()
+        self._disk = None if settings.cache_dir is None else DiskWriter(DiskCache(settings.cache_dir, settings.fleet))
+        self._dns = DnsRefresh(listed, self._chooser, settings.timeout_seconds) if listed.dns_names else None
+        self._namesrvs = Namesrvs(settings)
+        self._lookups = Lookups(self._namesrvs, self._chooser, self._take, self._refuse)
+        self._keeper = RouteKeeper(
+            settings=settings,
+            namesrvs=self._namesrvs,
+            chooser=self._chooser,
+            cache=self.cache,
+            topics=self._topics,
+            take=self._take,
+            refuse=self._refuse,
+            rng=rng,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hold_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Begins to keep routes. If there are topics already, asks for all of them; that nobody answers is no error."""
+        runs = [self._keeper.run]
+        if self._disk is not None:
+            runs.append(self._disk.run)
+        if self._dns is not None:
+            runs.append(self._dns.run)
+            await self._dns.refresh()
+        self._tasks = [asyncio.create_task(run(), name="route-client") for run in runs]
+        for task in self._tasks:
+            task.add_done_callback(_log_defect)
+        topics = list(self._topics)
+        if topics and await self._lookup(topics) is not None:
+            for topic in topics:
+                await self._restore(topic)
+
+    async def close(self, caller: threading.Thread | None) -> None:
+        """Ends all calls, tasks and threads. Routes that wait to be saved are saved."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lookups.close()
+        await self._namesrvs.close()
+        if self._dns is not None:
+            self._dns.close()
+        await self._close_disk()
+        await self._close_listeners(caller)
+
+    def known(self, topic: str) -> KnownRoute | None:
+        """A topic's route if it can be told without asking anybody.
+
+        Raises:
+            TopicNotFoundError: A name server that tells every change says that there is none.
+            ClientClosedError: The client is closed.
+        """
+        self._check_open()
+        known = self.cache.get(topic)
+        if known is None or known.route is not None:
+            return known
+        if topic in self._keeper.status.up_to_date:
+            raise _not_found(known)
+        return None
+
+    async def route(self, topic: str) -> KnownRoute:
+        """A topic's route: from the cache, the first name server that answers, or disk. Errors as in the clients."""
+        known = self.known(topic)
+        if known is not None:
+            return known
+        if self._topics.add(_checked(topic)):
+            self._keeper.topics_changed()
+        error = await self._lookup([topic])
+        if error is not None:
+            await self._restore(topic)
+        known = self.cache.get(topic)
+        if known is not None and known.route is not None:
+            return known
+        if error is not None:
+            raise error
+        raise _not_found(known or KnownRoute(topic, None))
+
+    def forget(self, topic: str) -> None:
+        """Keeps a topic no longer. Its file on disk stays."""
+        self._topics.drop(topic)
+        self.cache.forget(topic)
+        self._keeper.status.up_to_date.discard(topic)
+        self._keeper.topics_changed()
+
+    async def divergence(self, topic: str) -> Divergence:
+        """What each name server says about a topic. Errors as in the clients."""
+        self._check_open()
+        _checked(topic)
+        answers: dict[Endpoint, Answer] = {}
+        errors: dict[Endpoint, RichError] = {}
+
+        async def ask(endpoint: Endpoint) -> None:
+            try:
+                batch = await self._namesrvs.at(endpoint).lookup([topic])
+            except CallError as failed:
+                errors[endpoint] = failed.error
+                return
+            for answer in batch.answers:
+                answers[endpoint] = answer
+            if not batch.answers:
+                errors[endpoint] = no_answer(batch.refused)
+
+        await asyncio.gather(*map(ask, self._chooser.in_order()))
+        self._check_open()  # otherwise the errors would be those of calls that were cut
+        return Divergence(topic, answers, errors)
+
+    def status(self) -> ClientStatus:
+        """How the client is."""
+        session, disk = self._keeper.status, self._disk
+        return ClientStatus(
+            mode=session.mode,
+            endpoint=session.endpoint,
+            last_error=session.last_error,
+            sessions=session.sessions,
+            topics=len(self._topics),
+            held_topics=self.cache.held_topics(),
+            counters=replace(self.cache.counters),
+            callback_failures=self.listeners.callback_failures,
+            cache_files_refused=disk.cache.refused if disk is not None else 0,
+            cache_writes_failed=disk.cache.failed_writes if disk is not None else 0,
+        )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client is closed")
+
+    async def _lookup(self, topics: list[str]) -> NoNamesrvAnsweredError | None:
+        """Asks for topics; returns why nobody answered. A topic that a name server refuses is not kept."""
+        try:
+            await self._lookups.lookup(topics)
+        except NoNamesrvAnsweredError as error:
+            return error
+        except RequestRefusedError:
+            for topic in topics:
+                self.forget(topic)
+            raise
+        return None
+
+    async def _restore(self, topic: str) -> None:
+        if self._disk is None or self.cache.get(topic) is not None:
+            return
+        route = await self._disk.load(topic)
+        if route is not None and topic in self._topics:
+            self._tell(self.cache.restore(topic, route))
+
+    def _take(self, answer: Answer) -> None:
+        if answer.topic in self._topics:
+            self._tell(self.cache.offer(answer))
+
+    def _refuse(self, problem: ValueError) -> None:
+        self.cache.counters.refused += 1
+        _log.warning("an answer is not taken: %s", problem)
+
+    def _tell(self, change: RouteChange | None) -> None:
+        if change is None:
+            return
+        after = change.after
+        if after.stale is Stale.HELD:
+            _log.warning("topic %s lost all brokers and nobody says why: its route stays for now", change.topic)
+            self._arm_hold_timer()
+        elif after.stale is None and self._disk is not None:
+            self._disk.save(change.topic, after.route)
+        if after.stale is None and after.route is not None and after.route.groups_without_addresses:
+            _log.warning("topic %s has queues on groups without addresses", change.topic)
+        self.listeners.put(change)
+
+    def _arm_hold_timer(self) -> None:
+        """All holds last equally long, so a timer that is set already comes first."""
+        ends = self.cache.next_hold_ends() if self._hold_timer is None else None
+        if ends is not None and not self._closed:
+            seconds = max(0.0, ends - time.monotonic())
+            self._hold_timer = asyncio.get_running_loop().call_later(seconds, self._expire_holds)
+
+    def _expire_holds(self) -> None:
+        self._hold_timer = None
+        for change in self.cache.expire_holds():
+            _log.warning("topic %s: the loss of all brokers is taken, nothing else was heard in time", change.topic)
+            self._tell(change)
+        self._arm_hold_timer()
+
+    async def _close_disk(self) -> None:
+        if self._disk is None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.close_seconds):
+                await self._disk.flush()
+        except TimeoutError:
+            _log.warning("the disk cache did not take all routes in time")
+        self._disk.close()
+
+    async def _close_listeners(self, caller: threading.Thread | None) -> None:
+        threads = self.listeners.close()
+        if not threads:
+            return
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-close") as pool:
+            wait = functools.partial(join_all, threads, self._settings.close_seconds, caller)
+            blocked = await asyncio.get_running_loop().run_in_executor(pool, wait)
+        if blocked:
+            _log.warning("%d callbacks still block; their threads end with them", blocked)
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (defect := task.exception()) is not None:
+        _log.error("a part of the client has ended by a defect", exc_info=defect)
+
+
+def _checked(topic: str) -> str:
+    try:
+        return check_topic(topic)
+    except ValueError as error:
+        raise BadTopicNameError(f"the topic's name {error}") from error
+
+
+def _not_found(known: KnownRoute) -> TopicNotFoundError:
+    return TopicNotFoundError(known.topic, known.origin.namesrv_name if known.origin else "nobody")
